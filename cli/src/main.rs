@@ -1,12 +1,12 @@
 //! `ampere`: the command line. Each command has a file or a folder of its name.
 //!
 //! ```text
-//! run/  recover.rs  attribute.rs  report.rs  compare.rs  top.rs  replay.rs  calibrate/  doctor/      the commands
+//! run/  recover.rs  attribute.rs  report.rs  compare.rs  top/  replay.rs  calibrate/  doctor/      the commands
 //! attribute_ranks.rs  `ampere attribute` that a launcher starts several times
 //! calls.rs            `ampere attribute --calls`
 //! timeline.rs         `ampere report -f timeline`
 //! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
-//! terminal/           what is printed while a command runs
+//! terminal/           what people see on a terminal
 //! installation.rs     finds ampere's other programs and libraries
 //! shipped.rs          manual pages, completions and references for `make install`
 //! ```
@@ -57,7 +57,7 @@ enum Command {
     Replay(replay::ReplayArguments),
     /// Show a run's summary: as a table, a page with pictures, rows for other programs
     Report(report::ReportArguments),
-    /// Watch a run while it goes on: the table that `ampere run` shows
+    /// Watch a run while it goes on, on the whole terminal, with keys as in htop
     Top(top::TopArguments),
     /// Show runs beside each other, and where they differ most
     Compare(compare::CompareArguments),

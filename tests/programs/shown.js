@@ -1,5 +1,5 @@
 // Opens a page in Chromium, and prints what it shows as JSON. node shown.js URL WIDTH [NODE], the part of a node's name to search for;
-// with $SHOT set it makes $SHOT-WIDTH.png.
+// waits for $UPDATES updates; with $SHOT set it makes $SHOT-WIDTH.png.
 'use strict';
 const { chromium } = require('playwright-core');
 const { execFileSync } = require('child_process');
@@ -11,8 +11,14 @@ async function main([url, width, search]) {
   const errors = [];
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) errors.push(message.text()); });
   page.on('pageerror', error => errors.push(String(error)));
+  // How long each update took, and whether it had tables.
+  await page.addInitScript(() => {
+    let last;
+    window.updates = [];
+    Object.defineProperty(window, 'ampere', { get: () => last, set: now => { last = now; window.updates.push([now.milliseconds, now.page.tables !== null, performance.now()]); } });
+  });
   await page.goto(url);
-  await page.waitForFunction(least => window.ampere && window.ampere.updates >= least, url.startsWith('http') ? 3 : 1, { timeout: 60000 });
+  await page.waitForFunction(least => window.ampere && window.ampere.updates >= least, +process.env.UPDATES || (url.startsWith('http') ? 3 : 1), { timeout: 60000 });
   const shown = () => page.evaluate(() => ({
     total: +document.getElementById('total-joules').dataset.value,
     about: document.getElementById('about').textContent,
@@ -26,7 +32,10 @@ async function main([url, width, search]) {
     titles: [...document.querySelectorAll('main section:not([hidden]) h2')].map(title => title.textContent),
     overflow: document.documentElement.scrollWidth - innerWidth,
   }));
-  const told = { ...await shown(), errors };
+  const told = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };
+  const session = await page.context().newCDPSession(page);
+  await session.send('HeapProfiler.collectGarbage');
+  told.heap = (await session.send('Runtime.getHeapUsage')).usedSize;
   if (process.env.SHOT) await page.screenshot({ path: `${process.env.SHOT}-${width}.png`, fullPage: true });
   if (search) {
     await page.fill('#nodes-search', search);

@@ -29,7 +29,19 @@ pub fn is_there() -> bool {
 
 /// What a page shows at this width, by tests/programs/shown.js; `node`: the part of a node's name to search for.
 pub fn shown(place: &Place, url: &str, width: u32, node: Option<&str>) -> Value {
+    shown_after(place, url, width, node, None)
+}
+
+/// The same after so many updates.
+pub fn shown_after(
+    place: &Place,
+    url: &str,
+    width: u32,
+    node: Option<&str>,
+    updates: Option<usize>,
+) -> Value {
     let mut command = place.command("node");
+    command.envs(updates.map(|count| ("UPDATES", count.to_string())));
     command.arg(crate::root().join("tests/programs/shown.js")).args([url, &width.to_string()]).args(node);
     let done = run(command.env("NODE_PATH", modules()).env("HOME", place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");

@@ -1,7 +1,7 @@
 //! The live page and report.html in a real Chromium: what they show, and what people can do with them.
 
 use ampere_tests::collector::announced;
-use ampere_tests::jobs::{Place, run, start, until};
+use ampere_tests::jobs::{Place, have, run, start, until};
 use ampere_tests::runs::{may_mount, on_path};
 use ampere_tests::{artifact, browser, http, openmetrics, root, skip_unless};
 use serde_json::Value;
@@ -249,4 +249,77 @@ fn a_report_of_several_nodes_has_their_table() {
     // All else is of all nodes, too.
     assert!(told["titles"].to_string().contains("\"Devices\""), "{}", told["titles"]);
     assert_eq!(told["searched"].as_array().map(Vec::len), Some(1));
+}
+
+/// Eleven functions that call each other four deep: 12,221 call paths below main. Then a path now and then.
+const MANY_PATHS: &str = r#"
+    #include <mpi.h>
+    #include <unistd.h>
+    #define EACH(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10)
+    #define DECLARE(n) void f##n(int depth, int path);
+    #define NAME(n) f##n,
+    EACH(DECLARE)
+    static void (*const all[])(int, int) = { EACH(NAME) };
+    static volatile double x;
+    __attribute__((no_instrument_function)) static void below(int depth, int path) {
+        if (path >= 0 && depth) all[path % 11](depth - 1, path / 11);
+        for (int i = 0; path < 0 && depth && i < 11; i++) all[i](depth - 1, -1);
+        for (int i = depth ? 50 : path < 0 ? 200 : 20000; i; i--) x += 1.0 / i;
+    }
+    #define DEFINE(n) __attribute__((noinline)) void f##n(int depth, int path) { below(depth, path); }
+    EACH(DEFINE)
+    int main(int argc, char **argv) {
+        int rank;
+        MPI_Init(&argc, &argv);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        below(4, -1);
+        for (unsigned next = rank; access("go", F_OK); usleep(100000)) below(4, (next = next * 1103515245 + 12345) >> 8 & 0xffff);
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+/// Asked for: the first paint in a second, 60 MB of heap, an update below 50 ms.
+#[test]
+fn a_page_of_12000_call_paths_on_64_ranks_is_quick() {
+    const RANKS: usize = 64;
+    const PATHS: f64 = 12_221.0;
+    skip_unless!(browser::is_there(), browser::WHY);
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program =
+        place.compile("mpicc.openmpi", "many", MANY_PATHS, &["-finstrument-functions", "-rdynamic"]);
+    let mut command =
+        place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", &RANKS.to_string()]);
+    let running = start(command.arg(&program).env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off"));
+    let mut address = None;
+    until("all ranks have been everywhere", || {
+        address = announced(&place.path("out")).map(|collector| collector.address());
+        let Some(page) = address.and_then(|address| http::get(address, "/page.json").ok()) else {
+            return false;
+        };
+        let page: Value = serde_json::from_str(&page.body).unwrap_or_default();
+        let calls = page["tables"]["functions"]["calls"].as_array().into_iter().flatten();
+        calls.filter_map(Value::as_f64).sum::<f64>() >= PATHS * RANKS as f64
+    });
+    let url = format!("http://{}/", address.expect("a collector"));
+    let shown = browser::shown_after(&place, &url, 1600, None, Some(8));
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let updates = shown["updates"].as_array().expect("updates");
+    let number = |of: &Value| of.as_f64().expect("a number");
+    let mut milliseconds: Vec<f64> = updates.iter().map(|update| number(&update[0])).collect();
+    let (first, at) = (milliseconds[0], number(&updates[0][2]));
+    milliseconds.sort_by(f64::total_cmp);
+    let (median, most) = (milliseconds[milliseconds.len() / 2], milliseconds[milliseconds.len() - 1]);
+    let heap = number(&shown["heap"]) / 1e6;
+    println!(
+        "drawn after {at:.0} ms; updates: first {first:.1} ms, median {median:.1} ms, most {most:.1} ms; {heap:.1} MB of heap"
+    );
+    assert!(shown["about"].as_str().is_some_and(|about| about.starts_with("64 ranks")), "{}", shown["about"]);
+    assert!(updates.iter().any(|update| update[1] == true), "{updates:?}");
+    // Other tests take time from the browser.
+    assert!(median < 50.0 && at < 3000.0 && heap < 60.0, "{updates:?} {heap}");
 }

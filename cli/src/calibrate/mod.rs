@@ -14,6 +14,7 @@ mod sample;
 mod wave;
 mod write;
 
+use crate::terminal::progress::StatusLine;
 use crate::terminal::words::{given, path_parser, print};
 use crate::{installation, run};
 use ampere_collector::signals::asked_to_end;
@@ -23,11 +24,10 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use clap::error::ErrorKind;
 use estimate::Verdict;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use report::{Found, Load, Report};
 use sample::Sampling;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -159,20 +159,17 @@ fn of_threads(
     let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let periods = (arguments.duration.as_secs_f64() / arguments.period.as_secs_f64()).round() as usize;
     let total = arguments.period * periods as u32;
-    let bar = bar(total.as_millis() as u64, "{bar:40} {msg}");
-    if bar.is_hidden() {
+    let line = StatusLine::default();
+    if line.is_hidden() {
         say!("ampere: {threads} threads spin and sleep by turns for {total:.0?}; {}", reading(counters));
     }
     let edges = load::spin(arguments.period, periods, threads, stop, |passed| {
-        bar.set_position((passed.as_millis() as u64).min(total.as_millis() as u64));
-        bar.set_message(format!(
-            "{:.0} of {:.0} s, {}",
-            passed.min(total).as_secs_f64(),
-            total.as_secs_f64(),
-            reading(counters)
-        ));
+        let passed = passed.min(total).as_secs_f64();
+        line.write(Some(passed / total.as_secs_f64()), || {
+            format!("{passed:.0} of {:.0} s, {}", total.as_secs_f64(), reading(counters))
+        });
     });
-    bar.finish_and_clear();
+    drop(line);
     Ok((Load { threads, command: Vec::new() }, edges?))
 }
 
@@ -182,33 +179,22 @@ fn of_command(
     counters: usize,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<(Load, Vec<Edge>)> {
-    let bar = bar(0, "{spinner} {elapsed} {msg}");
-    if bar.is_hidden() {
+    let line = StatusLine::default();
+    if line.is_hidden() {
         say!("ampere: {}", reading(counters));
     }
     let edges = load::run(program, command, stop, |edges| {
-        bar.tick();
-        bar.set_message(format!("{}, {edges} edges so far", reading(counters)));
+        line.write(None, || {
+            format!("{:.0} s, {}, {edges} edges so far", line.elapsed().as_secs_f64(), reading(counters))
+        });
     });
-    bar.finish_and_clear();
+    drop(line);
     let command = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     Ok((Load { threads: 0, command }, edges?))
 }
 
 fn reading(counters: usize) -> String {
     if counters == 1 { "reading 1 counter".to_owned() } else { format!("reading {counters} counters") }
-}
-
-/// On a terminal; else hidden.
-fn bar(length: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
-    if std::io::stderr().is_terminal() {
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-    }
-    bar
 }
 
 fn name(load: &Load) -> &str {

@@ -1,14 +1,31 @@
-//! What people see on standard error while a command runs.
+//! What people see on a terminal.
 //!
 //! ```text
-//! live_table.rs  the live table                          progress.rs  how far a trace has been read
-//! screen.rs    lines that stay at the bottom             words.rs     printing, and paths of the command line
-//! interrupt.rs   Ctrl-C while a file is written
+//! live_table.rs    the live table of `ampere run`          progress.rs   how far a command has come
+//! screen.rs        lines that stay at the bottom            words.rs      printing, and paths of the command line
+//! interrupt.rs     Ctrl-C while a file is written
+//! ```
+//!
+//! `ampere top` has the whole terminal, and shares its rows with the live table:
+//!
+//! ```text
+//! figures.rs       the figures that came last, as tables    tree.rs       call paths that open and close
+//! table.rs         rows in columns                          header.rs     what stands above them
+//! viewer.rs        views, and what a key does               keys.rs       keys from bytes
+//! full_screen.rs   the terminal, and giving it back         paint.rs      a picture as a terminal's codes
 //! ```
 
 #[macro_use]
 pub mod words;
+pub mod figures;
+pub mod full_screen;
+pub mod header;
 pub mod interrupt;
+pub mod keys;
 pub mod live_table;
+pub mod paint;
 pub mod progress;
 pub mod screen;
+pub mod table;
+pub mod tree;
+pub mod viewer;

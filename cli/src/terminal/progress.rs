@@ -1,10 +1,71 @@
-//! How far a trace has been read, on a terminal.
+//! How far a command has come: a line on the terminal that is written anew a few times a second. Elsewhere there is none.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::IsTerminal;
+use ampere_model::text::short;
+use ampere_report::text::bar;
+use rustix::termios::tcgetwinsize;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+const PERIOD_MS: u64 = 100;
+/// Characters of the bar.
+const BAR: usize = 24;
+
+/// It is wiped when this is dropped.
+pub struct StatusLine {
+    begun: Instant,
+    is_terminal: bool,
+    /// When it is written next, in milliseconds since it began; 0: it has not been written.
+    due_ms: AtomicU64,
+}
+
+impl Default for StatusLine {
+    fn default() -> StatusLine {
+        let is_terminal = std::io::stderr().is_terminal();
+        StatusLine { begun: Instant::now(), is_terminal, due_ms: AtomicU64::new(0) }
+    }
+}
+
+impl StatusLine {
+    /// Standard error is no terminal.
+    pub fn is_hidden(&self) -> bool {
+        !self.is_terminal
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// `part`: how much of all is done, where that is known.
+    pub fn write(&self, part: Option<f64>, words: impl FnOnce() -> String) {
+        let now = self.elapsed().as_millis() as u64;
+        if self.is_hidden() || now < self.due_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        self.due_ms.store(now + PERIOD_MS, Ordering::Relaxed);
+        let bar = part.map_or_else(String::new, |part| format!("{:<BAR$} ", bar(part, 1.0)));
+        let columns = tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+        let line = short(&format!("{bar}{}", words()), columns.max(20) - 1);
+        print(&format!("\r{line}\x1b[K"));
+    }
+}
+
+impl Drop for StatusLine {
+    fn drop(&mut self) {
+        if self.due_ms.load(Ordering::Relaxed) > 0 {
+            print("\r\x1b[K");
+        }
+    }
+}
+
+fn print(text: &str) {
+    let mut terminal = std::io::stderr().lock();
+    let _ = terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush());
+}
+
+/// How far a trace has been read.
 pub struct Progress {
-    bar: ProgressBar,
+    line: StatusLine,
     /// What is counted.
     unit: &'static str,
 }
@@ -17,25 +78,21 @@ impl Default for Progress {
 
 impl Progress {
     pub fn of(unit: &'static str) -> Progress {
-        Progress { bar: ProgressBar::hidden(), unit }
+        Progress { line: StatusLine::default(), unit }
     }
 
-    /// To be called with the events that are done, and those to expect. Short traces show no bar.
+    /// To be called with what is done, and with all. What is done at once shows nothing.
     pub fn step(&self) -> impl FnMut(u64, u64) {
         |done, expected| {
-            if done > 0 && self.bar.is_hidden() && std::io::stderr().is_terminal() {
-                self.bar.set_draw_target(ProgressDrawTarget::stderr());
-                let template =
-                    format!("{{bar:40}} {{human_pos}} of {{human_len}} {}, {{eta}} left", self.unit);
-                let style = ProgressStyle::with_template(&template);
-                self.bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            if done > 0 && expected > 0 {
+                let left =
+                    self.line.elapsed().as_secs_f64() * expected.saturating_sub(done) as f64 / done as f64;
+                self.line.write(Some(done as f64 / expected as f64), || {
+                    format!("{done} of {expected} {}, {left:.0} s left", self.unit)
+                });
             }
-            self.bar.set_length(expected);
-            self.bar.set_position(done);
         }
     }
 
-    pub fn end(self) {
-        self.bar.finish_and_clear();
-    }
+    pub fn end(self) {}
 }

@@ -1,5 +1,8 @@
 //! A few lines at the bottom of the terminal that stay while the command's own output scrolls above them.
 
+use super::paint;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
 use rustix::termios::{tcgetpgrp, tcgetwinsize};
 use std::io::Write;
 
@@ -49,17 +52,19 @@ impl Screen {
         self.size = usable;
     }
 
-    pub fn draw(&mut self, lines: &[String]) {
+    /// `picture`: of an area of the terminal.
+    pub fn draw(&mut self, picture: impl FnOnce(Rect) -> Buffer) {
         self.fit();
         let Some((height, width)) = self.size else { return };
-        let mut text = String::from("\x1b7");
-        for row in 0..self.rows {
-            let at = height - self.rows + row + 1;
-            let line = lines.get(usize::from(row)).map_or("", String::as_str);
-            text.push_str(&format!("\x1b[{at};1H\x1b[2K{}", clip(line, usize::from(width))));
-        }
-        text.push_str("\x1b8");
-        self.print(&text);
+        let area = Rect::new(0, height - self.rows, width, self.rows);
+        let picture = paint::whole(&picture(area));
+        self.print(&format!("\x1b7{}{picture}\x1b8", self.wiped(height)));
+    }
+
+    /// The lines, emptied.
+    fn wiped(&self, height: u16) -> String {
+        let lines = height - self.rows + 1..=height;
+        lines.map(|line| format!("\x1b[{line};1H\x1b[2K")).collect()
     }
 
     fn print(&self, text: &str) {
@@ -71,40 +76,6 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let Some((height, _)) = self.size else { return };
-        let mut text = String::from("\x1b7\x1b[r");
-        for row in 0..self.rows {
-            text.push_str(&format!("\x1b[{};1H\x1b[2K", height - self.rows + row + 1));
-        }
-        text.push_str("\x1b8");
-        self.print(&text);
-    }
-}
-
-/// The first `width` visible characters; escape sequences take no room.
-pub fn clip(line: &str, width: usize) -> String {
-    let (mut out, mut seen, mut in_escape) = (String::new(), 0, false);
-    for c in line.chars() {
-        if in_escape {
-            in_escape = !c.is_ascii_alphabetic();
-        } else if c == '\x1b' {
-            in_escape = true;
-        } else if seen == width {
-            continue;
-        } else {
-            seen += 1;
-        }
-        out.push(c);
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::clip;
-
-    #[test]
-    fn escapes_take_no_room() {
-        assert_eq!(clip("\x1b[7mabcdef\x1b[0m", 3), "\x1b[7mabc\x1b[0m");
-        assert_eq!(clip("ab", 3), "ab");
+        self.print(&format!("\x1b7\x1b[r{}\x1b8", self.wiped(height)));
     }
 }

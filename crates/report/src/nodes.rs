@@ -217,6 +217,10 @@ mod tests {
         assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
         assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
         assert_eq!(run.start, "2026-01-01T00:00:02Z");
+        assert_eq!(
+            run.node_ranks.iter().map(|(node, ranks)| (node.as_str(), *ranks)).collect::<Vec<_>>(),
+            [("n1", 4), ("n2", 4)]
+        );
     }
 
     #[test]

@@ -418,7 +418,9 @@
       element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
       element('span', {}, of.name || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
     const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
-    fill('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
+    // A process that is no rank has a long name.
+    const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
+    fill('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
     if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: 'rank' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Where each rank is', sort: 'place' })
       .set(now.cells.map((cell, at) => ({ label: cell.label, place: -at, words: where(cell) || '(other)', last: 0 })));
   }

@@ -1,0 +1,363 @@
+//! The figures of a run that goes on, as they came last, and tables of them.
+
+use super::table::{Column, Row, Table, Value, column};
+use ampere_collector::serving::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
+use ampere_model::order::largest_first;
+use ampere_report::page::job::{Job, NodeLine, NodeState};
+use ampere_report::page::{Page, PowerSeries};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+
+/// Seconds of power that are kept.
+const MOST_HISTORY: usize = 120;
+/// Power by row is that since a snapshot that is at least so old, in seconds.
+const RATE_SECONDS: f64 = 2.0;
+
+/// What is known.
+#[derive(Default)]
+pub struct Figures {
+    pub snapshot: Snapshot,
+    /// Snapshots before it; the first is the one that rates begin with.
+    earlier: VecDeque<Snapshot>,
+    /// With call paths; `None` before it was asked for.
+    pub page: Option<Page>,
+    /// Of a run on several nodes.
+    pub job: Option<Job>,
+    /// By device, a second each.
+    history: HashMap<String, VecDeque<Option<f64>>>,
+}
+
+impl Figures {
+    pub fn see(&mut self, snapshot: Snapshot) {
+        let last = std::mem::replace(&mut self.snapshot, snapshot);
+        let now = self.snapshot.seconds;
+        if !last.node.is_empty() {
+            self.earlier.push_back(last);
+        }
+        while self.earlier.get(1).is_some_and(|next| now - next.seconds >= RATE_SECONDS) {
+            self.earlier.pop_front();
+        }
+        for device in &self.snapshot.devices {
+            let history = self.history.entry(device.device.clone()).or_default();
+            history.push_back(device.watts);
+            history.drain(..history.len().saturating_sub(MOST_HISTORY));
+        }
+    }
+
+    /// A page knows of the power before this program began.
+    pub fn see_page(&mut self, page: Page) {
+        if self.page.is_none() {
+            for series in &page.power {
+                let known = self.history.entry(series.name.clone()).or_default();
+                for watts in before(series) {
+                    known.push_front(watts);
+                }
+            }
+        }
+        self.page = Some(page);
+    }
+
+    pub fn history(&self, device: &str) -> impl DoubleEndedIterator<Item = Option<f64>> {
+        self.history.get(device).into_iter().flatten().copied()
+    }
+
+    /// Joules of all devices that no other contains.
+    pub fn joules(&self) -> f64 {
+        self.snapshot.topmost().map(|device| device.joules).sum::<f64>() + 0.0
+    }
+
+    pub fn job(&self) -> Option<&Job> {
+        self.job.as_ref().filter(|job| job.nodes.len() > 1)
+    }
+}
+
+/// Power of the seconds before now, the latest first.
+fn before(series: &PowerSeries) -> Vec<Option<f64>> {
+    let Some(last) = series.segments.last() else { return Vec::new() };
+    let end = last.begin + last.step * last.watts.len() as f64;
+    let at = |time: f64| {
+        let of = series.segments.iter().rev().find(|segment| segment.begin <= time)?;
+        of.watts.get(((time - of.begin) / of.step) as usize).copied().flatten()
+    };
+    let times = (1..MOST_HISTORY).map(|second| end - second as f64);
+    times.take_while(|time| *time >= 0.0).map(at).collect()
+}
+
+const JOULES: Column = column("JOULES", 12, 0);
+const SHARE: Column = column("SHARE", 7, 34);
+const WATTS: Column = column("WATTS", 9, 60);
+const CALLS: Column = column("CALLS", 11, 70);
+const BAR: Column = column("", 24, 120);
+
+const FUNCTIONS: &[Column] =
+    &[JOULES, SHARE, WATTS, CALLS, column("SECONDS", 10, 78), BAR, column("FUNCTION", 0, 0)];
+/// Beside the output of a command.
+const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
+const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
+const KERNELS: &[Column] = &[JOULES, SHARE, WATTS, BAR, column("KERNEL", 0, 0)];
+const RANKS: &[Column] = &[
+    column("RANK", 10, 0),
+    JOULES,
+    SHARE,
+    WATTS,
+    column("EVENTS", 12, 70),
+    column("LOST", 8, 90),
+    column("RING", 7, 100),
+    column("NOW IN", 0, 0),
+];
+const RANKS_OF_JOB: &[Column] = &[column("RANK", 10, 0), JOULES, SHARE, BAR, column("NODE", 0, 0)];
+const DEVICES: &[Column] = &[
+    JOULES,
+    WATTS,
+    column("IDLE J", 12, 50),
+    column("LOST J", 10, 70),
+    column("BAD", 6, 80),
+    column("SAMPLES", 10, 100),
+    column("QUALITY", 10, 40),
+    column("DEVICE", 0, 0),
+];
+const NODES: &[Column] = &[
+    JOULES,
+    SHARE,
+    WATTS,
+    column("IDLE", 7, 70),
+    column("RANKS", 6, 76),
+    column("STATE", 8, 40),
+    column("QUALITY", 10, 100),
+    column("NODE", 0, 0),
+];
+
+/// Joules, by whatever they are of.
+type Sums<'a> = BTreeMap<&'a str, f64>;
+
+/// Rows with joules of a whole, and their power.
+struct Parts<'a> {
+    sums: Sums<'a>,
+    earlier: Sums<'a>,
+    /// Since the earlier ones.
+    seconds: f64,
+    whole: f64,
+}
+
+impl<'a> Parts<'a> {
+    fn of(figures: &'a Figures, whole: f64, sums: impl Fn(&'a Snapshot) -> Sums<'a>) -> Parts<'a> {
+        let earlier = figures.earlier.front();
+        let seconds = earlier.map_or(0.0, |earlier| figures.snapshot.seconds - earlier.seconds);
+        Parts {
+            sums: sums(&figures.snapshot),
+            earlier: earlier.map(sums).unwrap_or_default(),
+            seconds,
+            whole,
+        }
+    }
+
+    fn of_job(rows: impl Iterator<Item = (&'a str, f64)>, whole: f64) -> Parts<'a> {
+        let mut sums = Sums::new();
+        rows.for_each(|(name, joules)| *sums.entry(name).or_insert(0.0) += joules);
+        Parts { sums, earlier: Sums::new(), seconds: 0.0, whole }
+    }
+
+    fn share(&self, joules: f64) -> f64 {
+        if self.whole > 0.0 { joules / self.whole } else { 0.0 }
+    }
+
+    fn watts(&self, name: &str) -> Option<f64> {
+        let joules = *self.sums.get(name)?;
+        let earlier = self.earlier.get(name).copied().unwrap_or(0.0);
+        (self.seconds > 0.5 && !self.earlier.is_empty()).then(|| (joules - earlier) / self.seconds)
+    }
+
+    fn table(
+        &self,
+        columns: &'static [Column],
+        nothing: &'static str,
+        value: impl Fn(&str, &str) -> Value,
+    ) -> Table {
+        let rows = self.sums.iter().map(|(name, joules)| {
+            let share = self.share(*joules);
+            let values = columns.iter().map(|column| match column.title {
+                "JOULES" => Value::Joules(*joules),
+                "J" => Value::WithUnit(*joules),
+                "SHARE" => Value::Share(share),
+                "WATTS" => Value::Watts(self.watts(name)),
+                "" => Value::Bar(share),
+                title => value(title, name),
+            });
+            Row { key: (*name).to_owned(), values: values.collect(), warns: false }
+        });
+        Table { columns, rows: rows.collect(), nothing }
+    }
+}
+
+fn topmost(snapshot: &Snapshot) -> HashSet<&str> {
+    snapshot.topmost().map(|device| device.device.as_str()).collect()
+}
+
+fn of_topmost(snapshot: &Snapshot) -> impl Iterator<Item = &RegionEnergy> {
+    let topmost = topmost(snapshot);
+    snapshot.region_energy.iter().filter(move |row| topmost.contains(row.device.as_str()))
+}
+
+/// Over all ranks and devices. Devices that are contained in others are left out: the others count their joules.
+fn by_region(snapshot: &Snapshot) -> Sums<'_> {
+    let mut sums = Sums::new();
+    for row in &snapshot.threads_energy {
+        *sums.entry(&row.region).or_insert(0.0) += row.joules;
+    }
+    if sums.is_empty() {
+        of_topmost(snapshot).for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.joules);
+    }
+    sums
+}
+
+fn by_rank(snapshot: &Snapshot) -> Sums<'_> {
+    let mut sums: Sums = snapshot.ranks.iter().map(|rank| (rank.rank.as_str(), 0.0)).collect();
+    of_topmost(snapshot).for_each(|row| *sums.entry(&row.rank).or_insert(0.0) += row.joules);
+    sums
+}
+
+fn by_kernel(snapshot: &Snapshot) -> Sums<'_> {
+    let topmost = topmost(snapshot);
+    let mut sums = Sums::new();
+    let of_topmost = snapshot.kernel_energy.iter().filter(|row| topmost.contains(row.device.as_str()));
+    of_topmost.for_each(|row| *sums.entry(&row.kernel).or_insert(0.0) += row.joules);
+    sums
+}
+
+/// The functions with most joules, most first.
+pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
+    let mut sums: Vec<_> = by_region(snapshot).into_iter().collect();
+    largest_first(&mut sums, |(_, joules)| *joules);
+    sums.truncate(most);
+    sums
+}
+
+/// These as rows, for a few lines beside a command's output.
+pub fn few(snapshot: &Snapshot, most: usize) -> Table {
+    let whole: f64 = snapshot.topmost().map(|device| device.joules).sum();
+    let parts = Parts::of_job(by_region(snapshot).into_iter(), whole);
+    let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
+    super::table::sort_rows(&mut table.rows, Default::default());
+    table.rows.truncate(most);
+    table
+}
+
+/// `whole_job`: of all nodes, if there are several.
+pub fn functions(figures: &Figures, whole_job: bool) -> Table {
+    let parts = match figures.job().filter(|_| whole_job) {
+        Some(job) => {
+            let rows = job.functions.iter().map(|row| (row.name.as_str(), row.joules));
+            let table = Parts::of_job(rows, job.totals.joules);
+            return table.table(FUNCTIONS_OF_JOB, "no function yet", |_, name| Value::Text(name.to_owned()));
+        }
+        None => Parts::of(figures, figures.joules(), by_region),
+    };
+    let mut times: HashMap<&str, (u64, f64)> = HashMap::new();
+    for row in &figures.snapshot.region_time {
+        let sum = times.entry(&row.region).or_default();
+        *sum = (sum.0.saturating_add(row.calls), sum.1 + row.seconds);
+    }
+    let time = |name: &str| times.get(name).copied().unwrap_or_default();
+    parts.table(FUNCTIONS, "no function yet", |title, name| match title {
+        "CALLS" => Value::Count(time(name).0),
+        "SECONDS" => Value::Seconds(time(name).1),
+        _ => Value::Text(name.to_owned()),
+    })
+}
+
+pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
+    let nothing = "no GPU kernel yet";
+    let name = |_: &str, name: &str| Value::Text(name.to_owned());
+    match figures.job().filter(|_| whole_job) {
+        Some(job) => {
+            let rows = job.kernels.iter().map(|row| (row.name.as_str(), row.joules));
+            Parts::of_job(rows, job.totals.gpu_joules).table(KERNELS, nothing, name)
+        }
+        None => Parts::of(figures, figures.joules(), by_kernel).table(KERNELS, nothing, name),
+    }
+}
+
+pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
+    let nothing = "no rank yet";
+    if let Some(job) = figures.job().filter(|_| whole_job) {
+        let parts = Parts::of_job(std::iter::empty(), job.totals.joules);
+        let rows = job.ranks.iter().map(|rank| Row {
+            key: format!("{} {}", rank.node, rank.rank),
+            values: vec![
+                Value::Text(rank.rank.clone()),
+                Value::Joules(rank.joules),
+                Value::Share(parts.share(rank.joules)),
+                Value::Bar(parts.share(rank.joules)),
+                Value::Text(rank.node.clone()),
+            ],
+            warns: false,
+        });
+        return Table { columns: RANKS_OF_JOB, rows: rows.collect(), nothing };
+    }
+    let distinct = figures.snapshot.distinct_ranks();
+    let known: HashMap<&str, &RankFigures> = distinct.iter().map(|rank| (rank.rank.as_str(), rank)).collect();
+    let nothing_of = RankFigures::default();
+    let rank = |name: &str| known.get(name).copied().unwrap_or(&nothing_of);
+    let mut table =
+        Parts::of(figures, figures.joules(), by_rank).table(RANKS, nothing, |title, name| match title {
+            "RANK" => Value::Text(name.to_owned()),
+            "EVENTS" => Value::Count(rank(name).events),
+            "LOST" => Value::Count(lost(rank(name))),
+            "RING" => Value::Share(rank(name).ring_fill_ratio),
+            _ => Value::Text(rank(name).current_region.clone()),
+        });
+    table.rows.sort_by_key(|row| (row.key.len(), row.key.clone()));
+    table.rows.iter_mut().for_each(|row| row.warns = lost(rank(&row.key)) > 0);
+    table
+}
+
+/// Events that are not recorded.
+fn lost(rank: &RankFigures) -> u64 {
+    rank.dropped_records.saturating_add(rank.unrecorded_calls)
+}
+
+pub fn devices(figures: &Figures) -> Table {
+    let row = |device: &DeviceFigures| {
+        let within = if device.within.is_empty() { String::new() } else { format!("  in {}", device.within) };
+        let stale = if device.counter.stale { "  does not change" } else { "" };
+        Row {
+            key: device.device.clone(),
+            values: vec![
+                Value::Joules(device.joules),
+                Value::Watts(device.watts),
+                Value::Joules(device.division.idle_joules_ranks),
+                Value::Joules(device.division.lost_joules),
+                Value::Count(device.counter.unusable_samples),
+                Value::Count(device.counter.samples),
+                Value::Text(device.energy.clone()),
+                Value::Text(format!("{}{within}{stale}", device.device)),
+            ],
+            warns: device.counter.stale || device.counter.unusable_samples > 0,
+        }
+    };
+    let rows = figures.snapshot.devices.iter().map(row).collect();
+    Table { columns: DEVICES, rows, nothing: "no device yet" }
+}
+
+/// Of a run on one node, that one.
+pub fn nodes(figures: &Figures) -> Table {
+    let whole = figures.job.as_ref().map_or(0.0, |job| job.totals.joules);
+    let row = |node: &NodeLine| {
+        let problem = if node.problem.is_empty() { String::new() } else { format!("  {}", node.problem) };
+        Row {
+            key: node.node.clone(),
+            values: vec![
+                Value::Joules(node.joules),
+                Value::Share(if whole > 0.0 { node.joules / whole } else { 0.0 }),
+                Value::Watts(node.watts),
+                node.idle_ratio.map_or(Value::Watts(None), Value::Share),
+                Value::Count(node.ranks as u64),
+                Value::Text(node.state.as_str().to_owned()),
+                Value::Text(node.energy.clone()),
+                Value::Text(format!("{}{problem}", node.node)),
+            ],
+            warns: node.state == NodeState::Gone || !node.problem.is_empty(),
+        }
+    };
+    let rows = figures.job.iter().flat_map(|job| &job.nodes).map(row).collect();
+    Table { columns: NODES, rows, nothing: "the collector has not told of nodes" }
+}

@@ -1,0 +1,84 @@
+//! The whole terminal for one program: given back as it was, however the program ends.
+
+use super::paint;
+use ratatui_core::buffer::Buffer;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// The terminal's other screen, no cursor; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
+
+/// How the terminal was; `None` while it is its own.
+static BEFORE: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
+
+/// Where keys are read; `None` where standard output is no terminal, or there are none.
+pub fn keys() -> Option<OwnedFd> {
+    let stdin = std::io::stdin();
+    match (std::io::stdout().is_terminal(), stdin.is_terminal()) {
+        (false, _) => None,
+        (true, true) => stdin.as_fd().try_clone_to_owned().ok(),
+        (true, false) => File::open("/dev/tty").ok().map(OwnedFd::from),
+    }
+}
+
+/// Keys come as they are pressed, and nothing scrolls. Dropping it gives the terminal back.
+pub struct FullScreen {
+    shown: Buffer,
+}
+
+impl FullScreen {
+    /// `keys`: where they are read.
+    pub fn open(keys: &OwnedFd) -> std::io::Result<FullScreen> {
+        let before = tcgetattr(keys)?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        let kept = keys.try_clone()?;
+        tcsetattr(keys, OptionalActions::Now, &raw)?;
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some((kept, before));
+        // A panic's message would go with the screen.
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            report(panic);
+        }));
+        print(ENTER);
+        Ok(FullScreen { shown: paint::empty(0, 0) })
+    }
+
+    /// Columns and lines. A terminal that was made without a size says 0.
+    pub fn size() -> (u16, u16) {
+        let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
+        size.map_or((80, 24), |size| (size.ws_col.min(1000), size.ws_row.min(1000)))
+    }
+
+    /// Whether the terminal has taken it.
+    pub fn draw(&mut self, picture: Buffer) -> bool {
+        let is_taken = print(&paint::change(&self.shown, &picture));
+        self.shown = picture;
+        is_taken
+    }
+}
+
+impl Drop for FullScreen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+/// Once only.
+fn give_back() {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some((keys, before)) = before {
+        print(LEAVE);
+        let _ = tcsetattr(keys, OptionalActions::Now, &before);
+    }
+}
+
+fn print(text: &str) -> bool {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok()
+}

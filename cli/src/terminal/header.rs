@@ -1,0 +1,165 @@
+//! What stands above the rows: the run, its devices, how good the figures are.
+
+use super::figures::Figures;
+use super::table::watts_text;
+use ampere_collector::serving::snapshot::{DeviceFigures, Snapshot};
+use ampere_model::text::{joules, printable, short};
+use ampere_report::summary::least_trusted;
+use ratatui_core::style::Stylize;
+use ratatui_core::text::{Line, Span};
+
+const LONGEST_NAME: usize = 24;
+/// Notes of the collector.
+const MOST_NOTES: usize = 2;
+
+/// A word where the joules are not measured.
+fn quality(energy: &str) -> &str {
+    if energy == "measured" { "" } else { energy }
+}
+
+/// The run's and the node's busy cores; `None` where they are not known.
+fn busy(snapshot: &Snapshot) -> Option<String> {
+    let cpu = snapshot.collector.node_cpu.filter(|cpu| cpu.seconds > 0.0)?;
+    let cores = |busy: f64| busy / cpu.seconds;
+    Some(format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds)))
+}
+
+/// All devices in one line.
+pub fn device_words(snapshot: &Snapshot) -> String {
+    let words = snapshot.devices.iter().map(|d| {
+        let watts = d.watts.map_or_else(|| "-".to_owned(), |watts| format!("{:.0}", watts.max(0.0)));
+        let name = printable(&d.device);
+        format!("{name} {} J {watts} W {}", joules(d.joules), printable(quality(&d.energy)))
+            .trim_end()
+            .to_owned()
+    });
+    words.chain(busy(snapshot)).collect::<Vec<_>>().join(", ")
+}
+
+/// How far it is, in the first line.
+pub fn progress(snapshot: &Snapshot) -> String {
+    let events = snapshot.ranks.iter().fold(0u64, |sum, rank| sum.saturating_add(rank.events));
+    format!("{:.1} s  {} ranks  {events} events", snapshot.seconds, snapshot.ranks.len())
+}
+
+/// The lines above the views. `height`: of the terminal.
+pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
+    let mut lines = vec![first(figures, width)];
+    let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
+    lines.extend(devices(figures, most));
+    if height >= 12 {
+        lines.push(trust(&figures.snapshot));
+    }
+    if height >= 20 {
+        let notes = figures.snapshot.notes.iter().take(MOST_NOTES);
+        lines.extend(notes.map(|note| Line::from(format!(" {}", printable(note))).yellow()));
+    }
+    lines
+}
+
+/// What runs, how long, and the sum.
+fn first(figures: &Figures, width: u16) -> Line<'static> {
+    let snapshot = &figures.snapshot;
+    let command = figures.page.as_ref().map(|page| page.run.command.join(" ")).unwrap_or_default();
+    let name = if command.is_empty() { &snapshot.run } else { &command };
+    let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}  ", job.scheduler, job.id));
+    let of_job = figures.job().map_or_else(String::new, |job| {
+        let watts = watts_text(job.totals.watts);
+        format!("{} nodes: {} J {watts} W  ", job.nodes.len(), joules(job.totals.joules))
+    });
+    let right = printable(&format!("{job}{of_job}{} ", progress(snapshot)));
+    let used = right.chars().count() + " ampere  ".len();
+    let room = usize::from(width).saturating_sub(used + 1);
+    let name = if room < 4 { String::new() } else { short(name, room) };
+    let line = format!(" ampere {name:<room$} {right}");
+    Line::from(format!("{line:<width$}", width = usize::from(width))).reversed()
+}
+
+/// A line for each of the first devices that no other contains, and one for the rest.
+fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
+    let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
+    let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
+    let longest = topmost[..shown].iter().map(|device| device.device.chars().count());
+    let width = longest.max().unwrap_or(0).clamp(5, LONGEST_NAME);
+    let mut lines: Vec<Line> =
+        topmost[..shown].iter().map(|device| device_line(figures, device, width)).collect();
+    if topmost.len() > shown {
+        let rest = &topmost[shown..];
+        let sum: f64 = rest.iter().map(|device| device.joules).sum();
+        let watts = rest.iter().filter_map(|device| device.watts).reduce(|sum, watts| sum + watts);
+        let name =
+            if shown == 0 { format!("{} devices", rest.len()) } else { format!("{} more", rest.len()) };
+        let energy = quality(least_trusted(rest.iter().map(|device| device.energy.as_str())));
+        lines.push(Line::from(vec![Span::raw(figures_text(&name, width, sum, watts)), quality_span(energy)]));
+    }
+    lines
+}
+
+fn figures_text(name: &str, width: usize, sum: f64, watts: Option<f64>) -> String {
+    let name = short(name, LONGEST_NAME);
+    format!(" {name:<width$} {:>12} J {:>7} W", joules(sum), watts_text(watts))
+}
+
+fn device_line(figures: &Figures, device: &DeviceFigures, width: usize) -> Line<'static> {
+    let text = figures_text(&device.device, width, device.joules, device.watts);
+    let mut spans = vec![Span::raw(text), quality_span(quality(&device.energy))];
+    spans.push(history(figures, &device.device).cyan());
+    if device.counter.stale {
+        spans.push("  does not change".red());
+    }
+    Line::from(spans)
+}
+
+fn quality_span(quality: &str) -> Span<'static> {
+    let blanks = if quality.is_empty() { "" } else { "  " };
+    format!("  {}{blanks}", printable(quality)).yellow()
+}
+
+/// Characters of a device's power over time, a second each.
+const HISTORY: usize = 24;
+
+fn history(figures: &Figures, device: &str) -> Span<'static> {
+    let mut watts: Vec<Option<f64>> = figures.history(device).rev().take(HISTORY).collect();
+    watts.reverse();
+    let highest = watts.iter().flatten().fold(0.0, |most: f64, watts| most.max(*watts));
+    let height =
+        |watts: f64| if highest > 0.0 { (watts.max(0.0) / highest * 7.0).round() as usize } else { 0 };
+    let cells = watts.iter().map(|watts| match watts {
+        Some(watts) => "▁▂▃▄▅▆▇█".chars().nth(height(*watts).min(7)).unwrap_or(' '),
+        None => ' ',
+    });
+    Span::raw(cells.collect::<String>())
+}
+
+/// How far the figures can be trusted. What is lost stands out.
+fn trust(snapshot: &Snapshot) -> Line<'static> {
+    let mut spans = vec![Span::raw(" ")];
+    spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
+    spans.push(Span::raw(format!("lag {:.1} s  ", snapshot.collector.lag_seconds)));
+    let idle: f64 = snapshot.topmost().map(|device| device.division.idle_joules_ranks).sum();
+    spans.push(Span::raw(format!("idle {} J  ", joules(idle + 0.0))));
+    let sum = |of: fn(&DeviceFigures) -> f64| snapshot.topmost().map(of).sum::<f64>();
+    let lost = sum(|device| device.division.lost_joules);
+    if lost > 0.0 {
+        spans.push(format!("lost {} J  ", joules(lost)).red());
+    }
+    let ranks = snapshot.ranks.iter();
+    let events = ranks.fold([0u64; 3], |[dropped, late, suppressed], rank| {
+        [
+            dropped.saturating_add(rank.dropped_records).saturating_add(rank.unrecorded_calls),
+            late.saturating_add(rank.late_events),
+            suppressed.saturating_add(rank.suppressed_calls),
+        ]
+    });
+    let misreadings = snapshot.devices.iter().map(|device| device.counter.unusable_samples);
+    let counts = [
+        ("dropped", events[0]),
+        ("late", events[1]),
+        ("suppressed", events[2]),
+        ("misreadings", misreadings.fold(0, u64::saturating_add)),
+    ];
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let bad: Vec<Span> = counts.map(|(word, count)| format!("{count} {word}  ").red()).collect();
+    spans.extend(if bad.is_empty() && lost == 0.0 { vec![Span::raw("nothing lost")] } else { bad });
+    Line::from(spans)
+}

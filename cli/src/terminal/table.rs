@@ -1,0 +1,272 @@
+//! Rows of figures, as `ampere top` and `ampere run` draw them: the last column is the rows' names.
+
+use super::paint::put;
+use ampere_model::order::largest_first;
+use ampere_model::text::{joules, printable, short};
+use ampere_report::text::bar;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
+use ratatui_core::text::{Line, Span};
+
+/// Characters of a text that is not the rows' name.
+const LONGEST_WORD: u16 = 24;
+const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
+const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
+
+pub struct Column {
+    pub title: &'static str,
+    pub width: u16,
+    /// Columns that the terminal must have for it to be shown.
+    pub from: u16,
+}
+
+/// Of numbers; the last column's width is what is left.
+pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
+    Column { title, width, from }
+}
+
+#[derive(Clone, Debug)]
+pub enum Value {
+    Joules(f64),
+    /// Joules in a table without titles.
+    WithUnit(f64),
+    Watts(Option<f64>),
+    /// A part of the whole.
+    Share(f64),
+    /// The same as a picture.
+    Bar(f64),
+    Seconds(f64),
+    Count(u64),
+    Text(String),
+}
+
+impl Value {
+    fn number(&self) -> f64 {
+        match self {
+            Value::Joules(number) | Value::WithUnit(number) | Value::Seconds(number) => *number,
+            Value::Share(share) | Value::Bar(share) => *share,
+            Value::Watts(watts) => watts.unwrap_or(f64::NEG_INFINITY),
+            Value::Count(count) => *count as f64,
+            Value::Text(_) => 0.0,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Value::Joules(number) => joules(*number),
+            Value::WithUnit(number) => format!("{} J", joules(*number)),
+            Value::Watts(watts) => watts_text(*watts),
+            Value::Share(share) => format!("{:.1}%", 100.0 * share),
+            Value::Bar(share) => bar(*share, 1.0),
+            Value::Seconds(seconds) => format!("{seconds:.2}"),
+            Value::Count(count) => count.to_string(),
+            Value::Text(text) => printable(text),
+        }
+    }
+}
+
+/// Power, which is not known of all.
+pub fn watts_text(watts: Option<f64>) -> String {
+    match watts.map(|watts| watts.max(0.0)) {
+        None => "-".to_owned(),
+        Some(watts) if watts < 99.95 => format!("{watts:.1}"),
+        Some(watts) => format!("{watts:.0}"),
+    }
+}
+
+pub struct Row {
+    /// By which it is known again.
+    pub key: String,
+    /// As many as there are columns.
+    pub values: Vec<Value>,
+    /// A reader should look at it.
+    pub warns: bool,
+}
+
+impl Row {
+    pub fn contains(&self, lower_case: &str) -> bool {
+        self.values
+            .iter()
+            .any(|value| matches!(value, Value::Text(text) if text.to_lowercase().contains(lower_case)))
+    }
+}
+
+/// How rows are ordered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sort {
+    pub column: usize,
+    /// The smallest first, or of names the last.
+    pub reversed: bool,
+}
+
+pub struct Table {
+    pub columns: &'static [Column],
+    pub rows: Vec<Row>,
+    /// Why there are no rows.
+    pub nothing: &'static str,
+}
+
+/// What of a table is drawn, and how.
+#[derive(Clone, Copy)]
+pub struct Drawn {
+    pub area: Rect,
+    /// The first row.
+    pub first: usize,
+    pub selected: Option<usize>,
+    /// `None`: without titles.
+    pub sort: Option<Sort>,
+}
+
+/// By names, or the largest first.
+pub fn sort_rows(rows: &mut [Row], sort: Sort) {
+    let is_text = |row: &Row| matches!(row.values.get(sort.column), Some(Value::Text(_)));
+    if rows.first().is_some_and(is_text) {
+        rows.sort_by_cached_key(|row| row.values[sort.column].shown());
+    } else {
+        largest_first(rows, |row| row.values.get(sort.column).map_or(0.0, Value::number));
+    }
+    if sort.reversed {
+        rows.reverse();
+    }
+}
+
+impl Table {
+    /// Draws what fits.
+    pub fn draw(&self, picture: &mut Buffer, drawn: Drawn) {
+        let Drawn { area, first, selected, sort } = drawn;
+        let mut y = area.y;
+        if let Some(sort) = sort {
+            picture.set_style(Rect { height: 1, ..area }, TITLES);
+            put(picture, area.x, y, &self.line(area.width, |at, _| title(self.columns, at, sort)));
+            y += 1;
+        }
+        if self.rows.is_empty() {
+            put(picture, area.x + 1, y, &self.nothing.into());
+        }
+        for (at, row) in
+            self.rows.iter().enumerate().skip(first).take(usize::from(area.bottom().saturating_sub(y)))
+        {
+            let name_column = self.columns.len() - 1;
+            let cell = |at: usize, width: u16| match at == name_column {
+                true => name(&row.values[at].shown(), width),
+                false => row.values[at].shown(),
+            };
+            let mut line = self.line(area.width, cell);
+            if row.warns {
+                line.style = Style::new().fg(Color::Yellow);
+            }
+            let here = Rect { y, height: 1, ..area };
+            put(picture, area.x, y, &line);
+            if selected == Some(at) {
+                picture.set_style(here, SELECTED);
+            }
+            y += 1;
+        }
+    }
+
+    /// A line of the columns that fit: numbers to the right, texts and pictures to the left.
+    fn line(&self, width: u16, cell: impl Fn(usize, u16) -> String) -> Line<'static> {
+        let mut line = String::from(" ");
+        let name = self.columns.len() - 1;
+        for (at, column) in self.columns.iter().enumerate().filter(|(_, column)| width >= column.from) {
+            let used = line.chars().count() as u16;
+            let left = if at == name { width.saturating_sub(used) } else { column.width.min(LONGEST_WORD) };
+            let text = cell(at, left);
+            let is_left = at == name || self.rows.first().is_some_and(|row| is_left(&row.values[at]));
+            match is_left {
+                true if at == name => line += &text,
+                true => line += &format!("{:<width$} ", short(&text, left.into()), width = usize::from(left)),
+                false => line += &format!("{text:>width$} ", width = usize::from(left)),
+            }
+        }
+        Line::from(Span::raw(line))
+    }
+}
+
+fn is_left(value: &Value) -> bool {
+    matches!(value, Value::Text(_) | Value::Bar(_))
+}
+
+/// Where lines are short, the middle of a name is left out, but for the blanks before it.
+fn name(text: &str, width: u16) -> String {
+    let blanks = text.len() - text.trim_start_matches(' ').len();
+    let (indent, rest) = text.split_at(blanks);
+    let indent = &indent[..blanks.min(usize::from(width / 2))];
+    let left = usize::from(width) - indent.len();
+    if left == 0 { String::new() } else { format!("{indent}{}", short(rest, left)) }
+}
+
+fn title(columns: &[Column], at: usize, sort: Sort) -> String {
+    let mark = match (sort.column == at, sort.reversed) {
+        (false, _) => "",
+        (true, false) => "▼",
+        (true, true) => "▲",
+    };
+    format!("{}{mark}", columns[at].title)
+}
+
+/// A row of titles of its own, without a table.
+pub const fn heading() -> Style {
+    TITLES.add_modifier(Modifier::BOLD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terminal::paint::{empty, text};
+
+    const COLUMNS: &[Column] = &[column("JOULES", 8, 0), column("CALLS", 5, 40), column("FUNCTION", 0, 0)];
+
+    fn table(rows: &[(f64, u64, &str)]) -> Table {
+        let rows = rows.iter().map(|(joules, calls, name)| Row {
+            key: (*name).to_owned(),
+            values: vec![Value::Joules(*joules), Value::Count(*calls), Value::Text((*name).to_owned())],
+            warns: false,
+        });
+        Table { columns: COLUMNS, rows: rows.collect(), nothing: "no function" }
+    }
+
+    fn drawn(table: &Table, width: u16, sort: Sort) -> String {
+        let mut picture = empty(width, 4);
+        let area = *picture.area();
+        table.draw(&mut picture, Drawn { area, first: 0, selected: Some(1), sort: Some(sort) });
+        text(&picture)
+    }
+
+    #[test]
+    fn columns_go_where_there_is_no_room_and_names_lose_their_middle() {
+        let mut table = table(&[(1.5, 7, "a"), (2000.0, 12, "a_function_with_a_long_name(int, char)")]);
+        let sort = Sort::default();
+        sort_rows(&mut table.rows, sort);
+        expect_test::expect![[r#"
+              JOULES▼ CALLS FUNCTION
+               2000.0    12 a_function_with_a_lo…nt, char)
+                1.500     7 a
+
+        "#]]
+        .assert_eq(&drawn(&table, 46, sort));
+        expect_test::expect![[r#"
+              JOULES▼ FUNCTION
+               2000.0 a_functio…har)
+                1.500 a
+
+        "#]]
+        .assert_eq(&drawn(&table, 24, sort));
+        drawn(&table, 3, sort);
+        drawn(&self::table(&[]), 0, sort);
+    }
+
+    #[test]
+    fn names_are_sorted_as_names_and_numbers_from_the_largest() {
+        let mut rows = table(&[(1.0, 7, "b"), (2.0, 9, "c"), (3.0, 8, "a")]).rows;
+        let mut names = |column, reversed| {
+            sort_rows(&mut rows, Sort { column, reversed });
+            rows.iter().map(|row| row.key.as_str()).collect::<String>()
+        };
+        assert_eq!(
+            [names(0, false), names(1, false), names(1, true), names(2, false)],
+            ["acb", "cab", "bac", "abc"]
+        );
+    }
+}

@@ -1,0 +1,412 @@
+//! `ampere top` as a program with keys: which view is shown, what a key does, and the whole picture.
+
+use super::figures::{self, Figures};
+use super::keys::Key;
+use super::paint::{empty, put};
+use super::table::{Drawn, Sort, Table, heading, sort_rows};
+use super::{header, tree};
+use ampere_model::text::{printable, short};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Style, Stylize};
+use ratatui_core::text::{Line, Span};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    Functions,
+    Ranks,
+    Kernels,
+    Devices,
+    Nodes,
+    Tree,
+}
+
+impl View {
+    const ALL: [View; 6] =
+        [View::Functions, View::Ranks, View::Kernels, View::Devices, View::Nodes, View::Tree];
+
+    fn name(self) -> &'static str {
+        ["functions", "ranks", "kernels", "devices", "nodes", "tree"][self as usize]
+    }
+
+    /// The column by which it is sorted at first: the joules, or of ranks their order.
+    fn column(self) -> usize {
+        usize::from(self == View::Ranks)
+    }
+}
+
+/// Columns in which the names of all views have room.
+const ALL_VIEWS: u16 = 70;
+
+/// What the last line asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prompt {
+    Search,
+    Filter,
+}
+
+/// What a key asks the program for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    Nothing,
+    /// Other figures than those that have come.
+    Figures,
+    Quit,
+}
+
+pub struct Viewer {
+    pub figures: Figures,
+    view: View,
+    /// By view.
+    sorts: [Sort; 6],
+    open: tree::Open,
+    filter: String,
+    search: String,
+    prompt: Option<Prompt>,
+    shows_help: bool,
+    is_paused: bool,
+    whole_job: bool,
+    list: List,
+}
+
+/// The rows of a view, in the order in which they are shown.
+struct List {
+    table: Table,
+    cursor: usize,
+    /// The first row that is seen, and how many are.
+    first: usize,
+    height: usize,
+}
+
+impl List {
+    /// Other rows: the cursor stays on its own, unless it is on the first.
+    fn replace(&mut self, table: Table) {
+        let old = self.table.rows.get(self.cursor).map(|row| row.key.clone());
+        self.table = table;
+        let again = old
+            .filter(|_| self.cursor > 0)
+            .and_then(|key| self.table.rows.iter().position(|row| row.key == key));
+        self.go_to(again.unwrap_or(self.cursor));
+    }
+
+    fn go_to(&mut self, row: usize) {
+        self.cursor = row.min(self.table.rows.len().saturating_sub(1));
+        let last_first = self.table.rows.len().saturating_sub(self.height);
+        self.first =
+            self.first.min(self.cursor).min(last_first).max((self.cursor + 1).saturating_sub(self.height));
+    }
+
+    fn key(&self) -> Option<&str> {
+        self.table.rows.get(self.cursor).map(|row| row.key.as_str())
+    }
+}
+
+impl Default for Viewer {
+    fn default() -> Viewer {
+        let table = figures::functions(&Figures::default(), true);
+        Viewer {
+            figures: Figures::default(),
+            view: View::Functions,
+            sorts: View::ALL.map(|view| Sort { column: view.column(), reversed: false }),
+            open: tree::Open::new(),
+            filter: String::new(),
+            search: String::new(),
+            prompt: None,
+            shows_help: false,
+            is_paused: false,
+            whole_job: true,
+            list: List { table, cursor: 0, first: 0, height: 1 },
+        }
+    }
+}
+
+impl Viewer {
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// After other figures have come, or another view was chosen.
+    pub fn refresh(&mut self) {
+        let (sort, filter) = (self.sorts[self.view as usize], self.filter.to_lowercase());
+        let mut table = match self.view {
+            View::Functions => figures::functions(&self.figures, self.whole_job),
+            View::Ranks => figures::ranks(&self.figures, self.whole_job),
+            View::Kernels => figures::kernels(&self.figures, self.whole_job),
+            View::Devices => figures::devices(&self.figures),
+            View::Nodes => figures::nodes(&self.figures),
+            View::Tree => {
+                let shown = tree::Shown { open: &mut self.open, sort, filter: &filter };
+                tree::tree(self.figures.page.as_ref(), shown)
+            }
+        };
+        if self.view != View::Tree {
+            if !filter.is_empty() {
+                table.rows.retain(|row| row.contains(&filter));
+                table.nothing = "no row has these words: Escape shows all";
+            }
+            sort_rows(&mut table.rows, sort);
+        }
+        self.list.replace(table);
+    }
+
+    pub fn press(&mut self, key: Key) -> Asked {
+        if key == Key::Interrupt {
+            return Asked::Quit;
+        }
+        if let Some(prompt) = self.prompt {
+            self.type_into(prompt, key);
+            return Asked::Nothing;
+        }
+        if std::mem::take(&mut self.shows_help) {
+            return Asked::Nothing;
+        }
+        if !self.moves(key) {
+            return self.command(key);
+        }
+        Asked::Nothing
+    }
+
+    fn moves(&mut self, key: Key) -> bool {
+        let list = &mut self.list;
+        let page = list.height.max(1);
+        let to = match key {
+            Key::Up | Key::Char('k') => list.cursor.saturating_sub(1),
+            Key::Down | Key::Char('j') => list.cursor + 1,
+            Key::PageUp => list.cursor.saturating_sub(page),
+            Key::PageDown => list.cursor + page,
+            Key::Home | Key::Char('g') => 0,
+            Key::End | Key::Char('G') => usize::MAX,
+            _ => return false,
+        };
+        list.go_to(to);
+        true
+    }
+
+    fn command(&mut self, key: Key) -> Asked {
+        match key {
+            Key::Char('q') | Key::Function(10) => return Asked::Quit,
+            Key::Char('h' | '?') | Key::Function(1) => self.shows_help = true,
+            Key::Char('/') | Key::Function(3) => self.begin_search(),
+            Key::Char('\\') | Key::Function(4) => self.prompt = Some(Prompt::Filter),
+            Key::Char('n') => self.find(1),
+            Key::Char('t') | Key::Function(5) => {
+                return self.show(if self.view == View::Tree { View::Functions } else { View::Tree });
+            }
+            Key::Char('>' | '.') | Key::Function(6) => self.sort_by_next(1),
+            Key::Char('<' | ',') => self.sort_by_next(self.list.table.columns.len() - 1),
+            Key::Char('I') => {
+                let sort = &mut self.sorts[self.view as usize];
+                sort.reversed = !sort.reversed;
+            }
+            Key::Char('a') => self.whole_job = !self.whole_job,
+            Key::Char(' ') => self.is_paused = !self.is_paused,
+            Key::Char('+') => self.toggle(Some(true)),
+            Key::Char('-') => self.toggle(Some(false)),
+            Key::Enter => self.toggle(None),
+            Key::Escape => self.filter.clear(),
+            Key::Tab => return self.show(View::ALL[(self.view as usize + 1) % 6]),
+            Key::BackTab => return self.show(View::ALL[(self.view as usize + 5) % 6]),
+            Key::Char(digit @ '1'..='6') => return self.show(View::ALL[digit as usize - '1' as usize]),
+            _ => {}
+        }
+        self.refresh();
+        Asked::Nothing
+    }
+
+    fn show(&mut self, view: View) -> Asked {
+        self.view = view;
+        (self.list.cursor, self.list.first) = (0, 0);
+        self.refresh();
+        Asked::Figures
+    }
+
+    /// The next column that is shown and has an order.
+    fn sort_by_next(&mut self, step: usize) {
+        let columns = self.list.table.columns;
+        let sort = &mut self.sorts[self.view as usize];
+        let mut next = |_: &usize| {
+            sort.column = (sort.column + step) % columns.len();
+            !columns[sort.column].title.is_empty()
+        };
+        let _ = (0..columns.len()).find(|at| next(at));
+        sort.reversed = false;
+    }
+
+    fn toggle(&mut self, to: Option<bool>) {
+        if self.view == View::Tree
+            && let Some(key) = self.list.key()
+        {
+            let key = key.to_owned();
+            tree::toggle(&mut self.open, &key, to);
+        }
+    }
+
+    fn begin_search(&mut self) {
+        self.search.clear();
+        self.prompt = Some(Prompt::Search);
+    }
+
+    fn type_into(&mut self, prompt: Prompt, key: Key) {
+        let words = if prompt == Prompt::Search { &mut self.search } else { &mut self.filter };
+        match key {
+            Key::Char(c) => words.push(c),
+            Key::Backspace => drop(words.pop()),
+            Key::Function(3) if prompt == Prompt::Search => return self.find(1),
+            Key::Enter => self.prompt = None,
+            Key::Escape => {
+                words.clear();
+                self.prompt = None;
+            }
+            // An arrow ends what is typed, and moves.
+            _ => {
+                self.prompt = None;
+                self.moves(key);
+            }
+        }
+        self.refresh();
+        if prompt == Prompt::Search && matches!(key, Key::Char(_)) {
+            self.find(0);
+        }
+    }
+
+    /// Goes to the next row with the words, from the one that is `from` rows on.
+    fn find(&mut self, from: usize) {
+        let words = self.search.to_lowercase();
+        if words.is_empty() {
+            return;
+        }
+        // In a tree what is closed is found, too.
+        if self.view == View::Tree {
+            let mut all = tree::Open::new();
+            let sort = self.sorts[View::Tree as usize];
+            let shown = tree::Shown { open: &mut all, sort, filter: &words };
+            let found = tree::tree(self.figures.page.as_ref(), shown);
+            let has_words = |row: &&super::table::Row| row.contains(&words);
+            found.rows.iter().filter(has_words).for_each(|row| tree::open_above(&mut self.open, &row.key));
+            self.refresh();
+        }
+        let (rows, cursor) = (&self.list.table.rows, self.list.cursor);
+        let places = (0..rows.len()).map(|step| (cursor + from + step) % rows.len());
+        if let Some(found) = places.into_iter().find(|at| rows[*at].contains(&words)) {
+            self.list.go_to(found);
+        }
+    }
+
+    /// The whole picture. `problem`: why the figures are old.
+    pub fn draw(&mut self, (width, height): (u16, u16), problem: Option<&str>) -> Buffer {
+        let mut picture = empty(width, height);
+        let mut lines = header::lines(&self.figures, width, height);
+        lines.push(self.tabs(width));
+        lines.extend(problem.map(|why| Line::from(format!(" {}", printable(why))).red().bold()));
+        for (line, y) in lines.iter().zip(0..) {
+            put(&mut picture, 0, y, line);
+        }
+        let y = (lines.len() as u16).min(height);
+        let area = Rect::new(0, y, width, height.saturating_sub(y + 1));
+        if self.shows_help {
+            draw_help(&mut picture, area);
+        } else {
+            self.list.height = usize::from(area.height.saturating_sub(1));
+            self.list.go_to(self.list.cursor);
+            let List { table, cursor, first, .. } = &self.list;
+            let sort = Some(self.sorts[self.view as usize]);
+            table.draw(&mut picture, Drawn { area, first: *first, selected: Some(*cursor), sort });
+        }
+        if y < height {
+            put(&mut picture, 0, height - 1, &self.last_line(width));
+        }
+        picture
+    }
+
+    /// The views, and what changes what is seen of them.
+    fn tabs(&self, width: u16) -> Line<'static> {
+        let mut spans = vec![Span::raw(" ")];
+        let shown = |view: View| width >= ALL_VIEWS || view == self.view;
+        for (view, number) in View::ALL.into_iter().zip(1..).filter(|(view, _)| shown(*view)) {
+            let text = format!("{number} {}", view.name());
+            spans.push(if view == self.view { text.bold().reversed() } else { Span::raw(text) });
+            spans.push(Span::raw("  "));
+        }
+        if self.is_paused {
+            spans.push("paused  ".yellow().bold());
+        }
+        if self.figures.job().is_some() && !self.whole_job {
+            spans.push(format!("only {}  ", short(&self.figures.snapshot.node, 24)).yellow());
+        }
+        if !self.filter.is_empty() {
+            spans.push(format!("only with “{}”", short(&self.filter, 24)).yellow());
+        }
+        Line::from(spans)
+    }
+
+    fn last_line(&self, width: u16) -> Line<'static> {
+        match self.prompt {
+            Some(Prompt::Search) => Line::from(format!(" Search: {}_   F3 next  Enter  Escape", self.search)),
+            Some(Prompt::Filter) => Line::from(format!(" Filter: {}_   Enter  Escape", self.filter)),
+            None => keys_line(width),
+        }
+    }
+}
+
+/// The last line, from the most important key on.
+fn keys_line(width: u16) -> Line<'static> {
+    const KEYS: [(&str, &str); 9] = [
+        ("F1", "Help"),
+        ("F3", "Search"),
+        ("F4", "Filter"),
+        ("F5", "Tree"),
+        ("F6", "Sort"),
+        ("F10", "Quit"),
+        ("Tab", "View"),
+        ("Space", "Pause"),
+        ("+-", "Open"),
+    ];
+    let mut spans = Vec::new();
+    let mut used = 0;
+    for (key, word) in KEYS {
+        used += key.len() + word.len() + 2;
+        if used > usize::from(width) {
+            break;
+        }
+        spans.push(Span::raw(key).bold());
+        spans.push(Span::styled(format!("{word:<7}"), Style::new().fg(Color::Black).bg(Color::Cyan)));
+        used += 7usize.saturating_sub(word.len() + 2);
+    }
+    Line::from(spans)
+}
+
+const HELP: [(&str, &str); 16] = [
+    ("1 to 6, Tab", "functions, ranks, kernels, devices, nodes, tree"),
+    ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
+    ("F3 or /", "search; n or F3: the next one"),
+    ("F4 or \\", "show only rows with these words; Escape: all"),
+    ("F5 or t", "call paths as a tree, and back"),
+    ("Enter + -", "open and close a call path"),
+    ("F6 or >", "sort by the next column; <: by the one before"),
+    ("I", "sort the other way round"),
+    ("a", "of several nodes: all, or the first alone"),
+    ("Space", "pause: the figures stand still"),
+    ("q F10 Ctrl-C", "quit; the run goes on"),
+    ("", ""),
+    ("SHARE", "of the joules of all devices that no other contains"),
+    ("WATTS", "over the last two seconds"),
+    ("SELF", "joules of a function without what it calls"),
+    ("LOST, BAD", "events not recorded; readings not believed"),
+];
+
+fn draw_help(picture: &mut Buffer, area: Rect) {
+    picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
+    let lines = HELP.iter().map(|(key, words)| format!("  {key:<18} {words}"));
+    let first = " Keys, as in htop; any key goes back".to_owned();
+    for (line, y) in std::iter::once(first).chain(lines).zip(area.y..area.bottom()) {
+        put(picture, 0, y, &line.into());
+    }
+}
+
+#[cfg(test)]
+#[path = "viewer_tests.rs"]
+mod tests;

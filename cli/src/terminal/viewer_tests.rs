@@ -1,0 +1,388 @@
+use super::*;
+use crate::terminal::paint::text;
+use ampere_collector::serving::snapshot::{
+    DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
+};
+use ampere_report::page::job::{Job, NodeLine, NodeState};
+use ampere_report::page::{Flame, Page, Tables, Totals};
+use expect_test::{Expect, expect};
+use std::sync::Arc;
+
+/// Two ranks on a node with a GPU. `seconds`: since it began, in each of which solve used 100 J and MPI_Send 20 J.
+fn snapshot(seconds: f64) -> Snapshot {
+    let device = |name: &str, energy: &str, joules: f64| DeviceFigures {
+        device: name.to_owned(),
+        energy: energy.to_owned(),
+        joules,
+        watts: Some(joules / seconds),
+        division: EnergyDivision { idle_joules_ranks: 0.25 * joules, ..EnergyDivision::default() },
+        ..DeviceFigures::default()
+    };
+    let energy = |rank: &str, region: &str, joules| RegionEnergy {
+        rank: rank.to_owned(),
+        device: "cpu".to_owned(),
+        region: region.to_owned(),
+        joules,
+    };
+    let time = |region: &str, calls, seconds| RegionTime {
+        rank: "0".to_owned(),
+        region: region.to_owned(),
+        calls,
+        seconds,
+    };
+    let rank = |rank: &str, events, dropped_records| RankFigures {
+        rank: rank.to_owned(),
+        events,
+        dropped_records,
+        current_region: "MPI_Send".to_owned(),
+        ..RankFigures::default()
+    };
+    Snapshot {
+        node: "n1".to_owned(),
+        run: "run-1".to_owned(),
+        seconds,
+        devices: vec![
+            device("cpu", "measured", 160.0 * seconds),
+            device("GPU-0", "estimated", 40.0 * seconds),
+        ],
+        region_energy: vec![
+            energy("0", "solve", 60.0 * seconds),
+            energy("1", "solve", 40.0 * seconds),
+            energy("1", "MPI_Send", 20.0 * seconds),
+        ],
+        kernel_energy: vec![KernelEnergy {
+            device: "GPU-0".to_owned(),
+            kernel: "void axpy<double>(int)".to_owned(),
+            joules: 30.0 * seconds,
+        }],
+        region_time: vec![time("solve", 7, 1.5), time("MPI_Send", 9000, 0.5)],
+        ranks: vec![rank("0", 18_000, 0), rank("1", 17_000, 3)],
+        notes: vec!["no energy counter of the GPU was found".to_owned()],
+        ..Snapshot::default()
+    }
+}
+
+fn page() -> Page {
+    let flame = Flame {
+        title: "all devices".to_owned(),
+        caller: vec![0, 0, 1, 2],
+        name: vec![0, 0, 1, 2],
+        joules: vec![0.0, 0.0, 100.0, 20.0],
+        calls: vec![0, 1, 7, 9000],
+        ..Flame::default()
+    };
+    let names = ["main", "solve", "MPI_Send"].map(str::to_owned).to_vec();
+    let json = serde_json::json!({
+        "schema": "", "state": "running", "run": ampere_report::page::RunWords::default(),
+        "totals": Totals::default(), "sentences": [], "notes": [], "devices": [],
+        "other_devices": { "rows": [], "left_out": 0 }, "power": [], "quality": [], "monitor": [],
+        "assignment": [], "tables": null,
+    });
+    let mut page: Page = serde_json::from_value(json).expect("a page");
+    page.run.command = ["mpirun", "./solver"].map(str::to_owned).to_vec();
+    page.tables = Some(Arc::new(Tables { names, flames: vec![flame], ..Tables::default() }));
+    page
+}
+
+fn node(node: &str, state: NodeState, joules: f64) -> NodeLine {
+    NodeLine {
+        node: node.to_owned(),
+        state,
+        joules,
+        watts: (state == NodeState::Running).then_some(120.0),
+        ranks: 2,
+        ..NodeLine::default()
+    }
+}
+
+fn viewer() -> Viewer {
+    let mut viewer = Viewer::default();
+    viewer.figures.see(snapshot(10.0));
+    viewer.figures.see_page(page());
+    viewer.figures.see(snapshot(12.0));
+    viewer.refresh();
+    viewer
+}
+
+fn press(viewer: &mut Viewer, keys: &str) {
+    keys.chars().for_each(|key| {
+        viewer.press(if key == '\n' { Key::Enter } else { Key::Char(key) });
+    });
+}
+
+#[track_caller]
+fn shows(viewer: &mut Viewer, size: (u16, u16), expected: Expect) {
+    expected.assert_eq(&text(&viewer.draw(size, None)));
+}
+
+#[test]
+fn functions_are_shown_with_devices_and_what_was_lost() {
+    shows(
+        &mut viewer(),
+        (80, 24),
+        expect![[r#"
+         ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
+         cpu         1920.0 J     160 W  ██
+         GPU-0      480.000 J    40.0 W  estimated  ██
+         lag 0.0 s  idle 600.000 J  3 dropped
+         no energy counter of the GPU was found
+         1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+              JOULES▼   SHARE     WATTS       CALLS    SECONDS FUNCTION
+               1200.0   50.0%       100           7       1.50 solve
+              240.000   10.0%      20.0        9000       0.50 MPI_Send
+
+
+
+
+
+
+
+
+
+
+
+
+
+
+        F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
+    "#]],
+    );
+}
+
+#[test]
+fn a_small_terminal_has_what_fits() {
+    shows(
+        &mut viewer(),
+        (40, 10),
+        expect![[r#"
+             ampere  12.0 s  2 ranks  35000 events
+             2 devices       2400.0 J     200 W  est
+             1 functions
+                  JOULES▼   SHARE FUNCTION
+                   1200.0   50.0% solve
+                  240.000   10.0% MPI_Send
+
+
+
+            F1Help   F3Search F4Filter F5Tree
+        "#]],
+    );
+    for size in [(0, 0), (1, 1), (3, 5), (12, 6), (80, 2), (1000, 3)] {
+        for view in "123456h".chars() {
+            let mut viewer = viewer();
+            press(&mut viewer, &view.to_string());
+            viewer.draw(size, Some("no answer"));
+        }
+    }
+}
+
+#[test]
+fn each_view_has_its_rows() {
+    let mut viewer = viewer();
+    for (key, expected) in [
+        (
+            "2",
+            expect![[r#"
+                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                 RANK            JOULES▼   SHARE     WATTS       EVENTS NOW IN
+                 0               720.000   30.0%      60.0        18000 MPI_Send
+                 1               720.000   30.0%      60.0        17000 MPI_Send
+            "#]],
+        ),
+        (
+            "3",
+            expect![[r#"
+                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                      JOULES▼   SHARE     WATTS KERNEL
+                      360.000   15.0%      30.0 void axpy<double>(int)
+
+            "#]],
+        ),
+        (
+            "4",
+            expect![[r#"
+                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                      JOULES▼     WATTS       IDLE J     LOST J    BAD QUALITY    DEVICE
+                       1920.0       160      480.000          0      0 measured   cpu
+                      480.000      40.0      120.000          0      0 estimated  GPU-0
+            "#]],
+        ),
+        (
+            "5",
+            expect![[r#"
+                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                      JOULES▼   SHARE     WATTS    IDLE  RANKS    STATE NODE
+                 the collector has not told of nodes
+
+            "#]],
+        ),
+        (
+            "6",
+            expect![[r#"
+                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                      JOULES▼   SHARE         SELF       CALLS CALL PATH
+                      120.000  100.0%            0           0 - all devices
+                      120.000  100.0%            0           1   - main
+                      120.000  100.0%      100.000           7     - solve"#]],
+        ),
+    ] {
+        press(&mut viewer, key);
+        let shown = text(&viewer.draw((80, 16), None));
+        expected.assert_eq(&shown.lines().skip(4).take(5).collect::<Vec<_>>().join("\n"));
+    }
+}
+
+#[test]
+fn rows_are_sorted_filtered_and_found_by_keys() {
+    let mut viewer = viewer();
+    let mut rows = |keys: &str| {
+        press(&mut viewer, keys);
+        let shown = text(&viewer.draw((80, 16), None));
+        let names: Vec<&str> =
+            shown.lines().skip(6).take(2).filter_map(|line| line.split(' ').next_back()).collect();
+        (names.join(" "), viewer.list.key().unwrap_or_default().to_owned())
+    };
+    assert_eq!(rows("").0, "solve MPI_Send");
+    assert_eq!(rows(">>>").0, "MPI_Send solve"); // by calls
+    assert_eq!(rows("I").0, "solve MPI_Send");
+    assert_eq!(rows("I/SOL\n").1, "solve");
+    assert_eq!(rows("\\send\n").0, "MPI_Send ");
+    assert_eq!(viewer.press(Key::Escape), Asked::Nothing);
+    assert_eq!(viewer.list.table.rows.len(), 2);
+    press(&mut viewer, "\\nonsense\n");
+    assert!(text(&viewer.draw((80, 16), None)).contains("no row has these words"));
+}
+
+#[test]
+fn call_paths_close_and_search_opens_them() {
+    let mut viewer = viewer();
+    press(&mut viewer, "t");
+    assert_eq!(viewer.list.table.rows.len(), 4);
+    press(&mut viewer, "g-");
+    assert_eq!(viewer.list.table.rows.len(), 1);
+    press(&mut viewer, "/send\n");
+    assert_eq!(viewer.list.cursor, 3, "what is closed is found");
+    assert_eq!(viewer.press(Key::Char('t')), Asked::Figures);
+    assert_eq!(viewer.view(), View::Functions);
+}
+
+#[test]
+fn the_cursor_stays_on_its_row_when_figures_come() {
+    let mut viewer = viewer();
+    press(&mut viewer, "j");
+    assert_eq!(viewer.list.key(), Some("MPI_Send"));
+    let mut next = snapshot(14.0);
+    next.region_energy[2].joules = 5000.0;
+    viewer.figures.see(next);
+    viewer.refresh();
+    assert_eq!((viewer.list.key(), viewer.list.cursor), (Some("MPI_Send"), 0));
+}
+
+#[test]
+fn of_several_nodes_all_are_shown_or_the_first_alone() {
+    let mut viewer = viewer();
+    viewer.figures.job = Some(Job {
+        totals: Totals { joules: 3000.0, watts: Some(120.0), ..Totals::default() },
+        nodes: vec![node("n1", NodeState::Running, 2400.0), node("n2", NodeState::Gone, 600.0)],
+        functions: vec![ampere_report::page::job::NamedJoules { name: "of_all".to_owned(), joules: 900.0 }],
+        ..Job::default()
+    });
+    viewer.refresh();
+    press(&mut viewer, "5");
+    shows(
+        &mut viewer,
+        (80, 12),
+        expect![[r#"
+             ampere mpirun ./solver 2 nodes: 3000.0 J 120 W  12.0 s  2 ranks  35000 events
+             2 devices       2400.0 J     200 W  estimated
+             lag 0.0 s  idle 600.000 J  3 dropped
+             1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                  JOULES▼   SHARE     WATTS    IDLE  RANKS STATE    NODE
+                   2400.0   80.0%       120       -      2 running  n1
+                  600.000   20.0%         -       -      2 gone     n2
+
+
+
+
+            F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
+        "#]],
+    );
+    press(&mut viewer, "1");
+    assert!(text(&viewer.draw((80, 24), None)).contains("of_all"));
+    press(&mut viewer, "a");
+    let alone = text(&viewer.draw((80, 24), None));
+    assert!(alone.contains("only n1") && alone.contains("solve") && !alone.contains("of_all"), "{alone}");
+}
+
+#[test]
+fn hostile_names_are_only_names() {
+    let mut viewer = Viewer::default();
+    let mut hostile = snapshot(10.0);
+    let name = format!("\x1b[2J\n\"'<b>\u{202e}{}", "x".repeat(10_000));
+    hostile.region_energy[0].region.clone_from(&name);
+    hostile.devices[0].device.clone_from(&name);
+    hostile.region_energy.iter_mut().for_each(|row| row.device.clone_from(&name));
+    hostile.ranks[0].current_region.clone_from(&name);
+    hostile.notes.push(name.clone());
+    hostile.run.clone_from(&name);
+    viewer.figures.see(hostile);
+    let mut page = page();
+    page.run.command.push(name.clone());
+    if let Some(tables) = &mut page.tables {
+        Arc::make_mut(tables).names[1].clone_from(&name);
+    }
+    viewer.figures.see_page(page);
+    viewer.figures.job = Some(Job { nodes: vec![node(&name, NodeState::Gone, 1.0)], ..Job::default() });
+    viewer.refresh();
+    for key in "123456".chars() {
+        press(&mut viewer, &key.to_string());
+        let shown = text(&viewer.draw((80, 24), None));
+        assert_eq!(shown.lines().count(), 24);
+        assert!(
+            !shown.chars().any(|c| c != '\n' && c.is_control()) && !shown.contains('\u{202e}'),
+            "{shown}"
+        );
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+    }
+}
+
+#[test]
+fn help_names_the_keys_and_any_key_goes_back() {
+    let mut viewer = viewer();
+    press(&mut viewer, "?");
+    shows(
+        &mut viewer,
+        (80, 24),
+        expect![[r#"
+         ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
+         cpu         1920.0 J     160 W  ██
+         GPU-0      480.000 J    40.0 W  estimated  ██
+         lag 0.0 s  idle 600.000 J  3 dropped
+         no energy counter of the GPU was found
+         1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+         Keys, as in htop; any key goes back
+          1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
+          arrows, PgUp PgDn  move; Home and End: first and last row
+          F3 or /            search; n or F3: the next one
+          F4 or \            show only rows with these words; Escape: all
+          F5 or t            call paths as a tree, and back
+          Enter + -          open and close a call path
+          F6 or >            sort by the next column; <: by the one before
+          I                  sort the other way round
+          a                  of several nodes: all, or the first alone
+          Space              pause: the figures stand still
+          q F10 Ctrl-C       quit; the run goes on
+
+          SHARE              of the joules of all devices that no other contains
+          WATTS              over the last two seconds
+          SELF               joules of a function without what it calls
+          LOST, BAD          events not recorded; readings not believed
+        F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
+    "#]],
+    );
+    assert_eq!(viewer.press(Key::Char('q')), Asked::Nothing);
+    assert_eq!(viewer.press(Key::Function(10)), Asked::Quit);
+    press(&mut viewer, "/");
+    assert_eq!(viewer.press(Key::Char('q')), Asked::Nothing);
+    assert_eq!(viewer.press(Key::Interrupt), Asked::Quit);
+}

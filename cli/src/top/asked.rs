@@ -1,0 +1,108 @@
+//! The collector that `ampere top` asks.
+
+use crate::collector::announced::Announced;
+use crate::recover::finish_if_cut_off;
+use crate::report::summary_of;
+use crate::terminal::words::print;
+use ampere_collector::run_directory::leftover;
+use ampere_collector::run_directory::nodes::head;
+use ampere_collector::serving::access::Token;
+use ampere_collector::serving::client;
+use ampere_model::text::printable;
+use ampere_report::{Format, render};
+use anyhow::{Context, bail};
+use serde::de::DeserializeOwned;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which collector is asked.
+#[derive(Clone)]
+pub enum Asked {
+    Directory(PathBuf),
+    Address(String),
+}
+
+impl Asked {
+    /// What is named, or this user's only run on this node.
+    pub fn of(target: Option<String>) -> anyhow::Result<Asked> {
+        let is_address = |target: &String| target.starts_with("http://") || target.starts_with("unix:");
+        Ok(match target.filter(|target| !target.is_empty()) {
+            Some(target) if is_address(&target) => Asked::Address(target),
+            Some(directory) => Asked::Directory(directory.into()),
+            None => Asked::Directory(only_run()?),
+        })
+    }
+
+    /// `run_of`: the run that an answer is about.
+    pub fn get<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        token: Option<&Token>,
+        limit: Duration,
+        run_of: impl Fn(&T) -> &str,
+    ) -> anyhow::Result<T> {
+        match self {
+            Asked::Directory(directory) => {
+                let announced = Announced::of(directory).with_context(|| {
+                    format!(
+                        "no run goes on in {}: it has no collector.json with an address",
+                        directory.display()
+                    )
+                })?;
+                announced.get(path, token, limit, run_of)
+            }
+            Asked::Address(url) => {
+                let answer = client::get(url, path, token, limit)?;
+                serde_json::from_slice(&answer)
+                    .with_context(|| format!("{url} is no collector of this ampere"))
+            }
+        }
+    }
+
+    /// A run that was cut off is finished, and its results are shown. `false`: it was not.
+    pub fn shows_if_cut_off(&self) -> anyhow::Result<bool> {
+        let Asked::Directory(directory) = self else { return Ok(false) };
+        if !finish_if_cut_off(directory) {
+            return Ok(false);
+        }
+        let colour = std::io::stdout().is_terminal();
+        let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
+        print("the report", |out| out.write_all(&table))?;
+        Ok(true)
+    }
+
+    /// Where the results are, of a run that is over.
+    pub fn results(&self) -> Option<PathBuf> {
+        let Asked::Directory(directory) = self else { return None };
+        let summary = directory.join("summary.json");
+        head(&summary).is_some_and(|run| !run.running).then_some(summary)
+    }
+
+    /// The message when no collector answers any more.
+    pub fn end(&self) -> String {
+        match (self, self.results()) {
+            (Asked::Address(url), _) => format!("no collector answers at {} any more", printable(url)),
+            (_, Some(summary)) => format!("the run is over: {}", summary.display()),
+            (_, None) => "its collector does not answer any more".to_owned(),
+        }
+    }
+}
+
+/// The output directory of this user's run on this node, if there is just one.
+fn only_run() -> anyhow::Result<PathBuf> {
+    let running = leftover::sessions().into_iter().filter(|session| session.in_use.is_some());
+    let mut directories: Vec<PathBuf> =
+        running.filter_map(|session| session.output).map(|output| output.directory).collect();
+    directories.retain(|directory| Announced::of(directory).is_some());
+    match directories.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => {
+            bail!("you have no run on this node: name an output directory or a collector's address")
+        }
+        several => {
+            let names: Vec<String> = several.iter().map(|path| path.display().to_string()).collect();
+            bail!("you have several runs on this node: name one of {}", names.join(", "))
+        }
+    }
+}

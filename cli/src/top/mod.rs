@@ -1,0 +1,79 @@
+//! `ampere top`: a run that was started elsewhere, on the whole terminal, or in lines where there is none.
+//!
+//! ```text
+//! asked.rs   which collector is asked        watching.rs  asks it, and waits for keys and signals
+//! screen.rs  what comes of each of these
+//! ```
+
+mod asked;
+mod screen;
+mod watching;
+
+use crate::terminal::live_table::{ANSWER_LIMIT, line};
+use ampere_collector::serving::access::{Access, Token};
+use ampere_collector::serving::snapshot::Snapshot;
+use ampere_settings::Config;
+use asked::Asked;
+use clap::Args;
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const LINE_PERIOD: Duration = Duration::from_secs(5);
+/// A collector that has not answered so often is gone; one that was killed is replaced sooner.
+const UNANSWERED: u32 = 5;
+const RETRY: Duration = Duration::from_millis(500);
+
+#[derive(Args)]
+pub struct TopArguments {
+    /// Output directory of a run, or its collector's address (http://..., unix:/...); without it, your run on this node
+    target: Option<String>,
+}
+
+pub fn top(arguments: TopArguments) -> anyhow::Result<ExitCode> {
+    let access = Access::load(&Config::load(None)?).map_err(anyhow::Error::msg)?;
+    let asked = Asked::of(arguments.target)?;
+    let first = match snapshot(&asked, access.token()) {
+        Err(_) if asked.shows_if_cut_off()? => return Ok(ExitCode::SUCCESS),
+        first => first?,
+    };
+    match screen::show(&asked, access.token()) {
+        Some(end) => end,
+        None => lines(&asked, access.token(), first),
+    }
+}
+
+fn snapshot(asked: &Asked, token: Option<&Token>) -> anyhow::Result<Snapshot> {
+    asked.get("/snapshot.json", token, ANSWER_LIMIT, |snapshot: &Snapshot| &snapshot.run)
+}
+
+/// A line now and then.
+fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::Result<ExitCode> {
+    let mut silent = 0;
+    loop {
+        let mut out = std::io::stdout().lock();
+        if writeln!(out, "{}", line(&shown)).and_then(|()| out.flush()).is_err() {
+            return Ok(ExitCode::SUCCESS); // the reader has gone
+        }
+        drop(out);
+        let mut pause = LINE_PERIOD;
+        shown = loop {
+            std::thread::sleep(pause);
+            match snapshot(asked, token) {
+                Ok(snapshot) => break snapshot,
+                Err(_) if silent == UNANSWERED => return end(asked),
+                // Another collector may take its place.
+                Err(_) => (silent, pause) = (silent + 1, RETRY),
+            }
+        };
+        silent = 0;
+    }
+}
+
+/// What is said when no collector answers any more.
+fn end(asked: &Asked) -> anyhow::Result<ExitCode> {
+    if !asked.shows_if_cut_off()? {
+        say!("ampere: {}", asked.end());
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,114 @@
+//! `ampere top` on the whole terminal.
+
+use super::asked::Asked;
+use super::watching::{Answer, Asking, News, listen, read_keys};
+use crate::terminal::full_screen::{self, FullScreen};
+use crate::terminal::viewer::{self, View, Viewer};
+use ampere_collector::serving::access::Token;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// A collector that has not answered for so long is said to be silent.
+const SILENT_AFTER: Duration = Duration::from_secs(3);
+const TICK: Duration = Duration::from_secs(1);
+
+/// How it ended.
+enum End {
+    /// The user has left.
+    Quit,
+    Signal(i32),
+}
+
+/// Shows a run until the user quits. `None` where there is no terminal for that.
+pub fn show(asked: &Asked, token: Option<&Token>) -> Option<anyhow::Result<ExitCode>> {
+    let keys = full_screen::keys()?;
+    let (send, news) = channel();
+    let open = || -> std::io::Result<_> {
+        listen(send.clone())?;
+        let screen = FullScreen::open(&keys)?;
+        read_keys(keys, send.clone())?;
+        Ok((screen, Asking::start(asked, token, send)?))
+    };
+    let (screen, asking) = match open() {
+        Ok(opened) => opened,
+        Err(why) => return Some(Err(why.into())),
+    };
+    let mut shown = Shown { screen, viewer: Viewer::default(), answered: Instant::now(), unanswered: None };
+    let end = shown.follow(asked, &asking, &news);
+    let is_silent = shown.unanswered.is_some();
+    drop(shown); // the terminal is the user's again
+    Some(match end {
+        End::Signal(signal) => Ok(ExitCode::from(128u8.wrapping_add(signal as u8))),
+        End::Quit if is_silent => super::end(asked),
+        End::Quit => Ok(ExitCode::SUCCESS),
+    })
+}
+
+struct Shown {
+    screen: FullScreen,
+    viewer: Viewer,
+    /// When figures last came, and why none have come since.
+    answered: Instant,
+    unanswered: Option<String>,
+}
+
+impl Shown {
+    fn follow(&mut self, asked: &Asked, asking: &Asking, news: &Receiver<News>) -> End {
+        loop {
+            let problem = self.problem(asked);
+            if !self.screen.draw(self.viewer.draw(FullScreen::size(), problem.as_deref())) {
+                return End::Quit;
+            }
+            let first = match news.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return End::Quit,
+                Ok(first) => first,
+            };
+            // What has come meanwhile is one picture.
+            for one in std::iter::once(first).chain(news.try_iter()) {
+                match one {
+                    News::Ended(signal) => return End::Signal(signal),
+                    News::Resized => {}
+                    News::Unanswered(why) => self.unanswered = Some(why),
+                    News::Figures(answer) => self.see(*answer),
+                    News::Key(key) => match self.viewer.press(key) {
+                        viewer::Asked::Nothing => {}
+                        viewer::Asked::Quit => return End::Quit,
+                        viewer::Asked::Figures => {
+                            let view = self.viewer.view();
+                            asking.wish(view == View::Tree, view == View::Nodes);
+                        }
+                    },
+                }
+            }
+        }
+    }
+
+    fn see(&mut self, answer: Answer) {
+        (self.answered, self.unanswered) = (Instant::now(), None);
+        // A view that has just been chosen has no figures yet.
+        let viewer = &mut self.viewer;
+        if viewer.is_paused() {
+            return;
+        }
+        viewer.figures.see(answer.snapshot);
+        if let Some(page) = answer.page {
+            viewer.figures.see_page(page);
+        }
+        viewer.figures.job = answer.job.or(viewer.figures.job.take());
+        viewer.refresh();
+    }
+
+    /// Why the figures are old.
+    fn problem(&self, asked: &Asked) -> Option<String> {
+        let age = self.answered.elapsed();
+        let Some(why) = &self.unanswered else {
+            return (age > SILENT_AFTER).then(|| format!("no answer for {} s", age.as_secs()));
+        };
+        Some(match asked.results() {
+            Some(_) => "the run is over: q quits and says where its results are".to_owned(),
+            None => format!("no answer for {} s, these are the last figures: {why}", age.as_secs()),
+        })
+    }
+}
