@@ -88,6 +88,12 @@ pub fn text(picture: &Buffer) -> String {
     lines.fold(String::new(), |text, line| text + &line + "\n")
 }
 
+/// The same where all lines may begin with blanks, which `expect!` leaves out.
+#[cfg(test)]
+pub fn framed(picture: &Buffer) -> String {
+    text(picture).lines().map(|line| format!("|{line}\n")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -214,7 +214,7 @@ pub const fn heading() -> Style {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::paint::{empty, text};
+    use crate::terminal::paint::{empty, framed};
 
     const COLUMNS: &[Column] = &[column("JOULES", 8, 0), column("CALLS", 5, 40), column("FUNCTION", 0, 0)];
 
@@ -231,7 +231,7 @@ mod tests {
         let mut picture = empty(width, 4);
         let area = *picture.area();
         table.draw(&mut picture, Drawn { area, first: 0, selected: Some(1), sort: Some(sort) });
-        text(&picture)
+        framed(&picture)
     }
 
     #[test]
@@ -240,17 +240,17 @@ mod tests {
         let sort = Sort::default();
         sort_rows(&mut table.rows, sort);
         expect_test::expect![[r#"
-              JOULES▼ CALLS FUNCTION
-               2000.0    12 a_function_with_a_lo…nt, char)
-                1.500     7 a
-
+            |  JOULES▼ CALLS FUNCTION
+            |   2000.0    12 a_function_with_a_lo…nt, char)
+            |    1.500     7 a
+            |
         "#]]
         .assert_eq(&drawn(&table, 46, sort));
         expect_test::expect![[r#"
-              JOULES▼ FUNCTION
-               2000.0 a_functio…har)
-                1.500 a
-
+            |  JOULES▼ FUNCTION
+            |   2000.0 a_functio…har)
+            |    1.500 a
+            |
         "#]]
         .assert_eq(&drawn(&table, 24, sort));
         drawn(&table, 3, sort);

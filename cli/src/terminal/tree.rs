@@ -172,7 +172,7 @@ pub fn open_above(open: &mut Open, key: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::paint::{empty, text};
+    use crate::terminal::paint::{empty, framed};
     use crate::terminal::table::Drawn;
     use ampere_report::page::Tables;
 
@@ -200,35 +200,35 @@ mod tests {
         let mut picture = empty(80, 8);
         let area = *picture.area();
         table.draw(&mut picture, Drawn { area, first: 0, selected: None, sort: Some(sort) });
-        text(&picture)
+        framed(&picture)
     }
 
     #[test]
     fn large_call_paths_are_open_and_all_can_be_opened_closed_sorted_and_filtered() {
         let mut open = Open::new();
         expect_test::expect![[r#"
-                  JOULES▼   SHARE         SELF       CALLS CALL PATH
-                  100.000  100.0%            0           0 - all devices
-                   10.000   10.0%       10.000           0     (idle)
-                   90.000   90.0%        5.000           1   - main
-                   83.000   83.0%       50.000           7     - solve
-                   33.000   33.0%       33.000           7         MPI_Send
-                    2.000    2.0%        2.000           1       init
-
+            |      JOULES▼   SHARE         SELF       CALLS CALL PATH
+            |      100.000  100.0%            0           0 - all devices
+            |       10.000   10.0%       10.000           0     (idle)
+            |       90.000   90.0%        5.000           1   - main
+            |       83.000   83.0%       50.000           7     - solve
+            |       33.000   33.0%       33.000           7         MPI_Send
+            |        2.000    2.0%        2.000           1       init
+            |
         "#]]
         .assert_eq(&drawn(&mut open, Sort::default(), ""));
         let solve = open.keys().find(|key| key.ends_with("solve")).expect("solve").clone();
         toggle(&mut open, &solve, None);
         let closed = drawn(&mut open, Sort { column: 0, reversed: true }, "");
         expect_test::expect![[r#"
-                  JOULES▲   SHARE         SELF       CALLS CALL PATH
-                  100.000  100.0%            0           0 - all devices
-                   10.000   10.0%       10.000           0     (idle)
-                   90.000   90.0%        5.000           1   - main
-                    2.000    2.0%        2.000           1       init
-                   83.000   83.0%       50.000           7     + solve
-
-
+            |      JOULES▲   SHARE         SELF       CALLS CALL PATH
+            |      100.000  100.0%            0           0 - all devices
+            |       10.000   10.0%       10.000           0     (idle)
+            |       90.000   90.0%        5.000           1   - main
+            |        2.000    2.0%        2.000           1       init
+            |       83.000   83.0%       50.000           7     + solve
+            |
+            |
         "#]]
         .assert_eq(&closed);
         let filtered = drawn(&mut open, Sort::default(), "mpi_");

@@ -1,5 +1,5 @@
 use super::*;
-use crate::terminal::paint::text;
+use crate::terminal::paint::{framed, text};
 use ampere_collector::serving::snapshot::{
     DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
 };
@@ -183,51 +183,51 @@ fn each_view_has_its_rows() {
         (
             "2",
             expect![[r#"
-                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                 RANK            JOULES▼   SHARE     WATTS       EVENTS NOW IN
-                 0               720.000   30.0%      60.0        18000 MPI_Send
-                 1               720.000   30.0%      60.0        17000 MPI_Send
-            "#]],
+                | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                | RANK            JOULES▼   SHARE     WATTS       EVENTS NOW IN
+                | 0               720.000   30.0%      60.0        18000 MPI_Send
+                | 1               720.000   30.0%      60.0        17000 MPI_Send
+                |"#]],
         ),
         (
             "3",
             expect![[r#"
-                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                      JOULES▼   SHARE     WATTS KERNEL
-                      360.000   15.0%      30.0 void axpy<double>(int)
-
-            "#]],
+                | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                |      JOULES▼   SHARE     WATTS KERNEL
+                |      360.000   15.0%      30.0 void axpy<double>(int)
+                |
+                |"#]],
         ),
         (
             "4",
             expect![[r#"
-                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                      JOULES▼     WATTS       IDLE J     LOST J    BAD QUALITY    DEVICE
-                       1920.0       160      480.000          0      0 measured   cpu
-                      480.000      40.0      120.000          0      0 estimated  GPU-0
-            "#]],
+                | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                |      JOULES▼     WATTS       IDLE J     LOST J    BAD QUALITY    DEVICE
+                |       1920.0       160      480.000          0      0 measured   cpu
+                |      480.000      40.0      120.000          0      0 estimated  GPU-0
+                |"#]],
         ),
         (
             "5",
             expect![[r#"
-                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                      JOULES▼   SHARE     WATTS    IDLE  RANKS    STATE NODE
-                 the collector has not told of nodes
-
-            "#]],
+                | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                |      JOULES▼   SHARE     WATTS    IDLE  RANKS    STATE NODE
+                | the collector has not told of nodes
+                |
+                |"#]],
         ),
         (
             "6",
             expect![[r#"
-                 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                      JOULES▼   SHARE         SELF       CALLS CALL PATH
-                      120.000  100.0%            0           0 - all devices
-                      120.000  100.0%            0           1   - main
-                      120.000  100.0%      100.000           7     - solve"#]],
+                | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+                |      JOULES▼   SHARE         SELF       CALLS CALL PATH
+                |      120.000  100.0%            0           0 - all devices
+                |      120.000  100.0%            0           1   - main
+                |      120.000  100.0%      100.000           7     - solve"#]],
         ),
     ] {
         press(&mut viewer, key);
-        let shown = text(&viewer.draw((80, 16), None));
+        let shown = framed(&viewer.draw((80, 16), None));
         expected.assert_eq(&shown.lines().skip(4).take(5).collect::<Vec<_>>().join("\n"));
     }
 }
