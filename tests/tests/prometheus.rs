@@ -104,6 +104,7 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
     let log = std::fs::File::create(directory.join("run.log")).expect("a log can be written");
     Running::start(
         Command::new(artifact("ampere"))
+            .env("AMPERE_SAMPLE", "off") // the launcher's functions would take the place of the program's
             .args(["run", "--listen", "127.0.0.1:0", "-o"])
             .arg(directory.join("out"))
             .arg("--config")

@@ -1,6 +1,7 @@
 //! What a function or a call path used on each rank, beside each other: its sum, the least, the mean and the most of one rank, and
 //! the ranks that stand out.
 
+use crate::callpaths::Callpath;
 use crate::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
 
@@ -55,17 +56,24 @@ pub struct Spreads<'a> {
 
 /// The largest functions.
 pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
+    spreads(summary, views, most, summary.names.len(), |row| Some(summary.paths.name[row.path as usize]))
 }
 
 /// The largest call paths.
 pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.paths.len(), |path| path)
+    spreads(summary, views, most, summary.paths.len(), |row| Some(row.path))
 }
 
 /// All that each rank used.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
-    spreads(summary, views, 1, 1, |_| 0).rows.pop()
+    let has_ranks = summary.names.iter().any(|name| is_mpi_rank(name));
+    let is_wanted = |group: u32| !has_ranks || is_mpi_rank(&summary.names[group as usize]);
+    spreads(summary, views, 1, 1, |row| is_wanted(row.location_group).then_some(0)).rows.pop()
+}
+
+/// Where there are MPI ranks, other processes, such as their launcher, are not set beside them.
+pub fn is_mpi_rank(group: &str) -> bool {
+    group.starts_with("MPI Rank ")
 }
 
 /// What ranks used, beside each other.
@@ -73,17 +81,19 @@ pub fn spread_of(joules: Vec<(Rank<'_>, f64)>) -> Option<Spread<'_>> {
     (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0))
 }
 
-/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`.
+/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`, or none.
 fn spreads<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
     most: usize,
     keys: usize,
-    key: impl Fn(u32) -> u32,
+    key: impl Fn(&Callpath) -> Option<u32>,
 ) -> Spreads<'a> {
     let mut sums: Vec<Option<f64>> = vec![None; keys];
     for row in views.iter().flat_map(|(_, view)| view.callpaths.iter()) {
-        *sums[key(row.path) as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
+        if let Some(key) = key(row) {
+            *sums[key as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
+        }
     }
     let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
     largest_first(&mut largest, |(_, joules)| *joules);
@@ -98,7 +108,7 @@ fn spreads<'a>(
         let node = on_node[0].0.node.as_str();
         for (number, (_, view)) in (0..).zip(on_node) {
             let rows = view.callpaths.iter();
-            for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
+            for (row, at) in rows.filter_map(|row| Some((row, places[key(row)? as usize]?))) {
                 shown[at].add((node, row.location_group), number, &row.figures, summary.names.len());
             }
         }
