@@ -1,6 +1,8 @@
 //! The yardstick of reading: OTF2's C library by itself, with callbacks that do nothing, as the library's own examples and
 //! `otf2-print` use it. A process of its own (this program, started with [`COMMAND`]), as `ampere attribute` is one.
 
+use crate::load::{MESSAGE, Pattern};
+use ampere_ring::Kind;
 use otf2_sys as sys;
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
@@ -125,15 +127,16 @@ unsafe extern "C" fn on_location(
     sys::OTF2_CALLBACK_SUCCESS
 }
 
-/// `ampere-bench write-with-otf2 LOCATIONS EVENTS DIRECTORY`: writes so many events on each location.
+/// `ampere-bench write-with-otf2 LOCATIONS EVENTS CALLS_PER_MESSAGE DIRECTORY`: writes so many enters and leaves on each location,
+/// and the messages among them.
 pub const WRITE_COMMAND: &str = "write-with-otf2";
 
 /// The events of the load that the collector gets, from the library's own interface and nothing else.
-pub fn write_main(locations: &str, events: &str, directory: &str) {
-    let (locations, events): (u64, u64) =
-        (locations.parse().expect("a number"), events.parse().expect("a number"));
+pub fn write_main(locations: &str, events: &str, calls_per_message: &str, directory: &str) {
+    let number = |text: &str| text.parse::<u64>().expect("a number");
+    let (locations, events) = (number(locations), number(events));
     let directory = CString::new(directory).expect("a name without NUL");
-    let pattern = crate::load::Pattern::Walk.records();
+    let pattern = Pattern::Walk { calls_per_message: number(calls_per_message) as usize }.records();
     let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(flush), otf2_post_flush: None };
     // SAFETY: all handles are used in the order that the library wants, and the archive is closed once; names and callbacks
     // outlive it.
@@ -154,15 +157,28 @@ pub fn write_main(locations: &str, events: &str, directory: &str) {
         for location in 0..locations {
             let writer = sys::OTF2_Archive_GetEvtWriter(archive, location);
             let mut time = 1 << 50;
-            for record in pattern.iter().cycle().take(events as usize) {
-                time += 300;
-                let region = record.argument();
-                check(match record.kind() {
-                    Some(ampere_ring::Kind::Enter) => {
-                        sys::OTF2_EvtWriter_Enter(writer, null_mut(), time, region)
-                    }
-                    _ => sys::OTF2_EvtWriter_Leave(writer, null_mut(), time, region),
+            let mut left = events;
+            for record in pattern.iter().cycle() {
+                let (kind, region) = (record.kind(), record.argument());
+                time += if kind == Some(Kind::Payload) { 0 } else { 300 };
+                check(match kind {
+                    Some(Kind::Enter) => sys::OTF2_EvtWriter_Enter(writer, null_mut(), time, region),
+                    Some(Kind::Leave) => sys::OTF2_EvtWriter_Leave(writer, null_mut(), time, region),
+                    Some(Kind::Communication) => sys::OTF2_EvtWriter_MpiSend(
+                        writer,
+                        null_mut(),
+                        time,
+                        MESSAGE.peer,
+                        MESSAGE.communicator,
+                        MESSAGE.tag,
+                        MESSAGE.bytes,
+                    ),
+                    _ => continue,
                 });
+                left -= u64::from(matches!(kind, Some(Kind::Enter | Kind::Leave)));
+                if left == 0 {
+                    break;
+                }
             }
             check(sys::OTF2_Archive_CloseEvtWriter(archive, writer));
         }

@@ -18,7 +18,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 const RANKS: Load = Load {
     processes: 8,
     threads: 1,
-    pattern: Pattern::Walk,
+    pattern: Pattern::Walk { calls_per_message: 0 },
     trace: false,
     all_threads: false,
     most_series: 2000,
@@ -49,7 +49,7 @@ fn traced() -> anyhow::Result<[Figure; 3]> {
             bytes[0] = run.trace_bytes / run.events as f64;
         } else {
             let directory = tempfile::tempdir_in("/dev/shm")?;
-            let ran = written_bare(u64::from(load.processes), EVENTS, directory.path())?;
+            let ran = written_bare(u64::from(load.processes), EVENTS, 0, directory.path())?;
             (used, events, wall) = (ran.used.cpu_seconds * 1e9, EVENTS, ran.seconds * 1e9);
             bytes[1] = event_bytes(&directory.path().join("traces")) / EVENTS as f64;
         }
@@ -83,10 +83,55 @@ fn traced() -> anyhow::Result<[Figure; 3]> {
     ])
 }
 
-fn written_bare(locations: u64, events: u64, directory: &Path) -> anyhow::Result<child::Ran> {
+fn written_bare(
+    locations: u64,
+    events: u64,
+    calls_per_message: usize,
+    directory: &Path,
+) -> anyhow::Result<child::Ran> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.args([crate::bare::WRITE_COMMAND, &locations.to_string(), &(events / locations).to_string()]);
-    child::run(command.arg(directory))
+    child::run(command.arg(calls_per_message.to_string()).arg(directory))
+}
+
+/// What a user waits for when the program is over, without messages, with one in ten enters and leaves, and with one in each
+/// call; and what OTF2's library alone takes for the first and the last of these. Per enter and leave.
+pub fn messages() -> anyhow::Result<Vec<Figure>> {
+    const EVENTS: u64 = 16_000_000;
+    let waited = |calls_per_message| -> anyhow::Result<f64> {
+        let load = Load { trace: true, pattern: Pattern::Walk { calls_per_message }, ..RANKS };
+        let run = Feed::start(&load)?.run_for_events(EVENTS)?;
+        Ok(run.seconds_to_finish * 1e9 / run.events as f64)
+    };
+    let alone = |calls_per_message| -> anyhow::Result<f64> {
+        let directory = tempfile::tempdir_in("/dev/shm")?;
+        let ran = written_bare(u64::from(RANKS.processes), EVENTS, calls_per_message, directory.path())?;
+        Ok(ran.seconds * 1e9 / EVENTS as f64)
+    };
+    let [none, few, each, theirs, theirs_each] = medians(ROUNDS, |which| match which {
+        0 => waited(0),
+        1 => waited(5),
+        2 => waited(1),
+        3 => alone(0),
+        _ => alone(1),
+    })?;
+    let figure =
+        |what, value, yardstick, yardstick_value| Figure::new(what, value, "ns", yardstick, yardstick_value);
+    Ok(vec![
+        figure(
+            "messages: after the program's end, one in 10 enters and leaves, wall",
+            few,
+            "without messages; to reach: 1.2 x",
+            none,
+        ),
+        figure("messages: the same, one in each call", each, "without messages", none),
+        figure(
+            "messages: OTF2's C library writes the same alone, one in each call, wall",
+            theirs_each,
+            "without messages",
+            theirs,
+        ),
+    ])
 }
 
 /// Events of all locations together, each second.

@@ -3,7 +3,10 @@
 use crate::ring_size::RingSizes;
 use crate::trace::{Event, Walk};
 use crate::{Missing, child};
-use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
+use ampere_model::{
+    Communicator, Definition, LocalLocation, Location, LocationKind, Members, Process, Region, RegionHandle,
+};
+use ampere_ring::communication::{Communication, MOST_RECORDS, Message};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
 use anyhow::{Context, bail};
 use std::collections::VecDeque;
@@ -27,8 +30,8 @@ pub struct Load {
 /// What each location does again and again.
 #[derive(Clone, Copy)]
 pub enum Pattern {
-    /// As a program does: some hundred call paths, up to 20 frames deep.
-    Walk,
+    /// As a program does: some hundred call paths, up to 20 frames deep. One of so many calls sends or receives; 0: none does.
+    Walk { calls_per_message: usize },
     /// All paths of a tree so many calls deep, each function calling so many others.
     Tree { deep: u32, wide: u32 },
 }
@@ -165,6 +168,10 @@ impl Feed {
             ..Process::default()
         }));
         log.append(&Definition::Rank { rank: number, size: load.processes });
+        log.append(&Definition::Communicator(Communicator {
+            handle: MESSAGE.communicator,
+            members: Members::World,
+        }));
         for region in 0..=load.pattern.regions() {
             log.append(&Definition::Region(Region {
                 handle: RegionHandle(region),
@@ -221,7 +228,8 @@ impl Feed {
         self.finish(written)
     }
 
-    fn write_at_rate(&mut self, rate: f64, duration: Duration) -> anyhow::Result<u64> {
+    /// How many events it has written.
+    pub fn write_at_rate(&mut self, rate: f64, duration: Duration) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let mut written = 0;
         while begun.elapsed() < duration {
@@ -279,31 +287,42 @@ impl Feed {
     fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());
-        while self.locations.iter_mut().any(|location| location.ring.free() < chunk as u64 + 2) {
+        let room = (chunk + MOST_RECORDS) as u64;
+        while self.locations.iter_mut().any(|location| location.ring.free() < room) {
             std::thread::sleep(Duration::from_micros(100));
             if begun.elapsed() > LONGEST_WAIT {
                 bail!("the collector does not read");
             }
         }
         let now = clock::ticks();
-        let step = (now - self.last) / (chunk as u64 + 1);
+        let step = (now - self.last) / room;
+        let mut events = 0;
         for (number, location) in self.locations.iter_mut().enumerate() {
             let mut time = self.last + (number as u64 * 7919) % (step + 1);
-            for at in 0..chunk {
-                let [_, word1] = self.pattern[location.at].words();
-                time += step;
-                location.ring.put_with_room(at as u64, Record::from_words([time, word1]));
+            let mut count = 0;
+            loop {
+                let record = self.pattern[location.at];
+                let is_payload = record.kind() == Some(Kind::Payload);
+                if count >= chunk && !is_payload {
+                    break; // a message is published as a whole
+                }
+                let [word0, word1] = record.words();
+                time += if is_payload { 0 } else { step };
+                let word0 = if is_payload { word0 } else { time };
+                location.ring.put_with_room(count as u64, Record::from_words([word0, word1]));
                 location.at = (location.at + 1) % self.pattern.len();
+                count += 1;
+                events += u64::from(matches!(record.kind(), Some(Kind::Enter | Kind::Leave)));
             }
-            location.ring.publish(chunk as u64);
+            location.ring.publish(count as u64);
             location.written.push_back((location.ring.position(), begun));
         }
         self.last = now;
-        Ok((chunk * self.locations.len()) as u64)
+        Ok(events)
     }
 
     /// Of all threads of the collector so far.
-    fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
+    pub fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id() as libc::pid_t;
         let mut clock = 0;
         // SAFETY: all bits zero are a good timespec; both outlive the calls.
@@ -329,7 +348,8 @@ impl Feed {
         }
     }
 
-    fn finish(mut self, events: u64) -> anyhow::Result<Outcome> {
+    /// Ends the processes, and waits for the collector.
+    pub fn finish(mut self, events: u64) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
         while self.locations.iter().any(|l| l.gauge.free() < l.gauge.capacity_records()) {
             std::thread::sleep(Duration::from_millis(1));
@@ -389,24 +409,37 @@ impl Drop for Feed {
 impl Pattern {
     fn regions(self) -> u32 {
         match self {
-            Pattern::Walk => Walk::REGIONS,
+            Pattern::Walk { .. } => Walk::REGIONS,
             Pattern::Tree { deep, wide } => deep * wide,
         }
     }
 
-    /// Enters and leaves of regions from 1 on, well nested.
+    /// Enters and leaves of regions from 1 on, well nested, and messages.
     pub fn records(self) -> Vec<Record> {
         let mut records = Vec::new();
         match self {
-            Pattern::Walk => records.extend(Walk::new(1, 1 << 14).map(|event| match event {
-                Event::Enter(_, region) => Record::new(Kind::Enter, 0, 1 + region),
-                Event::Leave(_, region) => Record::new(Kind::Leave, 0, 1 + region),
-            })),
+            Pattern::Walk { calls_per_message } => {
+                let mut calls = 0usize;
+                for event in Walk::new(1, 1 << 14) {
+                    match event {
+                        Event::Enter(_, region) => {
+                            records.push(Record::new(Kind::Enter, 0, 1 + region));
+                            calls += 1;
+                            if calls_per_message > 0 && calls.is_multiple_of(calls_per_message) {
+                                records.extend(Communication::MpiSend(MESSAGE).records(0));
+                            }
+                        }
+                        Event::Leave(_, region) => records.push(Record::new(Kind::Leave, 0, 1 + region)),
+                    }
+                }
+            }
             Pattern::Tree { deep, wide } => tree(0, deep, wide, &mut records),
         }
         records
     }
 }
+
+pub const MESSAGE: Message = Message { peer: 1, communicator: 0, tag: 7, bytes: 1 << 16 };
 
 fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
     if level == deep {

@@ -53,7 +53,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 21] = [
+const BENCHES: [(&str, Bench); 23] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     ("start", Bench::Figures(start::nothing)),
@@ -68,10 +68,12 @@ const BENCHES: [(&str, Bench); 21] = [
     ("nodes", Bench::Figures(nodes::figures)),
     ("offline", Bench::Figures(offline::figures)),
     ("collector", Bench::Figures(collector::figures)),
+    ("messages", Bench::Figures(collector::messages)),
     ("locations", Bench::Figures(collector::many_locations)),
     ("ranks", Bench::Figures(collector::many_ranks)),
     ("idle", Bench::Figures(collector::idle)),
     ("metrics", Bench::Figures(metrics::figures)),
+    ("viewers", Bench::Figures(metrics::viewers)),
     ("sampler", Bench::Figures(sampler::figures)),
     ("latency", Bench::Figures(latency::figures)),
     ("memory", Bench::Figures(collector::memory)),
@@ -90,7 +92,9 @@ fn main() -> anyhow::Result<ExitCode> {
         [events::RECORDED_CHILD] => events::recorded_child(),
         [latency::CHILD] => latency::child(),
         [bare::COMMAND, order, trace] => bare::main(order, trace),
-        [bare::WRITE_COMMAND, locations, events, directory] => bare::write_main(locations, events, directory),
+        [bare::WRITE_COMMAND, locations, events, calls_per_message, directory] => {
+            bare::write_main(locations, events, calls_per_message, directory)
+        }
         [collector::LOAD_COMMAND, processes, threads, seconds] => {
             collector::load(processes, threads, seconds)?
         }

@@ -1,11 +1,13 @@
-//! /metrics with ten thousand series: how long a scrape takes, and what the rings notice of it.
+//! /metrics with ten thousand series: how long a scrape takes, and what the rings notice of it; and what all that look at a run
+//! cost its collector.
 
 use crate::load::{Feed, Load, Pattern};
 use crate::{Figure, median};
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// 64 ranks of 160 functions each.
@@ -72,12 +74,139 @@ fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
 
 /// Series of the family with a series for each rank and function.
 fn scrape(announced: &Path) -> Option<usize> {
+    let mut body = String::new();
+    ask(&address(announced)?, "/metrics")?.read_to_string(&mut body).ok()?;
+    Some(body.lines().filter(|line| line.starts_with("ampere_region_energy_joules_total{")).count())
+}
+
+fn address(announced: &Path) -> Option<String> {
     let text = std::fs::read_to_string(announced).ok()?;
     let json: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let address = json["url"].as_str()?.strip_prefix("http://")?.to_owned();
-    let mut stream = TcpStream::connect(&address).ok()?;
-    write!(stream, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
-    let mut body = String::new();
-    stream.read_to_string(&mut body).ok()?;
-    Some(body.lines().filter(|line| line.starts_with("ampere_region_energy_joules_total{")).count())
+    Some(json["url"].as_str()?.strip_prefix("http://")?.to_owned())
+}
+
+fn ask(address: &str, path: &str) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").ok()?;
+    Some(stream)
+}
+
+/// A job of 64 ranks with 10,100 call paths each, and a small one.
+const WATCHED: [(&str, Load); 2] = [
+    (
+        "viewers: a page, a scrape a second and ampere top, 64 ranks x 10,000 call paths",
+        Load { pattern: Pattern::Tree { deep: 2, wide: 100 }, most_series: 2000, ..LOAD },
+    ),
+    (
+        "viewers: the same, 4 ranks, some hundred call paths",
+        Load { processes: 4, pattern: Pattern::Walk { calls_per_message: 0 }, most_series: 2000, ..LOAD },
+    ),
+];
+/// Until each rank has been everywhere.
+const ALL_PATHS: (f64, Duration) = (2e6, Duration::from_secs(3));
+const SETTLE: Duration = Duration::from_secs(2);
+const WATCH: Duration = Duration::from_secs(8);
+const WATCH_ROUNDS: usize = 5;
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
+
+/// CPU time of the collector while it is watched, less that while it is not, in turn. In the place of a browser is a client that
+/// reads the stream of events, in that of `ampere top`, which shows the call paths, one that asks for what it asks for.
+pub fn viewers() -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (what, load) in WATCHED {
+        let mut feed = Feed::start(&load)?;
+        let mut events = feed.write_at_rate(ALL_PATHS.0, ALL_PATHS.1)?;
+        let announced = feed.output().join("collector.json");
+        let address = address(&announced).ok_or_else(|| anyhow::anyhow!("no collector.json"))?;
+        let mut shares = [const { Vec::new() }; 2];
+        for round in 0..2 * WATCH_ROUNDS {
+            let is_watched = round % 2 == 1;
+            let viewers = Viewers::default();
+            let watched = std::thread::scope(|scope| -> anyhow::Result<f64> {
+                if is_watched {
+                    viewers.start(scope, &address);
+                }
+                let share = (|| {
+                    events += feed.write_at_rate(1e5, SETTLE)?;
+                    let (begun, before) = (Instant::now(), feed.cpu_nanoseconds()?);
+                    events += feed.write_at_rate(1e5, WATCH)?;
+                    let used = feed.cpu_nanoseconds()? - before;
+                    Ok(100.0 * used * 1e-9 / begun.elapsed().as_secs_f64())
+                })();
+                viewers.over.store(true, Ordering::Relaxed);
+                viewers.check(is_watched)?;
+                share
+            });
+            shares[usize::from(is_watched)].push(watched?);
+        }
+        let [alone, watched] = shares.map(median);
+        eprintln!("{what}: {watched:.2} % of a core, {alone:.2} % without them");
+        figures.push(Figure::new(what, watched - alone, "% of a core", "at most", 2.0));
+        feed.finish(events)?;
+    }
+    Ok(figures)
+}
+
+/// Those that look at a run, and how often they got what they wanted.
+#[derive(Default)]
+struct Viewers {
+    over: AtomicBool,
+    /// Events of the page, scrapes, snapshots, call paths.
+    got: [AtomicU32; 4],
+}
+
+impl Viewers {
+    fn start<'scope>(&'scope self, scope: &'scope std::thread::Scope<'scope, '_>, address: &'scope str) {
+        scope.spawn(|| self.read_events(address));
+        scope.spawn(|| self.look(address, &[(1, "/metrics")]));
+        scope.spawn(|| self.look(address, &[(2, "/snapshot.json"), (3, "/page.json")]));
+    }
+
+    /// Until the watch is over; the collector ends a stream after half a minute.
+    fn read_events(&self, address: &str) {
+        let mut bytes = vec![0; 1 << 16];
+        while !self.over.load(Ordering::Relaxed) {
+            let Some(mut stream) = ask(address, "/events") else { return };
+            let _ = stream.set_read_timeout(Some(LOOK_PERIOD));
+            let mut is_line = false;
+            while !self.over.load(Ordering::Relaxed) {
+                match stream.read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(length) => {
+                        for byte in &bytes[..length] {
+                            // An event ends with an empty line.
+                            let is_end = *byte == b'\n';
+                            self.got[0].fetch_add(u32::from(is_end && is_line), Ordering::Relaxed);
+                            is_line = is_end;
+                        }
+                    }
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(_) => break,
+                }
+            }
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn look(&self, address: &str, paths: &[(usize, &str)]) {
+        while !self.over.load(Ordering::Relaxed) {
+            let begun = Instant::now();
+            for (which, path) in paths {
+                let mut body = Vec::new();
+                let answer = ask(address, path).and_then(|mut stream| stream.read_to_end(&mut body).ok());
+                let is_good = answer.is_some() && body.starts_with(b"HTTP/1.1 200");
+                self.got[*which].fetch_add(u32::from(is_good), Ordering::Relaxed);
+            }
+            std::thread::sleep(LOOK_PERIOD.saturating_sub(begun.elapsed()));
+        }
+    }
+
+    fn check(&self, is_watched: bool) -> anyhow::Result<()> {
+        let got = self.got.each_ref().map(|count| count.load(Ordering::Relaxed));
+        let least = (SETTLE + WATCH).as_secs() as u32 / 2;
+        if is_watched && got.iter().any(|count| *count < least) {
+            anyhow::bail!("events, scrapes, snapshots and call paths that came: {got:?}");
+        }
+        Ok(())
+    }
 }

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 /// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
+/// How often while nothing happens.
+const IDLE_THOROUGH_PERIOD: Duration = Duration::from_millis(100);
 /// So long is waited for samples of stacks at most.
 const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
@@ -189,7 +191,8 @@ impl LiveRun {
             self.spool_taken();
         }
         if thorough {
-            self.next_thorough = Instant::now() + THOROUGH_PERIOD;
+            let period = if self.is_idle { IDLE_THOROUGH_PERIOD } else { THOROUGH_PERIOD };
+            self.next_thorough = Instant::now() + period;
             let certain = self.attribute_samples(now);
             if catching_up || self.is_replayed() || self.ingest.is_spooling_due() {
                 self.spool_taken();
@@ -209,7 +212,7 @@ impl LiveRun {
             self.publish();
         }
         if let Some(sampler) = &self.sampling.sampler {
-            sampler.set_calm(self.is_calm());
+            sampler.set_calm(self.is_idle);
         }
         round
     }

@@ -183,7 +183,7 @@ fn report_other_output(session: &Session) {
     let is_named = is_in(&wanted) || std::fs::canonicalize(&wanted).is_ok_and(|path| is_in(&path));
     if !is_named {
         say(&format!(
-            "the results go to {} and not to {}: that one is another run's, or this is a part of a run that was begun with another",
+            "the results go to {} and not to {}: that directory belongs to another run, or this process joined a run that was started with the first",
             output.display(),
             wanted.display()
         ));

@@ -30,6 +30,13 @@ async function main([url, width, search]) {
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.textContent),
     kernels: [...document.querySelectorAll('#kernels-table tbody tr')].map(row => [row.querySelector('.name').textContent, +row.cells[0].dataset.value]),
     titles: [...document.querySelectorAll('main section:not([hidden]) h2')].map(title => title.textContent),
+    now: [...document.querySelectorAll('#now-bars li')].map(bar => bar.textContent),
+    others: document.getElementById('now-others').textContent,
+    heat: document.getElementById('heat-picture').getAttribute('aria-label'),
+    heat_rest: document.getElementById('heat-rest').textContent,
+    words: document.getElementById('heat-whole').textContent,
+    paths: [...document.querySelectorAll('#paths-table tbody tr .name')].map(path => path.textContent),
+    more: document.querySelector('#functions-table .more:not([hidden])')?.textContent,
     overflow: document.documentElement.scrollWidth - innerWidth,
   }));
   const told = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };

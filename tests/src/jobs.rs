@@ -66,6 +66,7 @@ impl Done {
         let usual = |line: &str| {
             line.starts_with("ampere: live metrics at ")
                 || line.starts_with("ampere: energy summary in ")
+                || (line.starts_with("ampere: ") && line.contains(" s  ") && line.contains("  top: "))
                 || (line.starts_with("ampere: ") && line.contains(" on ") && line.contains(" rank"))
         };
         self.stderr.lines().filter(|line| line.starts_with("ampere") && !usual(line)).collect()

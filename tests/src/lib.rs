@@ -11,7 +11,9 @@
 //! collector.rs         a run's collector, as its output directory announces it
 //! power.rs             the attributed power in a trace
 //! process.rs           programs that do not outlive a test; MPI
-//! browser.rs           a page in a real Chromium
+//! terminal.rs          a real terminal, tmux's
+//! browser.rs           a page in a real Chromium       terminal.rs   a program in a terminal (tmux)
+//! terminal.rs          a terminal, tmux's
 //! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
 
@@ -30,6 +32,7 @@ pub mod runs;
 pub mod small_trace;
 pub mod stand_in_scorep;
 pub mod stand_ins;
+pub mod terminal;
 
 use std::path::{Path, PathBuf};
 

@@ -1,15 +1,16 @@
 //! Programs that are not instrumented: a row for each process, and call paths by samples of their stacks.
 
 use ampere_stacks::{Options, Sampler};
-use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
 use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, number, on_path, python_with, relative,
 };
-use ampere_tests::skip_unless;
+use ampere_tests::{artifact, root, skip_unless};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 /// The kernel lets this user sample the stacks of processes. Containers often forbid it.
 fn may_sample() -> bool {
@@ -52,8 +53,10 @@ const MPI_WORK: &str = r#"
         for (int i = 0; i < 10; i++) MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         sink += all;
     }
+    __attribute__((noinline)) void before(void) { for (int i = 0; i < 10; i++) compute(); sink++; }
     int main(int argc, char **argv) {
         int rank;
+        before();
         MPI_Init(&argc, &argv);
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         for (int i = 0; i < 100; i++) { compute(); exchange(rank); }
@@ -129,14 +132,16 @@ fn a_program_as_it_is_has_its_call_paths() {
     place.is_clean();
 }
 
-/// Of n of N samples, one in each millisecond: √(n (1 - n/N)) samples.
+/// Of n of N samples, one in each millisecond: √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
 fn has_standard_errors(summary: &Value) {
     assert_eq!(summary["run"]["stack_period_seconds"], 0.001);
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
     let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
     let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
     let [joules, seconds] = ["exclusive_joules", "exclusive_seconds"].map(|figure| number(row, figure));
-    let error = joules * ((1.0 - seconds / all) / (1000.0 * seconds)).sqrt();
+    let (samples, of) = (1000.0 * seconds, 1000.0 * all);
+    let part = (samples + 2.0) / (of + 4.0);
+    let error = joules * (of * part * (1.0 - part)).sqrt() / samples;
     assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} s");
 }
 
@@ -174,8 +179,11 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
             of_rank(rank, "work > main > compute").unwrap_or_else(|| panic!("no compute: {rows:#?}"));
         let reduce = of_rank(rank, "work > main > exchange > MPI_Allreduce");
         assert!(reduce.is_some(), "no MPI_Allreduce below exchange: {rows:#?}");
+        let before = of_rank(rank, "work > main > before > compute");
+        assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
         assert!(compute > 0.0, "{rows:#?}");
     }
+    assert!(rows.keys().all(|(group, _)| !group.ends_with("(work)")), "{rows:#?}");
     // MPI's calls are counted as without samples.
     let calls: u64 = list(&summary["devices"][0]["views"][0], "regions")
         .iter()
@@ -372,4 +380,585 @@ fn pythons_ranges_are_frames() {
     let [forward, backward] =
         ["forward", "backward"].map(|range| joules(&rows, &format!("> step > {range} > ")));
     assert!(relative(forward, backward) < 0.3, "{forward} J and {backward} J: {rows:#?}");
+}
+
+/// Python's functions are made while it runs, with code of their own around them.
+#[test]
+fn functions_of_python_are_called_as_in_the_script() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let is_new = |python: &&str| {
+        let probe =
+            Command::new(python).args(["-c", "import sys; sys.exit(sys.version_info < (3, 12))"]).output();
+        probe.is_ok_and(|done| done.status.success())
+    };
+    let python = ["python3", "python3.12", "python3.13", "python3.14"].into_iter().find(is_new);
+    skip_unless!(python.is_some(), "no Python from 3.12 on");
+    let place = Place::new();
+    std::fs::write(
+        place.path("work.py"),
+        "def spin(rounds):\n  return sum(i * i for i in range(rounds))\n\
+         def larger(unit): return spin(3 * unit)\n\
+         def smaller(unit): return spin(2 * unit)\n\
+         for _ in range(40): larger(50000), smaller(50000)\n",
+    )
+    .expect("a script");
+    let done = run(&mut as_it_is(&place, &[python.expect("a Python"), "-X", "perf", "work.py"]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let all: f64 = rows.values().sum();
+    let [larger, smaller] = ["larger", "smaller"]
+        .map(|function| joules(&rows, &format!("> {function} (work.py) > spin (work.py)")));
+    assert!(relative(larger / smaller, 1.5) < 0.2, "{larger} J and {smaller} J of {rows:#?}");
+    assert!((larger + smaller) / all > 0.8, "{larger} and {smaller} J of {all} J: {rows:#?}");
+    agrees_with_its_trace(&place.path("out"), &summary);
+}
+
+/// V8 has frame pointers, and writes where its functions are.
+#[test]
+fn functions_that_node_compiles_have_names() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("node"), "no node");
+    let place = Place::new();
+    let script = "function spin(rounds) { let sum = 0; for (let i = 0; i < rounds; i++) sum += Math.sqrt(i); return sum; }\n\
+         let all = 0; for (let i = 0; i < 300; i++) all += spin(1e6); console.log(all);\n";
+    std::fs::write(place.path("work.js"), script).expect("a script");
+    let command = ["node", "--perf-basic-prof", "work.js"];
+    let done = run(as_it_is(&place, &command).current_dir(place.path("")));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let rows = rows(&json(&place.path("out/summary.json")));
+    let (spin, all) = (joules(&rows, "spin"), rows.values().sum::<f64>());
+    assert!(spin / all > 0.4, "{spin} J of {all} J: {rows:#?}");
+}
+
+/// Of all threads: how often they have waited.
+fn waits(pid: u32) -> BTreeMap<String, u64> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
+    let of = |thread: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(thread.path().join("status")).ok()?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some((field("Name:")?.to_owned(), field("voluntary_ctxt_switches:")?.parse().ok()?))
+    };
+    threads.filter_map(of).collect()
+}
+
+#[test]
+fn a_job_that_does_nothing_is_seldom_looked_at() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let run = start(&mut as_it_is(&place, &["sleep", "6"]));
+    until("the collector runs", || place.collectors().len() == 1);
+    let collector = place.collectors()[0];
+    // That nothing happens is known after a second.
+    std::thread::sleep(Duration::from_millis(2500));
+    let before = [collector, run.pid().as_raw_nonzero().get() as u32].map(waits);
+    std::thread::sleep(Duration::from_secs(2));
+    let after = [collector, run.pid().as_raw_nonzero().get() as u32].map(waits);
+    let most = [("ampere-collecto", 25), ("ampere-stacks", 20), ("ampere-sampler", 10), ("ampere-keeper", 2)];
+    for (thread, most) in most {
+        let of = |all: &[BTreeMap<String, u64>; 2]| all.iter().find_map(|waits| waits.get(thread)).copied();
+        let waits = of(&after).expect("the thread") - of(&before).expect("the thread");
+        assert!(waits <= 2 * most, "{thread}: {waits} in 2 s");
+    }
+    assert_eq!(run.wait().code, 0);
+}
+
+/// Functions that are each large beside the hooks at their begin and end; the library's are not instrumented.
+const LARGE_FUNCTIONS: &str = r#"
+    #include <algorithm>
+    #include <cmath>
+    #include <cstdio>
+    #include <string>
+    #include <unordered_map>
+    #include <vector>
+    using Values = std::vector<double>;
+    const int SIZE = 160;
+    [[gnu::noinline]] void fill(Values &of, double seed) {
+        for (size_t at = 0; at < of.size(); at++) of[at] = std::sin(seed + at);
+    }
+    [[gnu::noinline]] void multiply(const Values &a, const Values &b, Values &to) {
+        for (int i = 0; i < SIZE; i++)
+            for (int j = 0; j < SIZE; j++) {
+                double sum = 0;
+                for (int k = 0; k < SIZE; k++) sum += a[i * SIZE + k] * b[k * SIZE + j];
+                to[i * SIZE + j] = sum;
+            }
+    }
+    template <typename T> [[gnu::noinline]] void order(std::vector<T> &values) {
+        std::sort(values.begin(), values.end());
+    }
+    [[gnu::noinline]] size_t tally(const Values &values) {
+        std::unordered_map<std::string, size_t> all;
+        for (double value : values) all[std::to_string(int(value * 100))]++;
+        return all.size();
+    }
+    int main() {
+        Values a(SIZE * SIZE), b(SIZE * SIZE), c(SIZE * SIZE);
+        size_t sum = 0;
+        for (int round = 0; round < 120; round++) {
+            fill(a, round);
+            fill(b, round + 1);
+            multiply(a, b, c);
+            std::vector<float> narrow(a.begin(), a.end());
+            order(c);
+            order(narrow);
+            sum += tally(c);
+        }
+        std::printf("%zu\n", sum);
+    }
+"#;
+
+/// Shares of what all of these have together, in percent: those whose paths have this in them.
+fn shares(output: &Path, functions: &[&str]) -> Vec<f64> {
+    let rows = rows(&json(&output.join("summary.json")));
+    let each: Vec<f64> = functions.iter().map(|function| joules(&rows, function)).collect();
+    let all: f64 = each.iter().sum();
+    assert!(each.iter().all(|joules| *joules > 0.0), "{each:?} of {rows:#?}");
+    each.iter().map(|joules| 100.0 * joules / all).collect()
+}
+
+#[test]
+fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let stencil = std::fs::read_to_string(root().join("examples/mpi/stencil.c")).expect("the example");
+    let of_stencil = ["relax_block", "sum_block"];
+    let of_large = ["fill(", "multiply(", "order<double>", "order<float>", "tally("];
+    let hooks = "-finstrument-functions-exclude-file-list=/usr/";
+    // What is inlined is a part of its caller in samples, and a call to the hooks.
+    let mut cases =
+        vec![("c++", LARGE_FUNCTIONS, vec!["-xc++", "-O2", hooks], vec![], vec![], &of_large[..])];
+    if on_path("mpicc") {
+        let launcher = vec!["mpirun", "--oversubscribe", "-n", "2"];
+        cases.push(("mpicc", &stencil, vec!["-O2", "-fno-inline", "-lm"], launcher, vec!["1"], &of_stencil));
+    }
+    for (compiler, source, options, launcher, arguments, functions) in cases {
+        let build =
+            |name: &str, more: &[&str]| place.compile(compiler, name, source, &[&options[..], more].concat());
+        let hooks = ["-finstrument-functions", "-rdynamic"];
+        let ways = [(build("plain", &[]), "250us"), (build("exact", &hooks), "off")];
+        let mut means = [vec![0.0; functions.len()], vec![0.0; functions.len()]];
+        // By turns, as what else the machine does is not the same all the time.
+        for round in 0..4 {
+            for (at, (program, sample)) in ways.iter().enumerate() {
+                let output = format!("{compiler}-{sample}-{round}");
+                let mut run_it = place.ampere(["run", "--sample", sample, "-o", &output, "--"]);
+                run_it.args(&launcher).arg(program).args(&arguments).env("AMPERE_COUNTERS", "estimate");
+                let done = run(&mut run_it);
+                assert_eq!(done.code, 0, "{done:#?}");
+                let shares = shares(&place.path(output), functions);
+                means[at].iter_mut().zip(shares).for_each(|(mean, share)| *mean += share / 4.0);
+            }
+        }
+        let [sampled, exact] = means;
+        println!("{functions:?}: sampled {sampled:.1?} %, instrumented {exact:.1?} %");
+        // Two, and one for what else the machine does.
+        let is_near = |(sampled, exact): (&f64, &f64)| (sampled - exact).abs() < 3.0;
+        assert!(
+            sampled.iter().zip(&exact).all(is_near),
+            "{functions:?}: sampled {sampled:?} %, instrumented {exact:?} %"
+        );
+    }
+}
+
+/// What programs do that a sampler could disturb, one after the other by the first argument; each works for a while in `work`.
+const ODD_PROGRAMS: &str = r#"
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <errno.h>
+    #include <math.h>
+    #include <poll.h>
+    #include <pthread.h>
+    #include <semaphore.h>
+    #include <setjmp.h>
+    #include <signal.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/epoll.h>
+    #include <sys/time.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <ucontext.h>
+    #include <unistd.h>
+    volatile double sum;
+    static double seconds(clockid_t clock) {
+        struct timespec now;
+        clock_gettime(clock, &now);
+        return now.tv_sec + 1e-9 * now.tv_nsec;
+    }
+    __attribute__((noipa)) void work(double until) {
+        for (double end = seconds(CLOCK_THREAD_CPUTIME_ID) + until; seconds(CLOCK_THREAD_CPUTIME_ID) < end;)
+            for (int i = 0; i < 2000; i++) sum += sqrt(i);
+    }
+    static void *working(void *none) { work(0.3); return none; }
+    static void *allocating(void *none) {
+        for (int i = 0; i < 20000; i++) { char *p = malloc(i % 5000 + 1); memset(p, 1, 1); free(p); if (i % 1000 == 0) work(0.005); }
+        return none;
+    }
+    static jmp_buf back;
+    static void deep(int depth) { if (depth) deep(depth - 1); else { work(0.01); longjmp(back, 1); } sum++; }
+    static sigjmp_buf out;
+    static volatile int handled;
+    static void leave(int number) { handled++; siglongjmp(out, number); }
+    static void count(int number) { handled += number == SIGPROF; }
+    static ucontext_t caller, other;
+    static void coroutine(void) { for (;;) { work(0.02); swapcontext(&other, &caller); } }
+    static void say(const char *what, int result) { printf("%s %d %d\n", what, result, result < 0 ? errno : 0); }
+    int main(int argc, char **argv) {
+        const char *what = argc > 1 ? argv[1] : "";
+        pthread_t thread;
+        if (!strcmp(what, "malloc")) {
+            pthread_t threads[4];
+            for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, allocating, NULL);
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+        } else if (!strcmp(what, "dlopen")) {
+            pthread_create(&thread, NULL, working, NULL);
+            for (int i = 0; i < 300; i++) { void *library = dlopen("libresolv.so.2", RTLD_NOW); dlclose(library); }
+            pthread_join(thread, NULL);
+        } else if (!strcmp(what, "fork")) {
+            int status;
+            for (int i = 0; i < 20; i++) {
+                pid_t child = fork();
+                if (!child) { work(0.02); _exit(i); }
+                waitpid(child, &status, 0);
+                printf("%d ", WEXITSTATUS(status));
+            }
+        } else if (!strcmp(what, "longjmp")) {
+            volatile int left = 30;
+            if (setjmp(back)) left--;
+            if (left) deep(50);
+        } else if (!strcmp(what, "handlers")) {
+            stack_t stack = { .ss_sp = malloc(SIGSTKSZ), .ss_size = SIGSTKSZ };
+            sigaltstack(&stack, NULL);
+            struct sigaction action = { .sa_handler = leave, .sa_flags = SA_ONSTACK };
+            sigaction(SIGUSR1, &action, NULL);
+            for (volatile int i = 0; i < 100; i++) if (!sigsetjmp(out, 1)) { work(0.003); raise(SIGUSR1); }
+            action.sa_handler = count;
+            sigaction(SIGPROF, &action, NULL);
+            struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, none = { { 0, 0 }, { 0, 0 } };
+            int before = handled;
+            setitimer(ITIMER_PROF, &often, NULL);
+            work(0.3);
+            setitimer(ITIMER_PROF, &none, NULL);
+            printf("%d %d\n", before, handled > before + 20);
+        } else if (!strcmp(what, "coroutines")) {
+            getcontext(&other);
+            other.uc_stack.ss_sp = malloc(65536);
+            other.uc_stack.ss_size = 65536;
+            makecontext(&other, coroutine, 0);
+            for (int i = 0; i < 20; i++) swapcontext(&caller, &other);
+        } else if (!strcmp(what, "waits")) {
+            pthread_create(&thread, NULL, working, NULL);
+            struct timespec moment = { 0, 60000000 }, late;
+            double begin = seconds(CLOCK_MONOTONIC);
+            say("nanosleep", nanosleep(&moment, NULL));
+            say("epoll_wait", epoll_wait(epoll_create1(0), &(struct epoll_event){ 0 }, 1, 60));
+            say("poll", poll(NULL, 0, 60));
+            say("usleep", usleep(60000));
+            sem_t never;
+            sem_init(&never, 0, 0);
+            clock_gettime(CLOCK_REALTIME, &late);
+            late.tv_sec++;
+            say("sem_timedwait", sem_timedwait(&never, &late));
+            printf("%d\n", seconds(CLOCK_MONOTONIC) - begin >= 1.24);
+            pthread_join(thread, NULL);
+        } else if (!strcmp(what, "errno")) {
+            errno = 77;
+            work(0.3);
+            printf("%d\n", errno);
+        } else if (!strcmp(what, "state")) {
+            work(0.3);
+            char line[256];
+            FILE *status = fopen("/proc/self/status", "r");
+            while (fgets(line, sizeof line, status)) if (!strncmp(line, "Sig", 3) && line[3] != 'Q' || !strncmp(line, "Thr", 3)) fputs(line, stdout);
+            struct itimerval timer;
+            for (int which = 0; which < 3; which++) { getitimer(which, &timer); printf("%ld ", timer.it_interval.tv_usec); }
+            stack_t stack;
+            sigaltstack(NULL, &stack);
+            printf("%d\n", stack.ss_flags);
+        } else if (!strcmp(what, "killed")) {
+            work(0.3);
+            fflush(stdout);
+            raise(SIGTERM);
+        }
+        work(0.1);
+        printf("done %s\n", what);
+        return 23;
+    }
+"#;
+
+#[test]
+fn programs_give_what_they_give_without_samples() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "odd", ODD_PROGRAMS, &["-O1", "-pthread", "-lm", "-ldl", "-w"]);
+    let program = program.to_string_lossy().into_owned();
+    let cases = [
+        "malloc",
+        "dlopen",
+        "fork",
+        "longjmp",
+        "handlers",
+        "coroutines",
+        "waits",
+        "errno",
+        "state",
+        "killed",
+    ];
+    for case in cases {
+        let plain = run(place.command(&program).arg(case));
+        let mut command = place.ampere(["run", "--sample", "1ms", "-o", case, "--", &program, case]);
+        let done = run(command.env("AMPERE_COUNTERS", "estimate"));
+        done.as_without(&plain);
+        done.no_panic();
+        let rows = rows(&json(&place.path(case).join("summary.json")));
+        assert!(joules(&rows, "work") > 0.0, "{case}: {rows:#?}");
+    }
+    place.is_clean();
+}
+
+const GO_WORK: &str = r#"
+    package main
+    import ("fmt"; "math"; "os"; "sync"; "time")
+    //go:noinline
+    func spin(rounds int) float64 {
+        var sums [64]float64 // a function without a frame would hide the one that calls it
+        for i := 0; i < rounds; i++ { sums[i%64] += math.Sqrt(float64(i)) }
+        return sums[0]
+    }
+    //go:noinline
+    func larger(unit int) float64 { return spin(3 * unit) + 1 }
+    //go:noinline
+    func smaller(unit int) float64 { return spin(2 * unit) + 1 }
+    func main() {
+        var all sync.WaitGroup
+        sums := make([]float64, 20)
+        for at := range sums {
+            all.Add(1)
+            go func(at int) {
+                defer all.Done()
+                for i := 0; i < 8; i++ { sums[at] += larger(1000000) + smaller(1000000); time.Sleep(time.Millisecond) }
+            }(at)
+        }
+        all.Wait()
+        fmt.Println(sums[0] == sums[19])
+        os.Exit(23)
+    }
+"#;
+
+#[test]
+fn goroutines_have_their_functions() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("go"), "no Go");
+    let place = Place::new();
+    place.write("work.go", &GO_WORK.replace("\n    ", "\n"));
+    let mut build = place.command("go");
+    build.args(["build", "-o", "work", "work.go"]).current_dir(place.path(""));
+    let built = run(build.env("GOCACHE", place.path("cache")).env("GO111MODULE", "off"));
+    assert_eq!(built.code, 0, "{built:#?}");
+    let program = place.path("work").display().to_string();
+    let plain = run(&mut place.command(&program));
+    let done = run(&mut as_it_is(&place, &[&program]));
+    done.as_without(&plain);
+    done.no_panic();
+    let rows = rows(&json(&place.path("out/summary.json")));
+    let [larger, smaller] = ["larger", "smaller"].map(|f| joules(&rows, &format!("main.{f} > main.spin")));
+    assert!(relative(larger / smaller, 1.5) < 0.2, "{larger} J and {smaller} J of {rows:#?}");
+}
+
+#[test]
+fn a_java_program_is_as_without_samples() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("javac"), "no javac");
+    let place = Place::new();
+    let source =
+        "public class Work { public static void main(String[] arguments) throws Exception { double sum = 0;
+        for (int i = 0; i < 300000000; i++) { sum += Math.sqrt(i); } Object[] kept = new Object[100000];
+        for (int i = 0; i < 5000000; i++) { kept[i % kept.length] = new int[i % 50]; }
+        System.out.println(sum); System.exit(23); } }";
+    place.write("Work.java", source);
+    let built = run(place.command("javac").arg("Work.java").current_dir(place.path("")));
+    assert_eq!(built.code, 0, "{built:#?}");
+    let plain = run(place.command("java").arg("Work").current_dir(place.path("")));
+    let done = run(as_it_is(&place, &["java", "Work"]).current_dir(place.path("")));
+    done.as_without(&plain);
+    done.no_panic();
+    let rows = rows(&json(&place.path("out/summary.json")));
+    let of_java =
+        |((group, _), joules): (&(String, String), &f64)| group.ends_with("(java)").then_some(*joules);
+    assert!(rows.iter().filter_map(of_java).sum::<f64>() > 0.0, "{rows:#?}");
+}
+
+#[test]
+fn programs_with_sanitizers_are_as_without_samples() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("gcc"), "no gcc");
+    let place = Place::new();
+    for (sanitizer, library) in
+        [("address", "libasan.so"), ("undefined", "libubsan.so"), ("thread", "libtsan.so")]
+    {
+        let library = run(place.command("gcc").arg(format!("-print-file-name={library}")));
+        skip_unless!(library.stdout.starts_with('/'), "no gcc with sanitizers");
+        let option = format!("-fsanitize={sanitizer}");
+        let options = ["-O1", "-pthread", "-lm", "-ldl", "-w", &option];
+        let program = place.compile("gcc", sanitizer, ODD_PROGRAMS, &options).display().to_string();
+        for case in ["malloc", "fork", "errno"] {
+            let plain = run(place.command(&program).arg(case));
+            let output = format!("{sanitizer}-{case}");
+            let mut command = place.ampere(["run", "--sample", "1ms", "-o", &output, "--", &program, case]);
+            let done = run(command.env("AMPERE_COUNTERS", "estimate"));
+            done.as_without(&plain);
+            done.no_panic();
+            // ThreadSanitizer ends at once where the kernel places programs at random.
+            if plain.code == 23 {
+                let rows = rows(&json(&place.path(output).join("summary.json")));
+                assert!(joules(&rows, "work") > 0.0, "{case} with {sanitizer}: {rows:#?}");
+            }
+        }
+    }
+}
+
+/// So many threads as the first argument says, all at once; each works for a moment.
+const MANY_THREADS: &str = r#"
+    #include <math.h>
+    #include <pthread.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <time.h>
+    volatile double sum;
+    static pthread_barrier_t all;
+    static double seconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return now.tv_sec + 1e-9 * now.tv_nsec;
+    }
+    __attribute__((noipa)) void work(void) {
+        for (double end = seconds() + 0.004; seconds() < end;) for (int i = 0; i < 2000; i++) sum += sqrt(i);
+    }
+    static void *thread(void *none) {
+        pthread_barrier_wait(&all);
+        work();
+        pthread_barrier_wait(&all);
+        return none;
+    }
+    int main(int argc, char **argv) {
+        int count = atoi(argv[1]);
+        pthread_t *threads = malloc(count * sizeof *threads);
+        pthread_attr_t small;
+        pthread_attr_init(&small);
+        pthread_attr_setstacksize(&small, 65536);
+        pthread_barrier_init(&all, NULL, count);
+        for (int i = 0; i < count; i++) if (pthread_create(&threads[i], &small, thread, NULL)) return 1;
+        for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+        printf("%d threads\n", count);
+        return 23;
+    }
+"#;
+
+#[test]
+fn threads_are_not_bounded_by_the_files_that_may_be_open() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "many", MANY_THREADS, &["-pthread", "-lm"]).display().to_string();
+    let command = place.ampere(["run", "--sample", "1ms", "-o", "out", "--", &program, "1500"]);
+    let ampere = command.get_program().to_string_lossy().into_owned();
+    let arguments: Vec<_> = command.get_args().map(std::ffi::OsStr::to_owned).collect();
+    let mut limited = place.command("prlimit");
+    let done = run(limited.arg("--nofile=64:64").arg(ampere).args(arguments));
+    assert_eq!((done.code, done.stdout.as_str()), (23, "1500 threads\n"), "{done:#?}");
+    done.no_panic();
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let (work, all) = (joules(&rows, " > work"), rows.values().sum::<f64>());
+    assert!(work > 0.7 * all, "{work} J of {all} J");
+    assert!(!notes(&summary).iter().any(|note| note.contains("lost")), "{:#?}", notes(&summary));
+}
+
+/// `ampere run` of a user who is not root and may lock no memory but what every user may for sampling.
+fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
+    let user = Some(65534);
+    for of in [place.path(""), place.path("shm"), place.path("tmp")] {
+        std::os::unix::fs::chown(of, user, user).expect("root may");
+    }
+    let run = place.ampere(["run", "--sample", "1ms", "-o", output, "--"]);
+    let mut other = place.command("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", "--memlock=0:0"]);
+    other.arg(run.get_program()).args(run.get_args()).args(command);
+    other
+}
+
+fn other_user_may_run() -> bool {
+    let mut other = Command::new("setpriv");
+    other.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(artifact("ampere")).arg("--version");
+    other.output().is_ok_and(|done| done.status.success())
+}
+
+fn kernel_setting(name: &str) -> String {
+    let text = std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    text.trim().to_owned()
+}
+
+#[test]
+fn where_no_memory_is_left_to_sample_a_note_says_so() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(is_root(), "needs root");
+    skip_unless!(other_user_may_run(), "another user than root may not run what is built here");
+    skip_unless!(kernel_setting("perf_event_mlock_kb") == "516", "other limits than usual");
+    let place = Place::new();
+    // What the first one takes is all that a user has.
+    let script = "\"$0\" run --sample 1ms -o inner -- sh -c 'exit 23'";
+    let ampere = place.ampere([""; 0]).get_program().to_string_lossy().into_owned();
+    let done = run(&mut as_other_user(&place, "outer", &["sh", "-c", script, &ampere]));
+    assert_eq!(done.code, 23, "{done:#?}");
+    let summary = json(&place.path("inner/summary.json"));
+    let is_it = |note: &&str| {
+        note.starts_with(
+            "no stacks are sampled: no memory for the kernel's rings: raise the limit of locked memory",
+        )
+    };
+    assert!(notes(&summary).iter().any(is_it), "{:#?}", notes(&summary));
+}
+
+/// Most of its time is the kernel's.
+const KERNEL_WORK: &str = r#"
+    #include <fcntl.h>
+    #include <math.h>
+    #include <unistd.h>
+    volatile double sum;
+    static char bytes[1 << 20];
+    __attribute__((noinline)) void reads(int file) { for (int i = 0; i < 300; i++) sum += read(file, bytes, sizeof bytes); }
+    __attribute__((noinline)) void computes(void) { for (int i = 0; i < 100000000; i++) sum += sqrt(i); }
+    int main(void) { reads(open("/dev/urandom", O_RDONLY)); computes(); return 23; }
+"#;
+
+#[test]
+fn time_in_the_kernel_is_of_the_function_that_called_it_where_it_may_be_sampled() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(is_root(), "needs root");
+    skip_unless!(other_user_may_run(), "another user than root may not run what is built here");
+    skip_unless!(kernel_setting("perf_event_paranoid") == "2", "users may sample the kernel, or nothing");
+    let place = Place::new();
+    let program = place.compile("cc", "work", KERNEL_WORK, &["-O1", "-lm"]).display().to_string();
+    let words = "samples are of the program's own code alone: time in the kernel, as for input and output, is not charged";
+    let root = run(&mut sampled(&place, &[&program]));
+    let other = run(&mut as_other_user(&place, "other", &[&program]));
+    assert_eq!((root.code, other.code), (23, 23), "{root:#?} {other:#?}");
+    for (output, is_sampled) in [("out", true), ("other", false)] {
+        let summary = json(&place.path(output).join("summary.json"));
+        assert_eq!(
+            !notes(&summary).iter().any(|note| note.contains(words)),
+            is_sampled,
+            "{:#?}",
+            notes(&summary)
+        );
+        let rows = rows(&summary);
+        let [reads, computes] = ["reads", "computes"].map(|function| joules(&rows, function));
+        assert!(computes > 0.0, "{rows:#?}");
+        assert_eq!(
+            reads > 0.2 * computes,
+            is_sampled,
+            "{output}: {reads} J beside {computes} J of {rows:#?}"
+        );
+    }
 }

@@ -314,7 +314,7 @@ fn results_go_beside_those_of_another_run() {
     second.said_once(&["out holds the results of another run: these results go to", "out-2"]);
     let third = run(&mut place.bare("out", &program));
     assert_eq!(third.code, 7, "{third:#?}");
-    third.said_once(&["the results go to", "out-3 and not to", "out: that one is another run's"]);
+    third.said_once(&["the results go to", "out-3 and not to", "out: that directory belongs to another run"]);
     for output in ["out-2", "out-3"] {
         let summary = place.summary(output);
         let notes = summary["run"]["notes"].to_string();

@@ -114,6 +114,15 @@ fn hostile_names_are_right_in_every_format() {
     let page: Value = serde_json::from_str(&http::get(address, "/page.json").expect("an answer").body)
         .expect("/page.json is JSON");
     assert!(strings(&page["tables"]["names"]).is_superset(&on_pages), "{}", page["tables"]["names"]);
+    // What nodes tell each other, and what they make of it.
+    for path in ["/node.json", "/nodes"] {
+        let told: Value =
+            serde_json::from_str(&http::get(address, path).expect("an answer").body).expect("JSON");
+        let rows = told["functions"].as_array().expect("functions").iter();
+        let name = |row: &Value| row["name"].as_str().or(row[0].as_str()).expect("a name").to_owned();
+        let names = set(rows.map(name));
+        assert_eq!(names, set(known.iter().map(|name| short(name, 100))), "{path}");
+    }
     let browser = browser::is_there();
     let check_page = |url: &str| {
         let shown = strings(&browser::shown(&place, url, 1600, None)["functions"]);

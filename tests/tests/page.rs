@@ -17,7 +17,7 @@ const SOURCE: &str = r#"
     void odd(void) __asm__("<script>alert(1)</script>\"'&\n{}");
     void bytes(void) __asm__("bytes\xff\xfe step");
     void longest(void) __asm__("LONG");
-    static void spin(double seconds) {
+    __attribute__((always_inline, no_instrument_function)) static inline void spin(double seconds) {
         struct timespec begin, now;
         clock_gettime(CLOCK_MONOTONIC, &begin);
         do clock_gettime(CLOCK_MONOTONIC, &now);
@@ -278,6 +278,87 @@ const MANY_PATHS: &str = r#"
         return 0;
     }
 "#;
+
+/// Work, and functions without any.
+const RANKS_AND_SMALL_FUNCTIONS: &str = r#"
+    #include <mpi.h>
+    #include <time.h>
+    #include <unistd.h>
+    #define SMALL(name) __attribute__((noinline)) void name(void) { __asm__ volatile(""); }
+    SMALL(small_1) SMALL(small_2) SMALL(small_3) SMALL(small_4) SMALL(small_5)
+    __attribute__((noinline)) void work(void) {
+        struct timespec begin, now;
+        clock_gettime(CLOCK_MONOTONIC, &begin);
+        do clock_gettime(CLOCK_MONOTONIC, &now);
+        while (now.tv_sec - begin.tv_sec + 1e-9 * (now.tv_nsec - begin.tv_nsec) < 0.05);
+    }
+    int main(int argc, char **argv) {
+        MPI_Init(&argc, &argv);
+        small_1(); small_2(); small_3(); small_4(); small_5();
+        while (access("go", F_OK)) work();
+        MPI_Finalize();
+        return 0;
+    }
+"#;
+
+/// As by default, stacks are sampled, those of the launcher, too.
+#[test]
+fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
+    skip_unless!(browser::is_there(), browser::WHY);
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let source = RANKS_AND_SMALL_FUNCTIONS;
+    let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);
+    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    command.arg(&program).env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
+    let running = start(&mut command);
+    let mut address = None;
+    until("the launcher and both ranks are there", || {
+        address = announced(&place.path("out")).map(|collector| collector.address());
+        let page = address.and_then(|address| http::get(address, "/page.json").ok());
+        let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
+        let is_there = page["tables"]["ranks"]["has_others"] == true;
+        is_there && page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
+    });
+    let check = |shown: &Value| {
+        let words = |key: &str| shown[key].as_str().unwrap_or_default();
+        assert!(words("about").starts_with("2 ranks on "), "{}", words("about"));
+        assert!(words("words").starts_with("2 ranks: "), "{}", words("words"));
+        assert!(words("words").contains("; and 1 other process: "), "{}", words("words"));
+        assert!(words("heat").ends_with(" functions on 2 ranks or groups of ranks"), "{}", words("heat"));
+        let more = words("more");
+        assert!(more.starts_with("Show more (") && more.ends_with(" %)"), "{more}");
+        let functions: Vec<&str> =
+            shown["functions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        assert!(
+            functions.contains(&"work") && !functions.iter().any(|name| name.starts_with("small_")),
+            "{functions:?}"
+        );
+    };
+    let shown = browser::shown(&place, &format!("http://{}/", address.expect("a collector")), 1600, None);
+    check(&shown);
+    let now = shown["now"].to_string();
+    assert!(now.contains("work2 ranks"), "{now}");
+    let others = shown["others"].as_str().unwrap_or_default();
+    assert!(others.starts_with("and 1 other process: Process "), "{others}");
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let report = format!("file://{}", place.path("out/report.html").display());
+    let shown = browser::shown(&place, &report, 400, None);
+    check(&shown);
+    // A launcher's call paths are long.
+    let paths: Vec<&str> =
+        shown["paths"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    assert!(paths[0] == "main > work" && paths.iter().all(|path| path.chars().count() < 250), "{paths:?}");
+    let text = std::fs::read_to_string(place.path("out/summary.txt")).expect("a summary");
+    assert!(text.contains("work") && !text.contains("small_1"), "{text}");
+    assert!(text.contains("more in summary.json"), "{text}");
+    let mut functions = text.lines().skip_while(|line| !line.ends_with("  function")).skip(1);
+    let is_nothing = |line: &&str| line.starts_with("             0 ");
+    assert_eq!(functions.by_ref().take_while(|line| !line.contains("...")).find(is_nothing), None, "{text}");
+}
 
 /// Asked for: the first paint in a second, 60 MB of heap, an update below 50 ms.
 #[test]

@@ -4,12 +4,12 @@ use ampere_model::text::joules;
 use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
 use ampere_tests::jobs::{Place, Running, have, start, until};
+use ampere_tests::terminal::Terminal;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -17,118 +17,28 @@ use std::sync::{Arc, Mutex};
 const WORKS: &str = r#"
     #include <stdio.h>
     #include <unistd.h>
+    #ifdef RANKS
+    #include <mpi.h>
+    #else
+    #define MPI_Init(count, words)
+    #define MPI_Finalize()
+    #endif
     __attribute__((noinline)) void small(void) { for (volatile int i = 0; i < 200000; i++); }
     __attribute__((noinline)) void large(void) { for (volatile int i = 0; i < 1000000; i++); small(); }
-    int main(void) {
+    int main(int count, char **words) {
+        MPI_Init(&count, &words);
         for (int i = 1; access("go", F_OK) != 0; i++) {
             large();
             usleep(2000);
             if (i % 100 == 0) { printf("line %d\n", i); fflush(stdout); }
         }
+        MPI_Finalize();
         puts("the last line");
         return 0;
     }
 "#;
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
-
-/// A terminal with a shell in it.
-struct Terminal<'a> {
-    place: &'a Place,
-}
-
-impl<'a> Terminal<'a> {
-    fn open(place: &'a Place, (columns, lines): (u16, u16)) -> Terminal<'a> {
-        let terminal = Terminal { place };
-        let (columns, lines) = (columns.to_string(), lines.to_string());
-        let size = ["-x", &columns, "-y", &lines];
-        terminal.tmux(&[&["-f", "/dev/null", "new-session", "-d"][..], &size, &["sh"]].concat());
-        terminal
-    }
-
-    fn tmux(&self, arguments: &[&str]) -> String {
-        let mut command = self.place.command("tmux");
-        // Without an rc file, and with a prompt that is the same for all.
-        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("PS1", "$ ").env_remove("ENV");
-        command.env("AMPERE", ampere_tests::artifact("ampere"));
-        let done = command.arg("-u").arg("-S").arg(self.place.path("tmp/tmux")).args(arguments).output();
-        let done = done.expect("tmux");
-        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8_lossy(&done.stdout).into_owned()
-    }
-
-    /// Keys by tmux's names.
-    fn press(&self, keys: &[&str]) {
-        self.tmux(&[&["send-keys"], keys].concat());
-    }
-
-    fn types(&self, text: &str) {
-        self.tmux(&["send-keys", "-l", text]);
-    }
-
-    fn says(&self, command: &str) {
-        self.types(command);
-        self.press(&["Enter"]);
-    }
-
-    fn screen(&self) -> String {
-        self.tmux(&["capture-pane", "-p"])
-    }
-
-    #[track_caller]
-    fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
-        let mut last = String::new();
-        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until(what, || {
-                last = self.screen();
-                is_so(&last)
-            });
-        }));
-        assert!(seen.is_ok(), "never: {what}:\n{last}");
-        last
-    }
-
-    /// The terminal is as it was before a program that has ended with this status.
-    #[track_caller]
-    fn is_given_back(&self, status: i32) {
-        self.is_as_before(status);
-        let shown = self.screen();
-        assert!(shown.contains("before"), "what was on the terminal is there again: {shown}");
-    }
-
-    /// The same of a program that writes on it.
-    #[track_caller]
-    fn is_as_before(&self, status: i32) {
-        self.until("the shell has its terminal again", |screen| screen.contains(&format!("status {status}")));
-        let flags = self.tmux(&[
-            "display-message",
-            "-p",
-            "#{alternate_on} #{cursor_flag} #{scroll_region_upper}-#{scroll_region_lower}/#{pane_height}",
-        ]);
-        let height: u32 =
-            flags.trim().rsplit('/').next().and_then(|height| height.parse().ok()).expect("a height");
-        assert_eq!(flags.trim(), format!("0 1 0-{}/{height}", height - 1));
-        // The first line has its size.
-        let settings = |name: &str| {
-            let text = std::fs::read_to_string(self.place.path(name)).unwrap_or_default();
-            text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
-        };
-        until("stty has said how it is", || settings("after").len() == settings("before").len());
-        assert_eq!(settings("before"), settings("after"));
-    }
-
-    /// Runs a command between two looks at the terminal's settings.
-    fn runs(&self, command: &str) {
-        let _ = std::fs::remove_file(self.place.path("after"));
-        self.says(&format!("echo before; stty -a >before; {command}; echo status $?; stty -a >after"));
-    }
-}
-
-impl Drop for Terminal<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("tmux").arg("-S").arg(self.place.path("tmp/tmux")).arg("kill-server").output();
-    }
-}
 
 /// A run that goes on until there is a file `go`.
 fn running(place: &Place) -> Running {
@@ -243,6 +153,80 @@ fn a_signal_gives_the_terminal_back() {
         ampere_tests::jobs::signal(top, signal);
         terminal.is_given_back(status);
     }
+}
+
+#[test]
+fn call_paths_are_of_all_ranks_or_of_one() {
+    if !have(&["tmux", "mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = place.compile("mpicc.openmpi", "works", WORKS, &["-DRANKS", "-finstrument-functions"]);
+    let mut run = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    let run = start(run.arg(&program));
+    until("the run has events", || events(&place.path("out")) > 100);
+    let terminal = Terminal::open(&place, (80, 24));
+    terminal.runs("$AMPERE top out");
+    terminal.until("both ranks", |screen| screen.contains("  2 ranks  "));
+    terminal.press(&["6"]);
+    let is_of = |words: &'static str| {
+        move |screen: &str| screen.lines().any(|line| line.ends_with(words)) && screen.contains("large")
+    };
+    terminal.until("all ranks", is_of("- all devices"));
+    for (key, of) in [
+        ("r", "- all devices, rank 0"),
+        ("r", "- all devices, rank 1"),
+        ("r", "- all devices"),
+        ("R", "- all devices, rank 1"),
+        ("r", "- all devices"),
+    ] {
+        terminal.press(&[key]);
+        terminal.until(of, is_of(of));
+    }
+    // The rank under the cursor, which is the one with most joules just now.
+    terminal.press(&["2", "Enter"]);
+    terminal.until("the call paths of a rank", |screen| {
+        ["rank 0", "rank 1"].iter().any(|rank| {
+            screen.contains(&format!("6 tree  {rank}")) && screen.contains(&format!("- all devices, {rank}"))
+        })
+    });
+    terminal.press(&["q"]);
+    terminal.is_given_back(0);
+    place.write("go", "");
+    assert_eq!(run.wait().code, 0);
+}
+
+#[test]
+fn it_can_be_stopped_and_continued() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let place = Place::new();
+    let run = running(&place);
+    let terminal = Terminal::open(&place, (80, 24));
+    terminal.runs("$AMPERE top out");
+    terminal.until("functions", |screen| has_row(screen, "large"));
+    terminal.press(&["6"]);
+    terminal.until("the tree", |screen| screen.contains("all devices"));
+    terminal.press(&["C-z"]);
+    terminal.is_given_back(128 + Signal::TSTP.as_raw());
+    terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
+    terminal.says("fg; echo then $?");
+    let is_whole = |screen: &str| screen.contains(" ampere ") && screen.contains("- all devices");
+    terminal.until("the same view, as large as the terminal is now", |screen| {
+        is_whole(screen)
+            && screen.lines().count() == 30
+            && screen.lines().last().is_some_and(|line| line.starts_with("F1Help"))
+    });
+    // Keys are its own again, and it can be stopped again.
+    terminal.press(&["C-z"]);
+    terminal.until("the shell", |screen| screen.contains("then 148") && !screen.contains("F1Help"));
+    terminal.says("fg; echo at last $?");
+    terminal.until("the tree again", is_whole);
+    terminal.press(&["q"]);
+    terminal.until("it has ended", |screen| screen.contains("at last 0") && !screen.contains("F1Help"));
+    place.write("go", "");
+    assert_eq!(run.wait().code, 0);
 }
 
 /// Answers for a collector.
@@ -373,6 +357,90 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
     }
 }
 
+/// `main` calls a hundred functions, each of them a hundred others.
+fn page_of_10000_call_paths() -> String {
+    let (mut caller, mut name, mut names) = (vec![0, 0], vec![0, 0], vec!["main".to_owned()]);
+    for at in 0..100 {
+        let above = caller.len();
+        caller.push(1);
+        name.push(names.len());
+        names.push(format!("f{at}"));
+        for below in 0..100 {
+            caller.push(above);
+            name.push(names.len());
+            names.push(format!("f{at}_{below}"));
+        }
+    }
+    let (joules, calls) = (vec![1.0; caller.len()], vec![1; caller.len()]);
+    let rows = json!({
+        "name": [], "joules": [], "least_joules": [], "most_joules": [], "inclusive_joules": [], "seconds": [],
+        "calls": [], "watts": [], "others": { "count": 0, "joules": 0.0 },
+    });
+    let flame = json!({
+        "title": "all devices", "view": "ranks", "idle_joules": 0.0, "lost_joules": 0.0, "caller": caller,
+        "name": name, "joules": joules, "calls": calls, "small": [], "by_rank": [],
+    });
+    json!({
+        "schema": "", "state": "running", "sentences": [], "notes": [], "devices": [],
+        "run": {
+            "id": "f", "command": [], "job": null, "nodes": "", "ranks": 1, "start": "", "end": "", "seconds": 2.0,
+            "energy": "", "cpu": "",
+        },
+        "totals": {
+            "joules": 0.0, "watts": null, "idle_joules": 0.0, "lost_joules": 0.0, "mpi_joules": 0.0,
+            "gpu_joules": 0.0, "kernel_joules": 0.0,
+        },
+        "other_devices": { "rows": [], "left_out": 0 }, "power": [], "quality": [], "monitor": [], "assignment": [],
+        "tables": {
+            "names": names, "mpi": [], "functions": rows, "kernels": rows, "heat": { "name": [], "joules": [] },
+            "ranks": { "label": ["0"], "count": [1], "words": "" }, "flames": [flame], "views": [],
+            "paths": { "rows": [], "others": { "count": 0, "joules": 0.0 } },
+        },
+    })
+    .to_string()
+}
+
+#[test]
+fn ten_thousand_call_paths_can_be_searched_and_filtered() {
+    if !have(&["tmux"]) {
+        return;
+    }
+    let page = page_of_10000_call_paths();
+    let server =
+        Server::start(move |path| Some(if path == "/page.json" { page.clone() } else { made_up(path, "f") }));
+    let place = Place::new();
+    let terminal = Terminal::open(&place, (200, 50));
+    terminal.runs(&format!("$AMPERE top {}", server.url()));
+    terminal.until("functions", |screen| has_row(screen, "f"));
+    terminal.press(&["6"]);
+    terminal.until("the tree", |screen| screen.contains("- all devices") && screen.contains("+ f99"));
+    terminal.types("/f77_88");
+    terminal.until("what is searched is found in a call path that was closed", |screen| {
+        has_row(screen, "f77_88")
+    });
+    terminal.press(&["Escape"]);
+    terminal.types("\\f99_9");
+    terminal.until("eleven call paths", |screen| {
+        rows(screen).iter().filter(|name| name.starts_with("f99_9")).count() == 11
+    });
+    terminal.press(&["Enter"]);
+    // All of them are open: the last is far down.
+    terminal.press(&["Escape"]);
+    terminal.types("/_");
+    terminal.press(&["Enter", "End"]);
+    terminal.until("the last call path", |screen| has_row(screen, "f0_0"));
+    let begun = std::time::Instant::now();
+    terminal.press(&["PageUp", "Home"]);
+    terminal.until("the first one", |screen| screen.contains("- all devices"));
+    println!(
+        "from the last to the first of 10,000 call paths: {:.0} ms",
+        1e3 * begun.elapsed().as_secs_f64()
+    );
+    assert!(begun.elapsed().as_secs_f64() < 2.0, "{begun:?}");
+    terminal.press(&["q"]);
+    terminal.is_given_back(0);
+}
+
 #[test]
 fn a_collector_that_does_not_answer_is_said_to_and_its_last_figures_stay() {
     if !have(&["tmux"]) {
@@ -459,7 +527,7 @@ fn the_live_table_stays_below_the_commands_output_and_leaves_the_terminal_as_it_
         terminal.runs("$AMPERE run -o out -- ./works");
         let is_table = |screen: &str, height: usize| {
             let first =
-                screen.lines().position(|line| line.starts_with(" ampere ") && line.contains(" ranks  "));
+                screen.lines().position(|line| line.starts_with(" ampere ") && line.contains(" 1 rank"));
             first == Some(height - rows) && screen.contains("% █") && screen.contains("\nline ")
         };
         let is_at_first = |screen: &str| is_table(screen, size.1.into());

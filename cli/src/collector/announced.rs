@@ -5,8 +5,12 @@ use ampere_collector::serving::client;
 use ampere_model::text::printable;
 use ampere_ring::process::node_name;
 use anyhow::{Context, bail};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Addresses of a node that are tried.
+const MOST_ADDRESSES: usize = 4;
 
 /// The contents of `collector.json`.
 pub struct Announced {
@@ -14,6 +18,8 @@ pub struct Announced {
     pub url: String,
     node: String,
     run: String,
+    /// Of its node, where it listens on all of them.
+    addresses: Vec<IpAddr>,
 }
 
 impl Announced {
@@ -27,6 +33,7 @@ impl Announced {
             url: word("url")?,
             node: word("node").unwrap_or_default(),
             run: word("run").unwrap_or_default(),
+            addresses: serde_json::from_value(json["addresses"].clone()).unwrap_or_default(),
         })
     }
 
@@ -35,6 +42,20 @@ impl Announced {
     fn token_of_run(&self) -> Option<Token> {
         let mut directories = self.directory.ancestors().take(2);
         directories.find_map(|directory| Token::load(&directory.join(RUN_TOKEN)).ok())
+    }
+
+    /// Where it is asked, the best first. "Any address" means any of its own node.
+    fn urls(&self, is_here: bool) -> Vec<String> {
+        let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
+        match wildcard.filter(|_| !is_here).and_then(|port| port.parse().ok()) {
+            Some(port) => {
+                let addresses = self.addresses.iter().take(MOST_ADDRESSES);
+                let addresses =
+                    addresses.map(|address| format!("http://{}", SocketAddr::new(*address, port)));
+                std::iter::once(format!("http://{}:{port}", self.node)).chain(addresses).collect()
+            }
+            None => vec![self.url.clone()],
+        }
     }
 
     /// Asks the collector. What answers at that address may be another one, mostly another run's on this node: an error.
@@ -50,16 +71,12 @@ impl Announced {
     {
         let node = &self.node;
         let is_here = *node == node_name();
-        // "Any address" means any of its own node.
-        let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
-        let url = match wildcard.filter(|_| !is_here) {
-            Some(port) => &format!("http://{node}:{port}"),
-            None => &self.url,
-        };
+        let urls = self.urls(is_here);
         let is_local = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
-        if !is_here && url.strip_prefix("http://").is_none_or(is_local) {
+        if !is_here && urls[0].strip_prefix("http://").is_none_or(is_local) {
             bail!(
-                "its collector answers on {node} alone ({url}): ask there, or have it serve with --listen where it can be reached"
+                "its collector answers on {node} alone ({}): ask there, or have it serve with --listen where it can be reached",
+                self.url
             );
         }
         let advice = || {
@@ -70,7 +87,17 @@ impl Announced {
             }
         };
         let of_run = self.token_of_run().filter(|_| token.is_none());
-        let answer = match client::get(url, path, token.or(of_run.as_ref()), limit) {
+        let is_reached = |answer: &Result<_, _>| !matches!(answer, Err(client::Error::Unreachable { .. }));
+        let token = token.or(of_run.as_ref());
+        let mut answers = urls.iter().map(|url| (url, client::get(url, path, token, limit)));
+        let (mut url, mut answer) = answers.next().context("no address")?;
+        // A name that is not known here is of a node whose addresses are.
+        if !is_reached(&answer)
+            && let Some(reached) = answers.find(|(_, answer)| is_reached(answer))
+        {
+            (url, answer) = reached;
+        }
+        let answer = match answer {
             Err(why @ client::Error::Unreachable { .. }) => bail!("{why}: {}", advice()),
             answer => answer?,
         };

@@ -4,21 +4,18 @@ use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_report::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a collector may take to be ready, and to write the results.
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
-/// How often it is checked: a part of the gap in sampling when it is killed.
-const LOOK_PERIOD: Duration = Duration::from_millis(5);
 
 /// How a collector is started.
 pub struct Start {
@@ -98,8 +95,6 @@ pub struct Keeper {
     /// Shows other processes that this one waits for the results, also from another pid namespace.
     _waits: Option<HeldLock>,
     kept: Arc<Mutex<Kept>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
@@ -131,16 +126,11 @@ impl Keeper {
         let session = Session::open(session.directory())?;
         let waits = session.lock_waiter().ok().flatten();
         let kept = Kept { session, start, child, restarts, closing: false, ended: None };
-        let (kept, stop) = (Arc::new(Mutex::new(kept)), Arc::new(AtomicBool::new(false)));
-        let (tended, stopped) = (kept.clone(), stop.clone());
-        let look = move || {
-            while !stopped.load(Ordering::Relaxed) {
-                lock(&tended).tend();
-                std::thread::park_timeout(LOOK_PERIOD);
-            }
-        };
-        let thread = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(look).ok();
-        Ok(Keeper { _waits: waits, kept, stop, thread })
+        let kept = Arc::new(Mutex::new(kept));
+        let tended = kept.clone();
+        // Without this thread, it is found at the end that the collector was killed.
+        let _ = std::thread::Builder::new().name("ampere-keeper".to_owned()).spawn(move || tend(&tended));
+        Ok(Keeper { _waits: waits, kept })
     }
 
     /// The end may be near: the collector brings to disk what it knows.
@@ -151,7 +141,7 @@ impl Keeper {
     }
 
     /// The command is over: the collector writes the results.
-    pub fn finish(mut self) -> Results {
+    pub fn finish(self) -> Results {
         self.close();
         let begun = Instant::now();
         let mut has_reported = false;
@@ -188,21 +178,32 @@ impl Keeper {
     }
 
     /// The command was not started: there is nothing to collect.
-    pub fn give_up(mut self) {
+    pub fn give_up(self) {
         self.close();
         let mut kept = lock(&self.kept);
         let _ = kept.child.wait();
     }
 
-    fn close(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
+    fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;
         drop(kept.child.stdin.take());
+    }
+}
+
+/// Waits for the collector's end, and leaves its status to be taken under the lock.
+fn tend(kept: &Mutex<Kept>) {
+    loop {
+        let child = {
+            let mut kept = lock(kept);
+            kept.tend();
+            match kept.ended {
+                Some(_) => return,
+                None => Pid::from_child(&kept.child),
+            }
+        };
+        // It fails where the status was taken meanwhile.
+        let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
 }
 

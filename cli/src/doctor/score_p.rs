@@ -5,6 +5,7 @@ use super::findings::{Check, Group};
 use super::probe::{self, Message};
 use super::version_in;
 use crate::installation::{self, Installation};
+use anyhow::bail;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,21 +72,21 @@ fn look_for_score_p(group: &mut Group) {
 }
 
 /// The file that the loader finds. In a process of its own: a library of this name may be any library.
-fn load(program: &Path, file: &str, function: &str) -> Result<Option<PathBuf>, String> {
+fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
-    let told = child::ask(&mut command, VERSION_LIMIT).map_err(|error| error.to_string())?;
+    let told = child::ask(&mut command, VERSION_LIMIT)?;
     match probe::messages(&told.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
         // The loader's message begins with the name.
         Some(Message::Failed(why)) => {
-            Err(why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why).to_owned())
+            bail!("{}", why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why))
         }
-        _ => Err(match told.end {
-            End::Signal(signal) => format!("loading it crashed with {}", signal_name(signal)),
-            End::TimedOut => format!("loading it took more than {} s", VERSION_LIMIT.as_secs()),
-            End::Exit(code) => format!("loading it ended the process with status {code}"),
-        }),
+        _ => match told.end {
+            End::Signal(signal) => bail!("loading it crashed with {}", signal_name(signal)),
+            End::TimedOut => bail!("loading it took more than {} s", VERSION_LIMIT.as_secs()),
+            End::Exit(code) => bail!("loading it ended the process with status {code}"),
+        },
     }
 }
 

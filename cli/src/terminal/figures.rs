@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Seconds of power that are kept.
 const MOST_HISTORY: usize = 120;
-/// Power by row is that since a snapshot that is at least so old, in seconds.
+/// Beside a command's output functions with less of the whole are not shown.
+const LEAST_SHARE: f64 = 0.001;
+/// A row's power is its mean since the newest snapshot that is at least so many seconds old.
 const RATE_SECONDS: f64 = 2.0;
 
 /// What is known.
@@ -54,6 +56,12 @@ impl Figures {
             }
         }
         self.page = Some(page);
+    }
+
+    /// The ranks whose call paths can be asked for, in the collector's order.
+    pub fn rank_choices(&self) -> &[String] {
+        let tables = self.page.as_ref().and_then(|page| page.tables.as_ref());
+        tables.map_or(&[][..], |tables| &tables.ranks.each)
     }
 
     pub fn history(&self, device: &str) -> impl DoubleEndedIterator<Item = Option<f64>> {
@@ -238,6 +246,7 @@ pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
     super::table::sort_rows(&mut table.rows, Default::default());
     table.rows.truncate(most);
+    table.rows.retain(|row| parts.share(parts.sums[row.key.as_str()]) >= LEAST_SHARE || whole == 0.0);
     table
 }
 

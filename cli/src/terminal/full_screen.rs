@@ -2,6 +2,7 @@
 
 use super::paint;
 use ratatui_core::buffer::Buffer;
+use rustix::process::{Signal, getpid, kill_process};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -27,26 +28,30 @@ pub fn keys() -> Option<OwnedFd> {
 
 /// Keys come as they are pressed, and nothing scrolls. Dropping it gives the terminal back.
 pub struct FullScreen {
+    keys: OwnedFd,
     shown: Buffer,
 }
 
 impl FullScreen {
     /// `keys`: where they are read.
     pub fn open(keys: &OwnedFd) -> std::io::Result<FullScreen> {
-        let before = tcgetattr(keys)?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        let kept = keys.try_clone()?;
-        tcsetattr(keys, OptionalActions::Now, &raw)?;
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some((kept, before));
+        let keys = keys.try_clone()?;
+        take(&keys)?;
         // A panic's message would go with the screen.
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
             report(panic);
         }));
-        print(ENTER);
-        Ok(FullScreen { shown: paint::empty(0, 0) })
+        Ok(FullScreen { keys, shown: paint::empty(0, 0) })
+    }
+
+    /// Gives the terminal back and stops the program, until the shell continues it. Whether it has the terminal again.
+    pub fn suspend(&mut self) -> bool {
+        give_back();
+        let is_stopped = kill_process(getpid(), Signal::TSTP);
+        self.shown = paint::empty(0, 0);
+        is_stopped.is_ok() && take(&self.keys).is_ok()
     }
 
     /// Columns and lines. A terminal that was made without a size says 0.
@@ -67,6 +72,17 @@ impl Drop for FullScreen {
     fn drop(&mut self) {
         give_back();
     }
+}
+
+fn take(keys: &OwnedFd) -> std::io::Result<()> {
+    let before = tcgetattr(keys)?;
+    let mut raw = before.clone();
+    raw.make_raw();
+    let kept = keys.try_clone()?;
+    tcsetattr(keys, OptionalActions::Now, &raw)?;
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some((kept, before));
+    print(ENTER);
+    Ok(())
 }
 
 /// Once only.

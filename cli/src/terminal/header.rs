@@ -39,7 +39,22 @@ pub fn device_words(snapshot: &Snapshot) -> String {
 /// How far it is, in the first line.
 pub fn progress(snapshot: &Snapshot) -> String {
     let events = snapshot.ranks.iter().fold(0u64, |sum, rank| sum.saturating_add(rank.events));
-    format!("{:.1} s  {} ranks  {events} events", snapshot.seconds, snapshot.ranks.len())
+    format!("{:.1} s  {}  {events} events", snapshot.seconds, processes(snapshot))
+}
+
+/// "4 ranks and 1 other process".
+fn processes(snapshot: &Snapshot) -> String {
+    let ranks = snapshot.ranks.iter().filter(|process| process.is_numbered()).count();
+    let counted =
+        |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    match (ranks, snapshot.ranks.len() - ranks) {
+        (0, others) => counted(others, "process", "processes"),
+        (ranks, 0) => counted(ranks, "rank", "ranks"),
+        (ranks, others) => {
+            let others = counted(others, "other process", "other processes");
+            format!("{} and {others}", counted(ranks, "rank", "ranks"))
+        }
+    }
 }
 
 /// The lines above the views. `height`: of the terminal.

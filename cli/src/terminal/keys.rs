@@ -17,6 +17,8 @@ pub enum Key {
     Escape,
     /// Ctrl-C.
     Interrupt,
+    /// Ctrl-Z.
+    Suspend,
 }
 
 /// What follows an escape, but for the function keys up to four, which also come as `ESC O P` to `S`.
@@ -64,6 +66,7 @@ pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
         let (key, length) = match first {
             0x1b => escaped(rest),
             3 => (Some(Key::Interrupt), 1),
+            26 => (Some(Key::Suspend), 1),
             b'\t' => (Some(Key::Tab), 1),
             b'\r' | b'\n' => (Some(Key::Enter), 1),
             8 | 0x7f => (Some(Key::Backspace), 1),
@@ -115,6 +118,7 @@ mod tests {
             (b"\x1b[<0;1;2Mx\x1b[", vec![Key::Char('x')]),
             ("é日\t".as_bytes(), vec![Key::Char('é'), Key::Char('日'), Key::Tab]),
             (b"\xff\x00a\x7f\x03\r", vec![Key::Char('a'), Key::Backspace, Key::Interrupt, Key::Enter]),
+            (b"\x1a", vec![Key::Suspend]),
         ] {
             assert_eq!(keys(bytes), expected, "{bytes:?}");
         }

@@ -8,7 +8,7 @@ use super::table::Drawn;
 use crate::collector::announced::Announced;
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::client;
-use ampere_collector::serving::snapshot::Snapshot;
+use ampere_collector::serving::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -22,7 +22,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const TABLE_PERIOD: Duration = Duration::from_millis(500);
-/// A line in a batch job's output: often in the first minute, then once in each.
+/// A line in a batch job's output: after a second, then often in the first minute, then once in each.
+const FIRST_LINE: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 const LATER_LINE_PERIOD: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(60);
@@ -78,7 +79,7 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
         false if begun.elapsed() < OFTEN => LINE_PERIOD,
         false => LATER_LINE_PERIOD,
     };
-    let mut next = Instant::now() + period(screen.is_some());
+    let mut next = begun + period(screen.is_some()).min(FIRST_LINE);
     loop {
         while Instant::now() < next && !stop.load(Ordering::Relaxed) {
             std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
@@ -123,9 +124,9 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let notes = snapshot.notes.iter().take(functions / 2).map(|note| format!(" {}", printable(note)));
     let notes: Vec<Line> = notes.map(Line::from).collect();
     let few = few(snapshot, functions - notes.len());
-    let running: Vec<String> = snapshot
-        .ranks
-        .iter()
+    let has_ranks = snapshot.ranks.iter().any(RankFigures::is_numbered);
+    let beside_others = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
+    let running: Vec<String> = beside_others
         .take(8)
         .map(|r| format!("{}: {}", short(&r.rank, LONGEST_NAME), short(&r.current_region, LONGEST_NAME)))
         .collect();

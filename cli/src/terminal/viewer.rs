@@ -51,6 +51,8 @@ pub enum Asked {
     Nothing,
     /// Other figures than those that have come.
     Figures,
+    /// To stop until the shell continues it.
+    Suspend,
     Quit,
 }
 
@@ -66,6 +68,8 @@ pub struct Viewer {
     shows_help: bool,
     is_paused: bool,
     whole_job: bool,
+    /// The tree is of this rank alone.
+    rank: Option<String>,
     list: List,
 }
 
@@ -115,6 +119,7 @@ impl Default for Viewer {
             shows_help: false,
             is_paused: false,
             whole_job: true,
+            rank: None,
             list: List { table, cursor: 0, first: 0, height: 1 },
         }
     }
@@ -123,6 +128,12 @@ impl Default for Viewer {
 impl Viewer {
     pub fn view(&self) -> View {
         self.view
+    }
+
+    /// The place of the tree's rank among those that a collector knows.
+    pub fn rank(&self) -> Option<usize> {
+        let rank = self.rank.as_ref()?;
+        self.figures.rank_choices().iter().position(|known| known == rank)
     }
 
     pub fn is_paused(&self) -> bool {
@@ -156,6 +167,9 @@ impl Viewer {
     pub fn press(&mut self, key: Key) -> Asked {
         if key == Key::Interrupt {
             return Asked::Quit;
+        }
+        if key == Key::Suspend {
+            return Asked::Suspend;
         }
         if let Some(prompt) = self.prompt {
             self.type_into(prompt, key);
@@ -206,6 +220,9 @@ impl Viewer {
             Key::Char(' ') => self.is_paused = !self.is_paused,
             Key::Char('+') => self.toggle(Some(true)),
             Key::Char('-') => self.toggle(Some(false)),
+            Key::Char('r') if self.view == View::Tree => return self.next_rank(1),
+            Key::Char('R') if self.view == View::Tree => return self.next_rank(-1),
+            Key::Enter if self.view == View::Ranks => return self.show_tree_of_rank(),
             Key::Enter => self.toggle(None),
             Key::Escape => self.filter.clear(),
             Key::Tab => return self.show(View::ALL[(self.view as usize + 1) % 6]),
@@ -222,6 +239,26 @@ impl Viewer {
         (self.list.cursor, self.list.first) = (0, 0);
         self.refresh();
         Asked::Figures
+    }
+
+    /// All ranks, and then each: "10" comes after "9".
+    fn next_rank(&mut self, step: isize) -> Asked {
+        let mut ranks: Vec<&String> = self.figures.rank_choices().iter().collect();
+        ranks.sort_by_key(|rank| (rank.len(), *rank));
+        let at = ranks.iter().position(|rank| Some(*rank) == self.rank.as_ref()).map_or(0, |at| at + 1);
+        let next = (at as isize + step).rem_euclid(ranks.len() as isize + 1) as usize;
+        self.rank = next.checked_sub(1).map(|at| ranks[at].clone());
+        Asked::Figures
+    }
+
+    /// Of the rank under the cursor, if its collector is the one that is asked.
+    fn show_tree_of_rank(&mut self) -> Asked {
+        let choices = self.figures.rank_choices();
+        let Some(rank) = self.list.key().filter(|rank| choices.iter().any(|known| known == rank)) else {
+            return Asked::Nothing;
+        };
+        self.rank = Some(rank.to_owned());
+        self.show(View::Tree)
     }
 
     /// The next column that is shown and has an order.
@@ -337,6 +374,9 @@ impl Viewer {
         if self.figures.job().is_some() && !self.whole_job {
             spans.push(format!("only {}  ", short(&self.figures.snapshot.node, 24)).yellow());
         }
+        if let Some(rank) = self.rank.as_ref().filter(|_| self.view == View::Tree) {
+            spans.push(format!("rank {}  ", short(rank, 24)).yellow());
+        }
         if !self.filter.is_empty() {
             spans.push(format!("only with “{}”", short(&self.filter, 24)).yellow());
         }
@@ -379,18 +419,20 @@ fn keys_line(width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [(&str, &str); 16] = [
+const HELP: [(&str, &str); 18] = [
     ("1 to 6, Tab", "functions, ranks, kernels, devices, nodes, tree"),
     ("arrows, PgUp PgDn", "move; Home and End: first and last row"),
     ("F3 or /", "search; n or F3: the next one"),
     ("F4 or \\", "show only rows with these words; Escape: all"),
     ("F5 or t", "call paths as a tree, and back"),
     ("Enter + -", "open and close a call path"),
+    ("r, R", "call paths of the next rank alone, and of all; or Enter on a rank"),
     ("F6 or >", "sort by the next column; <: by the one before"),
     ("I", "sort the other way round"),
     ("a", "of several nodes: all, or the first alone"),
     ("Space", "pause: the figures stand still"),
     ("q F10 Ctrl-C", "quit; the run goes on"),
+    ("Ctrl-Z", "back to the shell, until fg"),
     ("", ""),
     ("SHARE", "of the joules of all devices that no other contains"),
     ("WATTS", "over the last two seconds"),

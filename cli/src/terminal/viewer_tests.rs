@@ -354,31 +354,31 @@ fn help_names_the_keys_and_any_key_goes_back() {
         &mut viewer,
         (80, 24),
         expect![[r#"
-         ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
-         cpu         1920.0 J     160 W  ██
-         GPU-0      480.000 J    40.0 W  estimated  ██
-         lag 0.0 s  idle 600.000 J  3 dropped
-         no energy counter of the GPU was found
-         1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-         Keys, as in htop; any key goes back
-          1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
-          arrows, PgUp PgDn  move; Home and End: first and last row
-          F3 or /            search; n or F3: the next one
-          F4 or \            show only rows with these words; Escape: all
-          F5 or t            call paths as a tree, and back
-          Enter + -          open and close a call path
-          F6 or >            sort by the next column; <: by the one before
-          I                  sort the other way round
-          a                  of several nodes: all, or the first alone
-          Space              pause: the figures stand still
-          q F10 Ctrl-C       quit; the run goes on
+             ampere mpirun ./solver                          12.0 s  2 ranks  35000 events
+             cpu         1920.0 J     160 W  ██
+             GPU-0      480.000 J    40.0 W  estimated  ██
+             lag 0.0 s  idle 600.000 J  3 dropped
+             no energy counter of the GPU was found
+             1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
+             Keys, as in htop; any key goes back
+              1 to 6, Tab        functions, ranks, kernels, devices, nodes, tree
+              arrows, PgUp PgDn  move; Home and End: first and last row
+              F3 or /            search; n or F3: the next one
+              F4 or \            show only rows with these words; Escape: all
+              F5 or t            call paths as a tree, and back
+              Enter + -          open and close a call path
+              r, R               call paths of the next rank alone, and of all; or Enter on
+              F6 or >            sort by the next column; <: by the one before
+              I                  sort the other way round
+              a                  of several nodes: all, or the first alone
+              Space              pause: the figures stand still
+              q F10 Ctrl-C       quit; the run goes on
+              Ctrl-Z             back to the shell, until fg
 
-          SHARE              of the joules of all devices that no other contains
-          WATTS              over the last two seconds
-          SELF               joules of a function without what it calls
-          LOST, BAD          events not recorded; readings not believed
-        F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
-    "#]],
+              SHARE              of the joules of all devices that no other contains
+              WATTS              over the last two seconds
+            F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause
+        "#]],
     );
     assert_eq!(viewer.press(Key::Char('q')), Asked::Nothing);
     assert_eq!(viewer.press(Key::Function(10)), Asked::Quit);

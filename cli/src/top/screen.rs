@@ -1,7 +1,7 @@
 //! `ampere top` on the whole terminal.
 
 use super::asked::Asked;
-use super::watching::{Answer, Asking, News, listen, read_keys};
+use super::watching::{Answer, Asking, News, Wish, listen, read_keys};
 use crate::terminal::full_screen::{self, FullScreen};
 use crate::terminal::viewer::{self, View, Viewer};
 use ampere_collector::serving::access::Token;
@@ -71,18 +71,28 @@ impl Shown {
                     News::Ended(signal) => return End::Signal(signal),
                     News::Resized => {}
                     News::Unanswered(why) => self.unanswered = Some(why),
-                    News::Figures(answer) => self.see(*answer),
+                    News::Figures(answer) => {
+                        self.see(*answer);
+                        asking.wish(&self.wish());
+                    }
                     News::Key(key) => match self.viewer.press(key) {
                         viewer::Asked::Nothing => {}
                         viewer::Asked::Quit => return End::Quit,
+                        viewer::Asked::Suspend if !self.screen.suspend() => return End::Quit,
+                        viewer::Asked::Suspend => {}
                         viewer::Asked::Figures => {
-                            let view = self.viewer.view();
-                            asking.wish(view == View::Tree, view == View::Nodes);
+                            asking.wish(&self.wish());
+                            asking.now();
                         }
                     },
                 }
             }
         }
+    }
+
+    fn wish(&self) -> Wish {
+        let view = self.viewer.view();
+        Wish { tree: view == View::Tree, nodes: view == View::Nodes, rank: self.viewer.rank() }
     }
 
     fn see(&mut self, answer: Answer) {

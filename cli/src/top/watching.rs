@@ -9,9 +9,8 @@ use ampere_report::page::Page;
 use ampere_report::page::job::Job;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,29 +43,35 @@ pub struct Answer {
 
 /// What is asked for besides the snapshot.
 #[derive(Clone, Default)]
-pub struct Wishes {
-    tree: Arc<AtomicBool>,
-    nodes: Arc<AtomicBool>,
+pub struct Wish {
+    /// Call paths.
+    pub tree: bool,
+    pub nodes: bool,
+    /// Of this rank alone, by its place among the choices.
+    pub rank: Option<usize>,
 }
 
 /// The thread that asks the collector.
 pub struct Asking {
-    pub wishes: Wishes,
+    wish: Arc<Mutex<Wish>>,
     thread: Thread,
 }
 
 impl Asking {
     pub fn start(asked: &Asked, token: Option<&Token>, news: Sender<News>) -> std::io::Result<Asking> {
-        let (asked, token, wishes) = (asked.clone(), token.cloned(), Wishes::default());
-        let told = wishes.clone();
+        let (asked, token, wish) = (asked.clone(), token.cloned(), Arc::<Mutex<Wish>>::default());
+        let told = wish.clone();
         let thread = spawn("ampere-top-asks", move || ask(&asked, token.as_ref(), &told, &news))?;
-        Ok(Asking { wishes, thread })
+        Ok(Asking { wish, thread })
     }
 
-    /// A view needs these; at once if it is a new one.
-    pub fn wish(&self, tree: bool, nodes: bool) {
-        self.wishes.tree.store(tree, Ordering::Relaxed);
-        self.wishes.nodes.store(nodes, Ordering::Relaxed);
+    /// From the next time on.
+    pub fn wish(&self, wish: &Wish) {
+        self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone_from(wish);
+    }
+
+    /// Asks again without waiting.
+    pub fn now(&self) {
         self.thread.unpark();
     }
 }
@@ -75,18 +80,20 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Th
     std::thread::Builder::new().name(name.to_owned()).spawn(body).map(|handle| handle.thread().clone())
 }
 
-fn ask(asked: &Asked, token: Option<&Token>, wishes: &Wishes, news: &Sender<News>) {
+fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<News>) {
     // At first all is asked for: the page has the power until now, and there may be several nodes.
     let (mut has_page, mut has_nodes, mut is_several) = (false, false, false);
     loop {
         let begun = Instant::now();
-        let wants_page = !has_page || wishes.tree.load(Ordering::Relaxed);
-        let wants_nodes = !has_nodes || is_several || wishes.nodes.load(Ordering::Relaxed);
+        let wish = wish.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let wants_page = !has_page || wish.tree;
+        let wants_nodes = !has_nodes || is_several || wish.nodes;
+        let page =
+            wish.rank.map_or_else(|| "/page.json".to_owned(), |rank| format!("/page.json?rank={rank}"));
         let snapshot = asked.get("/snapshot.json", token, LIMIT, |snapshot: &Snapshot| &snapshot.run);
         let one = match snapshot {
             Ok(snapshot) => {
-                let page =
-                    wants_page.then(|| asked.get("/page.json", token, LIMIT, |page: &Page| &page.run.id));
+                let page = wants_page.then(|| asked.get(&page, token, LIMIT, |page: &Page| &page.run.id));
                 let job = wants_nodes.then(|| asked.get("/nodes", token, LIMIT, |job: &Job| &job.run));
                 let (page, job) = (page.and_then(Result::ok), job.and_then(Result::ok));
                 has_page |= page.is_some();

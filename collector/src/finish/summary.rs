@@ -16,6 +16,7 @@ use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, QualityFigures, Re
 use ampere_report::summary::{SamplerOverhead, Summary};
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_trace::spool::Spool;
+use std::collections::HashSet;
 
 /// A run that is recovered ends with its last sample, or so long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
@@ -178,6 +179,7 @@ impl LiveRun {
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
+        notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
         if quality.suppressed_calls > 0 {
             notes.push(format!(
                 "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
@@ -190,6 +192,22 @@ impl LiveRun {
             notes.push(format!("{failed} readings of a counter failed"));
         }
         notes
+    }
+
+    /// Ranks that the batch system started, not what `ampere run` did, have no samples.
+    fn note_of_unsampled(&self) -> Option<String> {
+        let processes = &self.ingest.processes;
+        let sampled: HashSet<u32> =
+            processes.iter().filter(|process| process.is_sampled()).map(|process| process.info.pid).collect();
+        let ranks =
+            processes.iter().filter(|process| process.rank_number().is_some() && !process.is_sampled());
+        let without = ranks.filter(|process| !sampled.contains(&process.info.pid)).count();
+        (!sampled.is_empty() && without > 0).then(|| {
+            format!(
+                "the stacks of {without} ranks were not sampled: it was not ampere run's command that started them, or they hardly \
+                 ran. Only their MPI functions and marked ranges are known"
+            )
+        })
     }
 
     /// Processes that did not end their measurement in order.

@@ -131,7 +131,7 @@ impl Ingest {
             process.define_new_regions(regions);
             let handle = unknown.argument();
             if process.regions.figures.get(handle).is_none() {
-                if process.may_be_undefined() {
+                if process.count_undefined() {
                     let unknown = regions.add_unknown(handle);
                     process.add_region(handle, unknown, regions);
                 } else {

@@ -91,6 +91,7 @@ impl Ingest {
         replay: Option<&Replay>,
         notes: &mut Notes,
     ) {
+        self.find_ranks_of_sampled();
         for (number, process) in self.processes.iter_mut().enumerate() {
             if let Some(replay) = replay {
                 process.identify(replay);
@@ -105,6 +106,21 @@ impl Ingest {
         self.put_samples_on_recorded(timeline);
         if let Some(samples) = samples {
             self.queue_streams(timeline, samples);
+        }
+    }
+
+    /// What is sampled of a rank, before it was one or in threads that record nothing, is the rank's.
+    fn find_ranks_of_sampled(&mut self) {
+        if self.recorded_processes().all(|process| process.rank.is_none()) {
+            return;
+        }
+        for at in 0..self.processes.len() {
+            if self.processes[at].is_sampled()
+                && let Some((_, recorded)) = self.recorded_process(at)
+                && let Some(rank) = recorded.rank_number()
+            {
+                self.processes[at].sampled_rank = Some((rank, recorded.group()));
+            }
         }
     }
 
@@ -132,12 +148,16 @@ impl Ingest {
         }
     }
 
-    /// The location where calls of a thread of a sampled process are recorded.
-    fn recorded(&self, sampled: usize, thread: u32) -> Option<((usize, LocalLocation), LocationIndex)> {
+    /// Where the calls of a sampled process are recorded: the last program that it was.
+    fn recorded_process(&self, sampled: usize) -> Option<(usize, &Process)> {
         let of = &self.processes[sampled];
         let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);
-        // The last program that it was.
-        let (number, process) = self.processes.iter().enumerate().rfind(is_it)?;
+        self.processes.iter().enumerate().rfind(is_it)
+    }
+
+    /// The location where calls of a thread of a sampled process are recorded.
+    fn recorded(&self, sampled: usize, thread: u32) -> Option<((usize, LocalLocation), LocationIndex)> {
+        let (number, process) = self.recorded_process(sampled)?;
         let is_its = |location: &&LiveLocation| {
             location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
         };

@@ -49,6 +49,8 @@ pub(crate) struct Process {
     pub threads: Threads,
     /// Of a replay: what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
+    /// Of a process that is sampled: the rank that records its calls, and its group.
+    pub sampled_rank: Option<(u32, String)>,
 }
 
 /// What a process' handles of regions mean in the run.
@@ -107,8 +109,9 @@ pub(crate) struct Threads {
 
 /// Handles that were used and never defined: more are damage, and their events are left out.
 const MOST_UNDEFINED: usize = 4096;
-/// More locations than a process can have, and what is said of it at most.
+/// A process cannot have so many locations.
 const MOST_LOCATIONS: usize = 1 << 14;
+/// So many complaints about a process are kept.
 const MOST_COMPLAINTS: usize = 100;
 /// From here on a trace has numbers of its own.
 const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
@@ -144,6 +147,7 @@ impl Process {
             losses: Losses::default(),
             threads: Threads::default(),
             replayed: None,
+            sampled_rank: None,
         };
         process.read_log(spool);
         let is_visible = process.has_pid_here();
@@ -181,8 +185,8 @@ impl Process {
         self.regions.figures.insert(handle, all.of_name(region));
     }
 
-    /// A handle was used that no definition is known of: whether it may be taken for a region.
-    pub fn may_be_undefined(&mut self) -> bool {
+    /// Counts a handle that was used without a definition. Returns whether it may still be taken for a region.
+    pub fn count_undefined(&mut self) -> bool {
         self.regions.undefined += 1;
         self.regions.undefined <= MOST_UNDEFINED
     }
@@ -321,6 +325,9 @@ impl Process {
         if let Some(replayed) = &self.replayed {
             return replayed.group.clone();
         }
+        if let Some((_, group)) = &self.sampled_rank {
+            return group.clone();
+        }
         match self.rank {
             Some((rank, size)) if size > 1 => format!("MPI Rank {rank}"),
             Some(_) => "Process".to_owned(),
@@ -392,7 +399,7 @@ impl Process {
     pub fn rank_number(&self) -> Option<u32> {
         match &self.replayed {
             Some(replayed) => replayed.rank,
-            None => self.rank.map(|(rank, _)| rank),
+            None => self.rank.map(|(rank, _)| rank).or(self.sampled_rank.as_ref().map(|(rank, _)| *rank)),
         }
     }
 
@@ -419,7 +426,7 @@ impl Process {
             && self.losses.unrecorded_calls == 0
     }
 
-    /// Calls that are told in groups were in its own memory when it became another program.
+    /// Coalesced calls that it had not written yet were lost with its memory when it became another program.
     fn may_have_lost_calls(&self) -> bool {
         self.locations.iter().any(|location| location.decoder.coalesced_calls > 0)
     }

@@ -15,7 +15,7 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
 const LONGEST_SLEEP: Duration = Duration::from_millis(4);
 /// After this time without records the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-const IDLE_SLEEP: Duration = Duration::from_millis(30);
+const IDLE_SLEEP: Duration = Duration::from_millis(50);
 /// How full the fullest ring should be at the next round.
 const COMFORTABLE: f64 = 0.05;
 /// From here on there is no time to sleep: in a ring that is half full, calls are coalesced.

@@ -37,8 +37,13 @@ impl Neighbours {
 
     /// Their names in one line; `None` if none was seen.
     pub fn words(&self) -> Option<String> {
-        let named: Vec<&str> = self.seen.iter().take(MOST_NAMED).map(String::as_str).collect();
-        let more = match self.seen.len() - named.len() {
+        // One that was seen before its output directory was known is seen twice.
+        let is_known_better =
+            |name: &str| self.seen.iter().any(|other| other.starts_with(&format!("{name} (")));
+        let seen: Vec<&str> =
+            self.seen.iter().map(String::as_str).filter(|name| !is_known_better(name)).collect();
+        let named = &seen[..seen.len().min(MOST_NAMED)];
+        let more = match seen.len() - named.len() {
             0 => String::new(),
             more => format!(" and {more} more"),
         };

@@ -91,7 +91,7 @@ impl Sampler {
         self.powers.try_recv().ok()
     }
 
-    /// Whether the program records nothing and no client reads the figures: then estimates are updated less often.
+    /// Whether nothing is recorded: then estimates are updated less often.
     pub fn set_calm(&self, is_calm: bool) {
         self.is_calm.store(is_calm, Ordering::Relaxed);
     }

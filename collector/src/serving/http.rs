@@ -34,7 +34,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// The head of a request must arrive within this time and be no longer.
-const HEAD_LIMIT: Duration = Duration::from_secs(5);
+pub const HEAD_LIMIT: Duration = Duration::from_secs(5);
+/// The same while half of all connections are taken: clients that say nothing keep a scrape waiting for a moment only.
+const CROWDED_HEAD_LIMIT: Duration = Duration::from_millis(250);
 const HEAD_BYTES: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// A connection is closed after this time, whatever it still waits for.
@@ -173,7 +175,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => spawn_connection(stream, None, service.clone(), place),
+            Ok((stream, _)) => spawn_connection(stream, None, service.clone(), (place, head_limit(&places))),
             Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
     }
@@ -186,21 +188,30 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, from)) => spawn_connection(stream, Some(from.ip()), service.clone(), place),
+            Ok((stream, from)) => {
+                spawn_connection(stream, Some(from.ip()), service.clone(), (place, head_limit(&places)));
+            }
             Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
     }
+}
+
+/// How long the next connection may take for its request's head.
+fn head_limit(places: &Semaphore) -> Duration {
+    let is_crowded = places.available_permits() < MOST_CONNECTIONS / 2;
+    if is_crowded { CROWDED_HEAD_LIMIT } else { HEAD_LIMIT }
 }
 
 fn spawn_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     from: Option<IpAddr>,
     service: Rc<Service>,
-    place: OwnedSemaphorePermit,
+    (place, head_limit): (OwnedSemaphorePermit, Duration),
 ) {
     tokio::task::spawn_local(async move {
         // A client that closes early or sends nonsense concerns only itself.
-        let _ = tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service)).await;
+        let _ =
+            tokio::time::timeout(CONNECTION_LIMIT, serve_connection(stream, from, service, head_limit)).await;
         drop(place);
     });
 }
@@ -210,6 +221,7 @@ pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     from: Option<IpAddr>,
     service: Rc<Service>,
+    head_limit: Duration,
 ) {
     let asked = Asked::default();
     let answer = service_fn(|request| {
@@ -218,7 +230,7 @@ pub async fn serve_connection(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .header_read_timeout(head_limit)
         .max_buf_size(HEAD_BYTES)
         .max_headers(MOST_HEADERS)
         .keep_alive(false)

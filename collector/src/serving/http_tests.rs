@@ -150,12 +150,13 @@ fn listening_beyond_this_node_is_noted() {
 
 /// Clients that send nothing or half a request take all the connections; their heads' time limit frees them.
 #[test]
-fn slow_clients_keep_others_waiting_no_longer_than_the_limit() {
+fn slow_clients_keep_others_waiting_for_a_moment_only() {
     let (server, _) = start("127.0.0.1:0", None);
     let at = address(&server);
     let mut slow = Vec::new();
     for number in 0..3 * MOST_CONNECTIONS {
-        let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_millis(200)) else { break };
+        // Where they come faster than they are accepted, the kernel lets one wait for a second.
+        let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(5)) else { break };
         let part: &[u8] = match number % 3 {
             0 => b"",
             1 => b"GET /metrics HTTP/1.1\r\nHost: loc",
@@ -164,7 +165,7 @@ fn slow_clients_keep_others_waiting_no_longer_than_the_limit() {
         let _ = stream.write_all(part);
         slow.push(stream);
     }
-    assert!(slow.len() > MOST_CONNECTIONS, "{}", slow.len());
+    assert!(slow.len() > 2 * MOST_CONNECTIONS, "{}", slow.len());
     let begun = Instant::now();
     // One byte now and then does not extend the limit.
     let (done, ended) = std::sync::mpsc::channel::<()>();
@@ -178,8 +179,8 @@ fn slow_clients_keep_others_waiting_no_longer_than_the_limit() {
     done.send(()).unwrap();
     dripping.join().unwrap();
     assert_eq!(status(&answer), "200", "after {waited:?}");
-    // Three rounds of slow clients come before it. Dripping on, each could hold its place for CONNECTION_LIMIT.
-    assert!(waited < CONNECTION_LIMIT, "{waited:?}");
+    // Several rounds of slow clients come before it, of which the first half of the places is not given back before HEAD_LIMIT.
+    assert!(waited < HEAD_LIMIT / 2, "{waited:?}");
 }
 
 /// Making a summary costs the collector's loop time.

@@ -23,7 +23,7 @@ const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
 /// How often while nothing happens and no scrape has come for a while.
 const UNASKED_PERIOD: Duration = Duration::from_secs(1);
 /// After this long without a scrape, snapshots are made at [`UNASKED_PERIOD`].
-const UNASKED_AFTER: Duration = Duration::from_secs(3);
+const UNASKED_AFTER: Duration = Duration::from_millis(1500);
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 

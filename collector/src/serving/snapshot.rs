@@ -231,6 +231,13 @@ pub struct RankFigures {
     pub current_region: String,
 }
 
+impl RankFigures {
+    /// Whether it is a rank, not a process without one, such as a launcher.
+    pub fn is_numbered(&self) -> bool {
+        self.rank.parse::<u32>().is_ok()
+    }
+}
+
 impl DeviceFigures {
     fn of(attributor: &Attributor, number: usize, checks: Vec<Check>) -> DeviceFigures {
         let device = &attributor.devices[number];
@@ -307,7 +314,10 @@ impl Snapshot {
             sum.late_events = sum.late_events.saturating_add(process.late_events);
             sum.dropped_records = sum.dropped_records.saturating_add(process.dropped_records);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
-            sum.current_region.clone_from(&process.current_region);
+            // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
+            if !process.current_region.is_empty() {
+                sum.current_region.clone_from(&process.current_region);
+            }
         }
         ranks.into_values().collect()
     }

@@ -13,20 +13,24 @@ use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_stacks::{Options, Sampler, StacksError};
 use clock::EventClock;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use writer::Writer;
 
-/// How often the kernel's samples are fetched.
+/// How often the kernel's samples are fetched: while there are none, each time after twice as long.
 const FETCH_PERIOD: Duration = Duration::from_millis(10);
+const LONGEST_FETCH_PERIOD: Duration = Duration::from_millis(80);
 
 /// Samples stacks until it is stopped.
 pub(crate) struct StackSampling {
     thread: Option<JoinHandle<Vec<String>>>,
-    is_over: Arc<AtomicBool>,
+    /// Written to when it is to stop.
+    end: Arc<OwnedFd>,
     reached: Arc<AtomicU64>,
 }
 
@@ -50,21 +54,27 @@ impl StackSampling {
     ) -> Result<StackSampling, StackSamplingError> {
         let mut sampler = Sampler::begin(launcher, &Options { period, kernel: true, ..Options::default() })?;
         let mut writer = Writer::new(Session::open(session)?, EventClock::begin(), period);
-        let (is_over, reached) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
-        reached.store(writer.reached(), Ordering::Release);
-        let (ends, told) = (is_over.clone(), reached.clone());
-        let work = move || loop {
-            let is_last = ends.load(Ordering::Acquire);
-            writer.fetch(&mut sampler, is_last);
-            told.store(writer.reached(), Ordering::Release);
-            if is_last {
-                told.store(u64::MAX, Ordering::Release);
-                return writer.notes(&sampler);
+        let end = Arc::new(
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
+        );
+        let reached = Arc::new(AtomicU64::new(writer.reached()));
+        let (ends, told) = (end.clone(), reached.clone());
+        let work = move || {
+            let mut pause = FETCH_PERIOD;
+            loop {
+                let is_last = rustix::io::read(&*ends, &mut [0; 8]).is_ok();
+                let found = writer.fetch(&mut sampler, is_last);
+                told.store(writer.reached(), Ordering::Release);
+                if is_last {
+                    told.store(u64::MAX, Ordering::Release);
+                    return writer.notes(&sampler);
+                }
+                pause = if found { FETCH_PERIOD } else { (2 * pause).min(LONGEST_FETCH_PERIOD) };
+                sampler.wait(pause, ends.as_fd());
             }
-            std::thread::park_timeout(FETCH_PERIOD);
         };
         let thread = std::thread::Builder::new().name("ampere-stacks".to_owned()).spawn(work)?;
-        Ok(StackSampling { thread: Some(thread), is_over, reached })
+        Ok(StackSampling { thread: Some(thread), end, reached })
     }
 
     /// All that was sampled before this time is in the rings.
@@ -74,9 +84,8 @@ impl StackSampling {
 
     /// Writes what there is, and ends. Gives what the summary should say of it.
     pub fn stop(&mut self) -> Vec<String> {
-        self.is_over.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Vec::new() };
-        thread.thread().unpark();
+        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
         thread.join().unwrap_or_else(|_| vec!["the thread that samples stacks has failed".to_owned()])
     }
 }

@@ -108,14 +108,15 @@ impl Writer {
         self.clock.at(self.reached)
     }
 
-    /// Writes what has been sampled; if nothing follows, all of it.
-    pub fn fetch(&mut self, sampler: &mut Sampler, is_last: bool) {
+    /// Writes what has been sampled; if nothing follows, all of it. Whether there was anything.
+    pub fn fetch(&mut self, sampler: &mut Sampler, is_last: bool) -> bool {
         let now = self.clock.look();
         let mut fetched = Fetched::default();
         match is_last {
             true => sampler.finish(&mut fetched),
             false => sampler.poll(&mut fetched),
         }
+        let found = !fetched.0.is_empty();
         for event in fetched.0 {
             match event {
                 Event::Sample(process, sample) => self.sample(process, sample, sampler),
@@ -145,6 +146,7 @@ impl Writer {
             all.into_iter().for_each(|process| self.end_process(process));
         }
         self.reached = now.saturating_sub(self.pause + SLACK.as_nanos() as u64);
+        found
     }
 
     /// What the summary should say.
@@ -338,8 +340,8 @@ impl Sampled {
         for function in &sample.stack {
             let handle = function.0 + FUNCTIONS;
             let function = sampler.function(*function);
-            if Path::new(&*function.module).file_name().is_some_and(|name| name == HOST_LIBRARY) {
-                stack.push(IN_CALL); // a wrapper of a function whose calls are recorded
+            if has_wrappers(&function.module) {
+                stack.push(IN_CALL);
                 break;
             }
             if self.defined.insert(handle) {
@@ -445,6 +447,12 @@ impl Thread {
         self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
         self.stack.clear();
     }
+}
+
+/// Whether functions of this library are wrappers of those whose calls are recorded: ampere's own, or Score-P's of MPI.
+fn has_wrappers(library: &str) -> bool {
+    let name = library.rsplit('/').next().unwrap_or_default();
+    name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
 }
 
 /// The path of a process' program. `None` once it is gone.

@@ -100,7 +100,7 @@ pub struct Counter {
     power: Option<Power>,
     /// Time of the latest reading.
     latest: Option<Timestamp>,
-    /// Tags of readings that are known to be wrong: those between the two.
+    /// Pairs of tags: each reading whose tag lies between the two is known to be wrong.
     wrong: Vec<(u64, u64)>,
     samples: VecDeque<Sample>,
     intervals: Intervals,
@@ -185,7 +185,7 @@ impl Counter {
         self.samples.pop_front()
     }
 
-    /// No sample that is still to come is before this, or before the next reading.
+    /// The earliest time that a sample can have that is still to come. `None`: none comes before the next reading.
     pub fn undecided_since(&self) -> Option<Timestamp> {
         self.lines.undecided_since()
     }
@@ -207,7 +207,7 @@ impl Counter {
         self.lines.findings.is_revised
     }
 
-    /// Between which tags readings became samples that were wrong.
+    /// Pairs of tags: readings between the two became samples, and were wrong.
     pub fn taken_back(&self) -> &[(u64, u64)] {
         &self.lines.findings.taken_back
     }

@@ -56,7 +56,7 @@ struct Integral {
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
-    /// `last` is of a process that has ended: the time since counts, however long it was.
+    /// `last` was read by an earlier collector, which has ended: all the time since then counts, however long it was.
     bridges: bool,
 }
 

@@ -575,3 +575,18 @@ pub fn abort(slot: &Slot, status: i64) {
     std::mem::take(&mut threads().locations).iter().rev().for_each(|&location| deactivate(location));
     STATE.store(ENDED, Ordering::Release);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_panic_leaves_and_nothing_more_is_recorded_after_one() {
+        type Guard = fn(i32, fn() -> i32) -> i32;
+        for guard in [guarded as Guard, on_own_stack] {
+            STATE.store(NEW, Ordering::Release);
+            assert_eq!((guard(7, || 8), state()), (8, NEW));
+            assert_eq!((guard(7, || panic!("as asked")), state()), (7, INERT));
+        }
+    }
+}

@@ -63,3 +63,26 @@ pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_blocked_signal_comes_afterwards() {
+        static HANDLED: AtomicU32 = AtomicU32::new(0);
+        extern "C" fn handle(_: c_int) {
+            HANDLED.fetch_add(1, Ordering::Relaxed);
+        }
+        let handler: extern "C" fn(c_int) = handle;
+        // SAFETY: the handler is async-signal-safe, and the signal is for this thread.
+        let raise = || unsafe {
+            libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+            libc::raise(libc::SIGUSR1);
+            HANDLED.load(Ordering::Relaxed)
+        };
+        assert_eq!(blocked(raise), 0);
+        assert_eq!(HANDLED.load(Ordering::Relaxed), 1);
+    }
+}

@@ -68,13 +68,15 @@ impl<'a> Sums<'a> {
     }
 }
 
+/// Node and name of the devices that another of their node contains.
+pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
+    let devices = summary.devices.iter();
+    devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
+}
+
 /// Devices that count joules and that no other of their node contains.
 pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
-    let parts = summary
-        .devices
-        .iter()
-        .flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str())));
-    let parts: HashSet<(&str, &str)> = parts.collect();
+    let parts = parts(summary);
     let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
     summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
 }

@@ -25,7 +25,13 @@ impl Job {
     /// The job that the environment names; `variable` looks one up.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Option<Job> {
         SCHEDULERS.iter().find_map(|(scheduler, name)| {
-            let id = variable(name).filter(|id| !id.is_empty())?;
+            let variable = |name| variable(name).filter(|id: &String| !id.is_empty());
+            let mut id = variable(name)?;
+            // As Slurm's accounting shows it.
+            let of_array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+            if let Some((job, task)) = of_array.filter(|_| *scheduler == "Slurm") {
+                id = format!("{job}_{task}");
+            }
             Some(Job { scheduler: (*scheduler).to_owned(), id })
         })
     }
@@ -54,5 +60,7 @@ mod tests {
             Some("Flux fD2e73NP")
         );
         assert_eq!(shown(&[("SLURM_JOB_ID", "")]), None);
+        let of_array = [("SLURM_JOB_ID", "13"), ("SLURM_ARRAY_JOB_ID", "9"), ("SLURM_ARRAY_TASK_ID", "1")];
+        assert_eq!(Job::of(variables(of_array.to_vec().leak())).map(|job| job.id).as_deref(), Some("9_1"));
     }
 }

@@ -1,9 +1,9 @@
 //! What a function or a call path used on each rank, beside each other: its sum, the least, the mean and the most of one rank, and
 //! the ranks that stand out.
 
-use crate::callpaths::Callpath;
 use crate::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
+use ampere_model::text::joules;
 
 /// So many times the width of the middle half lies between it and a rank that stands out.
 const FAR: f64 = 3.0;
@@ -19,15 +19,17 @@ const LEAST_RANKS: usize = 5;
 pub struct Spread<'a> {
     /// The number of a name or of a call path in the summary.
     pub what: u32,
-    /// Of all ranks.
+    /// Of all ranks and other processes.
     pub joules: f64,
-    /// Of all ranks.
+    /// The same.
     pub seconds: f64,
-    /// Of all ranks.
+    /// The same.
     pub calls: u64,
-    /// How many ranks it ran on.
+    /// How many ranks it ran on; where there are no MPI ranks, each process is one.
     pub ranks: usize,
-    /// Of the rank that used least.
+    /// Where there are MPI ranks: how many processes it ran on that are none, such as their launcher, and their joules.
+    pub others: (usize, f64),
+    /// Of the rank that used least; 0 of what no rank ran.
     pub least: f64,
     /// Of the rank that used most.
     pub most: f64,
@@ -41,7 +43,16 @@ pub type Rank<'a> = (&'a str, u32);
 impl Spread<'_> {
     /// Of one rank on average.
     pub fn mean(&self) -> f64 {
-        self.joules / self.ranks as f64
+        (self.joules - self.others.1) / self.ranks.max(1) as f64
+    }
+
+    /// "and 1 other process: 2.5 J", with what separates it from the ranks.
+    pub fn other_processes(&self) -> String {
+        match self.others {
+            (0, _) => String::new(),
+            (1, used) => format!("; and 1 other process: {} J", joules(used)),
+            (many, used) => format!("; and {many} other processes: {} J", joules(used)),
+        }
     }
 }
 
@@ -56,19 +67,17 @@ pub struct Spreads<'a> {
 
 /// The largest functions.
 pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.names.len(), |row| Some(summary.paths.name[row.path as usize]))
+    spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
 }
 
 /// The largest call paths.
 pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
-    spreads(summary, views, most, summary.paths.len(), |row| Some(row.path))
+    spreads(summary, views, most, summary.paths.len(), |path| path)
 }
 
 /// All that each rank used.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
-    let has_ranks = summary.names.iter().any(|name| is_mpi_rank(name));
-    let is_wanted = |group: u32| !has_ranks || is_mpi_rank(&summary.names[group as usize]);
-    spreads(summary, views, 1, 1, |row| is_wanted(row.location_group).then_some(0)).rows.pop()
+    spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
 
 /// Where there are MPI ranks, other processes, such as their launcher, are not set beside them.
@@ -76,24 +85,28 @@ pub fn is_mpi_rank(group: &str) -> bool {
     group.starts_with("MPI Rank ")
 }
 
-/// What ranks used, beside each other.
-pub fn spread_of(joules: Vec<(Rank<'_>, f64)>) -> Option<Spread<'_>> {
-    (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0))
+/// Whether a process is beside others, by the number of its name: a rank, or where there is none any process.
+pub fn is_beside_others<'a, N: AsRef<str>>(names: &'a [N]) -> impl Fn(u32) -> bool + 'a {
+    let has_ranks = names.iter().any(|name| is_mpi_rank(name.as_ref()));
+    move |group| !has_ranks || is_mpi_rank(names[group as usize].as_ref())
 }
 
-/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`, or none.
+/// What ranks used, beside each other. `is_rank`: the others are processes without a rank.
+pub fn spread_of(joules: Vec<(Rank<'_>, f64)>, is_rank: impl Fn(u32) -> bool) -> Option<Spread<'_>> {
+    (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0, is_rank))
+}
+
+/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`.
 fn spreads<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],
     most: usize,
     keys: usize,
-    key: impl Fn(&Callpath) -> Option<u32>,
+    key: impl Fn(u32) -> u32,
 ) -> Spreads<'a> {
     let mut sums: Vec<Option<f64>> = vec![None; keys];
     for row in views.iter().flat_map(|(_, view)| view.callpaths.iter()) {
-        if let Some(key) = key(row) {
-            *sums[key as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
-        }
+        *sums[key(row.path) as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
     }
     let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
     largest_first(&mut largest, |(_, joules)| *joules);
@@ -108,13 +121,14 @@ fn spreads<'a>(
         let node = on_node[0].0.node.as_str();
         for (number, (_, view)) in (0..).zip(on_node) {
             let rows = view.callpaths.iter();
-            for (row, at) in rows.filter_map(|row| Some((row, places[key(row)? as usize]?))) {
+            for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
                 shown[at].add((node, row.location_group), number, &row.figures, summary.names.len());
             }
         }
         shown.iter_mut().for_each(Sums::end_node);
     }
-    let rows = largest.iter().zip(shown).map(|((what, _), sums)| sums.spread(*what)).collect();
+    let is_rank = is_beside_others(&summary.names);
+    let rows = largest.iter().zip(shown).map(|((what, _), sums)| sums.spread(*what, &is_rank)).collect();
     Spreads { rows, others: (others.len(), others.iter().map(|(_, joules)| joules).sum()) }
 }
 
@@ -151,27 +165,29 @@ impl<'a> Sums<'a> {
         self.first_of_node = self.joules.len();
     }
 
-    fn spread(self, what: u32) -> Spread<'a> {
-        let mut by_joules = self.joules;
+    fn spread(self, what: u32, is_rank: impl Fn(u32) -> bool) -> Spread<'a> {
+        let (mut by_joules, others): (Vec<_>, Vec<_>) =
+            self.joules.into_iter().partition(|((_, group), _)| is_rank(*group));
         by_joules.sort_by(|a, b| a.1.total_cmp(&b.1));
-        let joules = |at: usize| by_joules[at].1;
         let ranks = by_joules.len();
-        let (low, middle, high) =
-            (joules(ranks / 4), joules(ranks / 2), joules((3 * ranks / 4).min(ranks - 1)));
+        let joules = |at: usize| by_joules.get(at.min(ranks.saturating_sub(1))).map_or(0.0, |row| row.1);
+        let (low, middle, high) = (joules(ranks / 4), joules(ranks / 2), joules(3 * ranks / 4));
         let width = (high - low).max(ALIKE * middle);
         let distance = |joules: f64| (low - joules).max(joules - high);
         let is_far = |joules: f64| ranks >= LEAST_RANKS && distance(joules) > FAR * width;
         let mut standing_out: Vec<(Rank, f64)> =
             by_joules.iter().filter(|(_, joules)| is_far(*joules)).copied().collect();
         largest_first(&mut standing_out, |(_, joules)| distance(*joules));
+        let sum = |rows: &[(Rank, f64)]| rows.iter().map(|(_, joules)| joules).sum::<f64>();
         Spread {
             what,
-            joules: by_joules.iter().map(|(_, joules)| joules).sum(),
+            joules: sum(&by_joules) + sum(&others),
             seconds: self.seconds,
             calls: self.calls,
             ranks,
+            others: (others.len(), sum(&others)),
             least: joules(0),
-            most: joules(ranks - 1),
+            most: joules(ranks),
             standing_out,
         }
     }
@@ -183,7 +199,7 @@ mod tests {
 
     fn spread(joules: &[f64]) -> Spread<'static> {
         let joules = joules.iter().enumerate().map(|(rank, joules)| (("n", rank as u32), *joules)).collect();
-        Sums { joules, ..Sums::default() }.spread(0)
+        spread_of(joules, |_| true).expect("ranks")
     }
 
     #[test]
@@ -198,6 +214,18 @@ mod tests {
         assert_eq!(seen.standing_out, [(("n", 7), 30.0), (("n", 9), 1.0)]);
         assert_eq!((seen.least, seen.most, seen.ranks), (1.0, 30.0, 16));
         assert!((seen.mean() - (13.0 * 10.0 + 10.9 + 31.0) / 16.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_process_that_is_no_rank_is_beside_the_ranks() {
+        let names = ["MPI Rank 0", "Process 7 (orterun)", "MPI Rank 1"];
+        let joules = (0..).zip([4.0, 100.0, 2.0]).map(|(group, joules)| (("n", group), joules)).collect();
+        let seen = spread_of(joules, is_beside_others(&names)).expect("ranks");
+        assert_eq!((seen.ranks, seen.least, seen.mean(), seen.most, seen.joules), (2, 2.0, 3.0, 4.0, 106.0));
+        assert_eq!(seen.other_processes(), "; and 1 other process: 100.000 J");
+        let alone = spread_of(vec![(("n", 1), 5.0)], is_beside_others(&names)).expect("a process");
+        assert_eq!((alone.ranks, alone.mean(), alone.joules, alone.others), (0, 0.0, 5.0, (1, 5.0)));
+        assert!((0..3).all(is_beside_others(&["Process 6", "Process 7", "HIP Context 0"])));
     }
 
     #[test]

@@ -85,6 +85,14 @@ impl Table {
     }
 
     fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        self.csv_to(out).map_err(|error| match error.into_kind() {
+            // It is known as what it is, as where the reader has closed the pipe.
+            ::csv::ErrorKind::Io(error) => error,
+            kind => io::Error::other(format!("{kind:?}")),
+        })
+    }
+
+    fn csv_to(&self, out: &mut dyn Write) -> ::csv::Result<()> {
         let mut out = ::csv::Writer::from_writer(out);
         out.write_record(self.columns.iter().map(|(name, _)| name))?;
         for row in 0..self.rows() {
@@ -97,7 +105,7 @@ impl Table {
             }
             out.write_record(None::<&[u8]>)?;
         }
-        out.flush()
+        Ok(out.flush()?)
     }
 
     fn write_json(&self, head: Map<String, Value>, out: &mut dyn Write) -> io::Result<()> {

@@ -362,6 +362,37 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
     }
 }
 
+/// What is compared with all devices or all links of a run takes minutes.
+#[test]
+fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
+    const NODES: usize = 9000;
+    let mut whole = summary();
+    let (device, link) = (whole.devices.remove(0), whole.topology.remove(0));
+    for number in 0..NODES {
+        let node = format!("node{number:04}");
+        for name in ["energy", "other"] {
+            let (node, name) = (node.clone(), name.to_owned());
+            let views = Vec::new();
+            whole.devices.push(summary::Device {
+                node: node.clone(),
+                name: name.clone(),
+                views,
+                ..device.clone()
+            });
+            for consumer in (0..8).map(|rank| format!("MPI Rank {rank}")) {
+                let (node, device) = (node.clone(), Some(name.clone()));
+                whole.topology.push(assignment::Link { node, device, consumer, ..link.clone() });
+            }
+        }
+    }
+    let begun = std::time::Instant::now();
+    let table = String::from_utf8(render(&whole, Format::Table, false).unwrap()).unwrap();
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!(table.contains(" J in 18000 devices on 9000 nodes"), "{table}");
+    assert!(!table.contains("no consumer"), "{table}");
+    assert!(seconds < 5.0, "{seconds} s");
+}
+
 /// The same on so many nodes, one rank each. Rank 7 used three times as much in its call paths.
 fn on_nodes(count: u32) -> Summary {
     let mut nodes = (0..count).map(|rank| {

@@ -1,19 +1,22 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
 use crate::assignment;
+use crate::callpaths::Callpath;
 use crate::gauges::OverTheRun;
-use crate::highlights::{sentences, topmost, view};
+use crate::highlights::{parts, sentences, topmost, view};
 use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads};
-use crate::summary::{Device, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
+use crate::summary::{Device, Figures, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, short};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
 /// A larger part of the run without samples is mentioned.
 const UNSAMPLED_PART: f64 = 0.03;
 /// Rows of each table.
 const MOST_ROWS: usize = 15;
+/// Rows with a smaller part of the whole are summed.
+const LEAST_PART: f64 = 0.001;
 /// Functions that a line names.
 const MOST_NAMED: usize = 3;
 const BAR_CELLS: usize = 24;
@@ -126,12 +129,13 @@ impl Page<'_> {
     fn whole_ranks(&self, whole: &Spread, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "  {} ranks: {} J each on average, {} J to {} J{}",
+            "  {} ranks: {} J each on average, {} J to {} J{}{}",
             whole.ranks,
             joules(whole.mean()),
             joules(whole.least),
             joules(whole.most),
-            self.standing_out(whole)
+            self.standing_out(whole),
+            whole.other_processes()
         )
     }
 
@@ -181,15 +185,17 @@ impl Page<'_> {
             "\n  {unit:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10} {:>10}  {what}",
             "share", "least rank", "mean", "most", "ranks", "s", "calls"
         )?;
-        for spread in &spreads.rows {
+        let (shown, small) = large(spreads.rows.iter(), total, |row: &Spread| (row.joules, row.joules));
+        for spread in shown {
+            let of_ranks = |value: f64| if spread.ranks > 0 { joules(value) } else { "-".to_owned() };
             writeln!(
                 out,
                 "  {:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10.3} {:>10}  {}{}",
                 joules(spread.joules),
                 percent(spread.joules, total),
-                joules(spread.least),
-                joules(spread.mean()),
-                joules(spread.most),
+                of_ranks(spread.least),
+                of_ranks(spread.mean()),
+                of_ranks(spread.most),
                 spread.ranks,
                 spread.seconds,
                 calls(spread.calls),
@@ -197,7 +203,8 @@ impl Page<'_> {
                 if spread.joules >= LEAST_SHARE * total { self.standing_out(spread) } else { String::new() },
             )?;
         }
-        more_than_shown(spreads.others, unit, out)
+        let others = spreads.others;
+        more_than_shown((others.0 + small.0, others.1 + small.1), unit, out)
     }
 
     /// The largest ones, in their order.
@@ -288,9 +295,15 @@ impl Page<'_> {
 
     fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit, regions) = (view.whole(), printable(&device.unit), &view.regions);
+        let (total, unit) = (view.whole(), printable(&device.unit));
         let is_time = unit == "s";
-        let has_watts = regions.iter().take(MOST_ROWS).any(|row| row.watts.resolved_watts.is_some());
+        // A function that is recorded is also shown for what it calls.
+        let of_row = |row: &Region| {
+            let Figures { exclusive_joules, inclusive_joules, calls, .. } = row.figures;
+            (exclusive_joules, if calls > 0 { inclusive_joules } else { exclusive_joules })
+        };
+        let (regions, small) = large(view.regions.iter(), total, of_row);
+        let has_watts = regions.iter().any(|row| row.watts.resolved_watts.is_some());
         // Of time, the seconds are what is shown already.
         let seconds = |text: String| if is_time { String::new() } else { format!(" {text:>10}") };
         let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
@@ -305,7 +318,7 @@ impl Page<'_> {
             "calls",
             watts("W".to_owned())
         )?;
-        for row in regions.iter().take(MOST_ROWS) {
+        for row in &regions {
             let resolved = row.watts.resolved_watts;
             writeln!(
                 out,
@@ -321,8 +334,8 @@ impl Page<'_> {
                 short(&row.region, LONGEST_NAME),
             )?;
         }
-        more(regions.iter().map(|row| row.figures.exclusive_joules), &unit, out)?;
-        if is_time { Ok(()) } else { explain_regions(regions, what, has_watts, out) }
+        more_than_shown(small, &unit, out)?;
+        if is_time { Ok(()) } else { explain_regions(&regions, what, has_watts, out) }
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
@@ -351,7 +364,8 @@ impl Page<'_> {
                 short(group, LONGEST_NAME)
             )?;
         }
-        more(sums.iter().map(|(_, sum)| *sum), &printable(&device.unit), out)
+        let rest = left_out(sums.iter().map(|(_, sum)| *sum), MOST_ROWS);
+        more_than_shown(rest, &printable(&device.unit), out)
     }
 
     fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
@@ -372,7 +386,9 @@ impl Page<'_> {
             "s",
             "calls"
         )?;
-        for row in rows.iter().take(MOST_ROWS) {
+        let of_row = |row: &Callpath| (row.figures.exclusive_joules, row.figures.exclusive_joules);
+        let (shown, small) = large(rows.iter(), total, of_row);
+        for row in shown {
             writeln!(
                 out,
                 "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
@@ -385,7 +401,7 @@ impl Page<'_> {
                 short_path(&self.summary.regions_of(row.path)),
             )?;
         }
-        more(rows.iter().map(|row| row.figures.exclusive_joules), &unit, out)
+        more_than_shown(small, &unit, out)
     }
 
     fn foot(&self, out: &mut String) -> std::fmt::Result {
@@ -456,12 +472,13 @@ pub fn nodes_of(nodes: &[String]) -> String {
 
 /// A line for the devices without a consumer.
 fn without_consumer(summary: &Summary) -> Option<String> {
-    let linked = |device: &Device| {
-        let of =
-            |link: &&assignment::Link| link.node == device.node && link.device.as_ref() == Some(&device.name);
-        summary.topology.iter().any(|link| of(&link))
-    };
-    let alone = summary.devices.iter().filter(|device| !linked(device));
+    let linked: HashSet<(&str, &str)> = summary
+        .topology
+        .iter()
+        .filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)))
+        .collect();
+    let is_linked = |device: &Device| linked.contains(&(device.node.as_str(), device.name.as_str()));
+    let alone = summary.devices.iter().filter(|device| !is_linked(device));
     let mut names: Vec<&str> = alone.map(|device| device.name.as_str()).collect();
     names.sort_by_key(|name| (name.len(), *name));
     (!names.is_empty()).then(|| format!("{} <- no consumer: all idle", compact(&names)))
@@ -486,11 +503,10 @@ fn energy(summary: &Summary) -> &str {
 
 /// All joules, and their devices: those that no other contains.
 fn total(summary: &Summary) -> String {
-    let within =
-        |part: &Device, whole: &Device| part.node == whole.node && whole.contains.contains(&part.name);
+    let parts = parts(summary);
     let energies = summary.devices.iter().filter(|device| device.unit == "J");
-    let (parts, whole): (Vec<&Device>, Vec<&Device>) =
-        energies.partition(|part| summary.devices.iter().any(|whole| within(part, whole)));
+    let is_part = |device: &&Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
+    let (parts, whole): (Vec<&Device>, Vec<&Device>) = energies.partition(is_part);
     let nodes = |devices: &[&Device]| {
         devices.iter().map(|d| &d.node).collect::<std::collections::BTreeSet<_>>().len()
     };
@@ -568,9 +584,21 @@ pub fn most_of(device: &Device, view: &View) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// What the rows of a table have that are not shown.
-fn more(rows: impl Iterator<Item = f64>, unit: &str, out: &mut String) -> std::fmt::Result {
-    more_than_shown(left_out(rows, MOST_ROWS), unit, out)
+/// The first rows, without small ones among them, and number and sum of all others. `of_row`: what is summed, and by which a row is
+/// large. Where all rows are small, none is left out for that.
+fn large<'a, T>(
+    rows: impl Iterator<Item = &'a T>,
+    whole: f64,
+    of_row: impl Fn(&T) -> (f64, f64),
+) -> (Vec<&'a T>, (usize, f64)) {
+    let mut rows = rows.fuse();
+    let first: Vec<&T> = rows.by_ref().take(MOST_ROWS).collect();
+    let is_large = |row: &&T| of_row(row).1 >= LEAST_PART * whole;
+    let all_are_small = !first.iter().any(is_large);
+    let (shown, small): (Vec<&T>, Vec<&T>) =
+        first.into_iter().partition(|row| all_are_small || is_large(row));
+    let others = small.into_iter().chain(rows).fold((0, 0.0), |sum, row| (sum.0 + 1, sum.1 + of_row(row).0));
+    (shown, others)
 }
 
 fn more_than_shown((count, sum): (usize, f64), unit: &str, out: &mut String) -> std::fmt::Result {
@@ -591,14 +619,14 @@ pub fn times(name: &str, count: u32) -> String {
 }
 
 /// What the columns of functions or kernels mean.
-fn explain_regions(regions: &[Region], what: &str, has_watts: bool, out: &mut String) -> std::fmt::Result {
+fn explain_regions(regions: &[&Region], what: &str, has_watts: bool, out: &mut String) -> std::fmt::Result {
     if !regions.is_empty() {
         writeln!(
             out,
             "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
         )?;
     }
-    if regions.iter().take(MOST_ROWS).any(|row| row.sampled_error_joules.is_some()) {
+    if regions.iter().any(|row| row.sampled_error_joules.is_some()) {
         writeln!(
             out,
             "  ±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
@@ -677,6 +705,16 @@ mod tests {
         assert_eq!(bar(0.5, 1.0).chars().count(), BAR_CELLS / 2);
         assert_eq!(bar(0.0, 1.0), "");
         assert_eq!(bar(5.0, 1.0).chars().count(), BAR_CELLS, "never beyond its column");
+    }
+
+    #[test]
+    fn small_rows_are_summed_unless_all_are() {
+        let of_row = |joules: &f64| (*joules, *joules);
+        let (shown, others) = large([900.0, 99.0, 0.5, 0.5].iter(), 1000.0, of_row);
+        assert_eq!((shown, others), (vec![&900.0, &99.0], (2, 1.0)));
+        let (shown, others) = large([1.0; 2000].iter(), 2000.0, of_row);
+        assert_eq!((shown.len(), others), (MOST_ROWS, (1985, 1985.0)));
+        assert_eq!(large([0.0].iter(), 0.0, of_row).0, [&0.0]);
     }
 
     #[test]

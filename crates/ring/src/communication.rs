@@ -158,7 +158,8 @@ impl Communication {
     }
 
     /// Its records: an event that began at `time`.
-    pub(crate) fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
+    /// The records that the event takes.
+    pub fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
         let numbers = self.numbers();
         let payloads = payloads_of(numbers.event).unwrap_or(0);
         (0..1 + payloads).map(move |at| match at.checked_sub(1) {

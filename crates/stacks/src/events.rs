@@ -2,9 +2,12 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::machine;
 use crate::sampler::Options;
@@ -138,7 +141,6 @@ fn attributes(options: &Options) -> Attributes {
         flags: kernel
             | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | ENABLE_ON_EXEC | TASK | WATERMARK)
             | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK),
-        wakeup_watermark: u32::MAX,
         sample_regs_user: machine::mask(),
         sample_stack_user: options.stack_bytes,
         clockid: options.clock,
@@ -185,8 +187,8 @@ fn paranoia() -> Option<i32> {
 
 /// The events of a launcher, which what it starts inherits.
 pub(crate) struct Events {
-    /// Open as long as there is sampling.
-    _files: Vec<OwnedFd>,
+    /// Open as long as there is sampling. The ring of a CPU is that of its first.
+    of_cpus: Vec<Vec<OwnedFd>>,
     pub(crate) rings: Vec<Ring>,
 }
 
@@ -225,7 +227,19 @@ impl Events {
                 }
             }
         }
-        Ok(Events { _files: of_cpus.into_iter().flatten().collect(), rings })
+        Ok(Events { of_cpus, rings })
+    }
+
+    pub(crate) fn wait(&self, longest: Duration, until: BorrowedFd) {
+        let until = PollFd::from_borrowed_fd(until, PollFlags::IN);
+        let rings = self.of_cpus.iter().map(|files| PollFd::new(&files[0], PollFlags::IN));
+        let mut all = Vec::from_iter(rings.chain([until.clone()]));
+        let longest = Timespec::try_from(longest).ok();
+        let _ = poll(&mut all, longest.as_ref());
+        // Events of a launcher that has ended do not wait.
+        if all.iter().any(|file| file.revents().intersects(PollFlags::HUP | PollFlags::ERR)) {
+            let _ = poll(&mut [until], longest.as_ref());
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod;
 
-use crate::functions::{Function, FunctionId, Functions, demangle, is_start};
+use crate::functions::{Function, FunctionId, Functions, Role, demangle};
+use crate::jit::Maps;
 use crate::processes::{FileNumber, Mapping};
 use crate::records::Mapped;
 use crate::rules::{Context, Rule, Tables};
@@ -65,12 +66,20 @@ pub(crate) struct Files {
     numbers: HashMap<([u64; 2], Vec<u8>), FileNumber>,
     room: usize,
     context: Context,
+    /// Of code that is in no file.
+    pub(crate) maps: Maps,
 }
 
 impl Files {
     pub(crate) fn new() -> Files {
         let nowhere = File::new([0; 2], b"");
-        Files { files: vec![nowhere], numbers: HashMap::new(), room: ROOM, context: Context::new() }
+        Files {
+            files: vec![nowhere],
+            numbers: HashMap::new(),
+            room: ROOM,
+            context: Context::new(),
+            maps: Maps::default(),
+        }
     }
 
     /// The number of a file, which is not read yet.
@@ -133,7 +142,11 @@ impl Files {
         let file = &mut self.files[number as usize];
         file.read_once(process, &mut self.room);
         let Some(address) = file.image.as_ref().and_then(|image| image.address(mapping, address)) else {
-            return Place { function: file.unknown(functions), rule: Rule::FramePointer };
+            let made = file.is_memory().then(|| self.maps.at(process, address, functions)).flatten();
+            let function = made.unwrap_or_else(|| file.unknown(functions));
+            let is_python = functions.get(function).role == Role::Python;
+            let rule = if is_python { Rule::of_python() } else { Rule::FramePointer };
+            return Place { function, rule };
         };
         if let Some(place) = file.places.get(&address) {
             return *place;
@@ -142,7 +155,7 @@ impl Files {
         let rule = tables.map_or(Rule::FramePointer, |tables| tables.rule(address, &mut self.context));
         let function = file.function(address, functions);
         // Entry points have no caller, and often no table that says so.
-        let is_start = rule == Rule::FramePointer && functions.get(function).starts;
+        let is_start = rule == Rule::FramePointer && functions.get(function).role == Role::Start;
         let place = Place { function, rule: if is_start { Rule::Outermost } else { rule } };
         if file.places.len() >= PLACES_MAX {
             file.places.clear();
@@ -209,15 +222,20 @@ impl File {
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
-    fn new_function(&self, name: String, canonical: String, starts: bool) -> Function {
-        Function { name, canonical, module: self.path.clone(), file: String::new(), line: 0, starts }
+    /// Whether it is memory that a program has made, and no file: `//anon`, `/memfd:...` or `[anon:...]`.
+    fn is_memory(&self) -> bool {
+        ["//", "/memfd:", "[anon"].iter().any(|prefix| self.path.starts_with(prefix))
+    }
+
+    fn new_function(&self, name: String, canonical: String, role: Role) -> Function {
+        Function { name, canonical, module: self.path.clone(), file: String::new(), line: 0, role }
     }
 
     fn unknown(&mut self, functions: &mut Functions) -> FunctionId {
         if let Some(unknown) = self.unknown {
             return unknown;
         }
-        let id = functions.add(self.new_function("[unknown]".into(), String::new(), false));
+        let id = functions.add(self.new_function("[unknown]".into(), String::new(), Role::Any));
         *self.unknown.insert(id)
     }
 
@@ -244,15 +262,21 @@ impl File {
         let canonical = symbol.and_then(|symbol| image.name(symbol));
         let id = match canonical {
             Some(canonical) => {
-                let starts = is_entry || (is_c_library || image.is_static) && is_start(&canonical);
-                functions.add(self.new_function(demangle(&canonical), canonical, starts))
+                let role = match is_entry {
+                    true => Role::Start,
+                    false => Role::of(&canonical, is_c_library || image.is_static),
+                };
+                functions.add(self.new_function(demangle(&canonical), canonical, role))
             }
             // Their addresses tell a reader nothing.
             None if is_c_library => {
-                let all = self.new_function(base, String::new(), true);
+                let all = self.new_function(base, String::new(), Role::Start);
                 *self.unnamed.get_or_insert_with(|| functions.add(all))
             }
-            None => functions.add(self.new_function(format!("{base}+{start:#x}"), String::new(), is_entry)),
+            None => {
+                let role = if is_entry { Role::Start } else { Role::Any };
+                functions.add(self.new_function(format!("{base}+{start:#x}"), String::new(), role))
+            }
         };
         self.functions.insert(start, id);
         id

@@ -22,8 +22,37 @@ pub struct Function {
     pub file: String,
     /// Where in its source file it begins, as far as known; 0 else.
     pub line: u32,
-    /// Frames of it are left out at the outer end: it only starts a process or a thread.
-    pub(crate) starts: bool,
+    pub(crate) role: Role,
+}
+
+/// What a function is for, where its frames are not shown always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Any,
+    /// It only starts a process or a thread: left out at the outer end.
+    Start,
+    /// One of Python's functions.
+    Python,
+    /// The interpreter's loop and calls: inside one of Python's functions they are that function.
+    Interpreter,
+}
+
+impl Role {
+    /// Of a function with this symbol. `starts`: it can be one that starts a process or a thread.
+    pub(crate) fn of(symbol: &str, starts: bool) -> Role {
+        const INTERPRETER: [&str; 5] = [
+            "_PyEval_EvalFrameDefault",
+            "_PyEval_Vector",
+            "_PyFunction_Vectorcall",
+            "PyObject_Vectorcall",
+            "py_trampoline_evaluator",
+        ];
+        match starts && is_start(symbol) {
+            true => Role::Start,
+            false if INTERPRETER.contains(&symbol) => Role::Interpreter,
+            false => Role::Any,
+        }
+    }
 }
 
 /// So many are told apart; all others are one.
@@ -40,7 +69,7 @@ impl Functions {
             module: "".into(),
             file: String::new(),
             line: 0,
-            starts: false,
+            role: Role::Any,
         }])
     }
 
@@ -75,7 +104,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
 }
 
 /// Whether a function with this symbol only starts a process or a thread.
-pub(crate) fn is_start(symbol: &str) -> bool {
+fn is_start(symbol: &str) -> bool {
     const STARTS: [&str; 14] = [
         "_start",
         "_dl_start_user",

@@ -13,7 +13,7 @@
 //! stack.rs       a copied stack, frame by frame
 //! rules.rs       how one frame is unwound: DWARF's tables      machine.rs   the registers of each architecture
 //! file.rs        a file's segments, unwind tables and symbols
-//! functions.rs   functions and their names
+//! functions.rs   functions and their names      jit.rs   of those that a runtime makes while the program runs
 //! figures.rs     how many samples there were, and which were cut off, and why
 //! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
@@ -23,10 +23,11 @@
 //! The outermost frame is `main`, or the function that a thread was started with. Frames outside it are left out: the
 //! program's and the dynamic loader's entry point, `__libc_start_main` and what it calls, `start_thread`, `clone`. If
 //! there is nothing else (before `main`, after it), the innermost of them is shown. A stack that is cut off at its outer
-//! end is shown as far as it is known, and marked.
+//! end is shown as far as it is known, and marked. Inside a function of Python's, the interpreter's loop and calls are not shown.
 //!
 //! A function without a symbol is named by its file and where its unwind table begins (`libx.so+0x1234`). Code without
-//! either is one function, `[unknown]`, of its file; code in no file at all (just in time) has `//anon` as its file.
+//! either is one function, `[unknown]`, of its file; code in no file at all (just in time) has `//anon` as its file, and the
+//! names that its runtime writes for perf, if it does.
 //!
 //! All that comes from the application's processes is checked: records, stacks, and files, which may be damaged,
 //! replaced, or gone. What cannot be understood gives unknown names or stacks that are cut off, and is counted.
@@ -39,6 +40,7 @@ mod file;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
+mod jit;
 mod machine;
 mod processes;
 mod records;

@@ -21,6 +21,9 @@ mod registers {
     /// The return address is on the stack from the first instruction on.
     pub(crate) const RETURN_IN_REGISTER: bool = false;
     pub(crate) const CODE_MASK: u64 = u64::MAX;
+    /// From the stack pointer to the frame's address in the code that Python has around its functions (8 bytes of its own, and the
+    /// return address). `None`: that has a frame pointer.
+    pub(crate) const PYTHON_FRAME: Option<i32> = Some(16);
 }
 
 #[cfg(target_arch = "aarch64")]
@@ -55,6 +58,7 @@ mod registers {
     pub(crate) const RETURN_IN_REGISTER: bool = true;
     /// Without what signs a pointer.
     pub(crate) const CODE_MASK: u64 = (1 << 48) - 1;
+    pub(crate) const PYTHON_FRAME: Option<i32> = None;
 }
 
 pub(crate) use registers::*;

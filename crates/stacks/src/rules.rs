@@ -38,6 +38,15 @@ pub(crate) enum Rule {
 
 pub(crate) const UNSAVED: i16 = i16::MIN;
 
+impl Rule {
+    /// Of code that Python has around its functions.
+    pub(crate) fn of_python() -> Rule {
+        let Some(offset) = machine::PYTHON_FRAME else { return Rule::FramePointer };
+        let saved = RESTORED.map(|register| if register == machine::RETURN { -1 } else { UNSAVED });
+        Rule::Offsets { register: machine::SP, offset, saved }
+    }
+}
+
 /// Frame description entries of a file, found by address.
 struct Entry {
     start: u64,

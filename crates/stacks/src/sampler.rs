@@ -1,5 +1,6 @@
 //! Begin and poll: records of all CPUs in the order of time, handed to a `Sink`.
 
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -49,7 +50,7 @@ pub trait Sink {
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 
-/// A record may reach its ring so long after its time.
+/// How long after its time a record may still reach its ring.
 const SLACK: Duration = Duration::from_millis(1);
 
 /// The kernel is asked not more often than this.
@@ -66,7 +67,7 @@ pub struct Sampler {
     /// The latest time in each ring, and of what was handed over.
     latest_of_rings: Vec<u64>,
     latest: u64,
-    /// When the kernel was last asked what lost records may have said.
+    /// When records were lost and it was last looked in /proc which processes have ended.
     refreshed: u64,
     scratch: Scratch,
 }
@@ -82,7 +83,7 @@ struct Scratch {
 
 impl Sampler {
     /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
-    /// not, nor what its threads start that begin later.
+    /// not, nor what is started by threads that it makes after this call.
     ///
     /// # Errors
     ///
@@ -116,6 +117,11 @@ impl Sampler {
         let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
         let samples = ring / (self.options.stack_bytes as usize + 128);
         self.options.period * samples as u32
+    }
+
+    /// Waits so long; or until half a ring has been written since that was last so, or `until` can be read.
+    pub fn wait(&self, longest: Duration, until: BorrowedFd) {
+        self.events.wait(longest, until);
     }
 
     /// Whether threads are sampled in the kernel, too.
@@ -171,7 +177,7 @@ impl Sampler {
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
     }
 
-    /// The records of a ring whose time has come. Where they end.
+    /// Collects the records of a ring up to `until`. Returns the position behind the last one.
     fn gather(&mut self, number: usize, until: u64, records: &mut Vec<(u64, usize, u64)>) -> u64 {
         let ring = &mut self.events.rings[number];
         ring.refresh();
@@ -231,6 +237,7 @@ impl Sampler {
             }
             Record::Exec { process, name, .. } => {
                 self.processes.exec(process);
+                self.files.maps.forget(process);
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
             }
             Record::Forked { process, parent } => {
@@ -241,6 +248,7 @@ impl Sampler {
             Record::Ended { process, thread } => {
                 sink.ended(process, Some(thread), time);
                 if self.processes.ended(process) {
+                    self.files.maps.forget(process);
                     sink.ended(process, None, time);
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::figures::CutReason;
 use crate::file::Files;
-use crate::functions::{FunctionId, Functions};
+use crate::functions::{FunctionId, Functions, Role};
 use crate::machine::{self, RECORDED, RESTORED, Register};
 use crate::processes::{FileNumber, Mapping, at};
 use crate::rules::{Rule, UNSAVED};
@@ -123,7 +123,7 @@ impl Walker<'_> {
         frames.clear();
         let pc = registers.get(machine::PC, stack).unwrap_or(0);
         let mut step = Step::Caller { address: pc, is_exact: true };
-        let mut file = 0;
+        let (mut file, mut has_python) = (0, false);
         let reason = loop {
             let (address, is_exact) = match step {
                 Step::Caller { address, is_exact } => (address, is_exact),
@@ -140,12 +140,16 @@ impl Walker<'_> {
             file = mapping.file;
             let place = self.files.place(mapping, lookup, self.process, self.functions);
             frames.push(place.function);
+            has_python |= self.functions.get(place.function).role == Role::Python;
             if frames.len() >= FRAMES_MAX {
                 break Some(CutReason::StackTooDeep);
             }
             let is_first = frames.len() == 1;
             step = self.step(place.rule, mapping, lookup, is_first, &mut registers, stack);
         };
+        if has_python {
+            self.leave_out_interpreter(frames);
+        }
         match reason {
             None => {
                 self.leave_out_starts(frames);
@@ -155,8 +159,26 @@ impl Walker<'_> {
         }
     }
 
+    /// Between two of Python's functions, and in the innermost, the interpreter's loop and calls are left out; and what calls one of
+    /// Python's functions, which is the interpreter, by whatever name.
+    fn leave_out_interpreter(&self, frames: &mut Vec<FunctionId>) {
+        let role = |frames: &[FunctionId], at: usize| frames.get(at).map(|id| self.functions.get(*id).role);
+        let (mut kept, mut in_python) = (Vec::with_capacity(frames.len()), false);
+        for at in (0..frames.len()).rev() {
+            let is_python = role(frames, at) == Some(Role::Python);
+            let is_interpreter = role(frames, at) == Some(Role::Interpreter);
+            let calls_python = at > 0 && role(frames, at - 1) == Some(Role::Python);
+            if is_python || !(calls_python || is_interpreter && in_python) {
+                kept.push(frames[at]);
+                in_python = is_python;
+            }
+        }
+        kept.reverse();
+        *frames = kept;
+    }
+
     fn leave_out_starts(&self, frames: &mut Vec<FunctionId>) {
-        let starts = |id: &FunctionId| self.functions.get(*id).starts;
+        let starts = |id: &FunctionId| self.functions.get(*id).role == Role::Start;
         let shown = frames.iter().rposition(|id| !starts(id)).map_or(1, |last| last + 1);
         frames.truncate(shown);
     }

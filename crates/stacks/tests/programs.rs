@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -106,9 +107,11 @@ fn run_with(command: &[&str], options: &Options) -> Option<Run> {
     let began = now();
     go.write_all(b"\n").unwrap();
     let mut told = Told::default();
+    // Longer than rings last: that they fill up ends the wait.
+    let (never, _end) = std::io::pipe().unwrap();
     while launcher.try_wait().unwrap().is_none() {
         sampler.poll(&mut told);
-        std::thread::sleep(Duration::from_millis(10));
+        sampler.wait(Duration::from_millis(300), never.as_fd());
     }
     sampler.finish(&mut told);
     let times = [began, now()];

@@ -30,9 +30,9 @@ const LEAST_INTERVALS: u64 = 2;
 const INTERVALS_OF_WINDOW: u64 = 8;
 /// With fewer windows it is not known what is usual.
 const LEAST_WINDOWS: u64 = 8;
-/// Of a window's joules: beyond this, several windows in a row, or one alone, are not as the others. One alone may come from a
-/// sensor that lags when the load changes.
+/// Several windows in a row are unusual if each differs from the usual by more than this part of its joules.
 const UNUSUAL: f64 = 0.1;
+/// A single window has to differ by this much: a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
 /// So many times what differs by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
@@ -40,11 +40,11 @@ const BEYOND_NOISE: f64 = 5.0;
 const LONGEST_LAG: f64 = 1.0;
 /// A change that is a smaller part of all joules does not matter.
 const MATTERS: f64 = 0.01;
-/// Parts may be more than the whole by such a part of it, as other sensors measure them, and by what is spent in so many seconds, as
-/// they are read at other times.
+/// The sum of the parts may exceed the whole by this part of it, because other sensors measure them,
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
+/// and by what the device spends in so many seconds, because they are read at other times.
 const PARTS_READ_APART: f64 = 0.2;
-/// Where more of a device than this is in none of its parts, it has parts without a counter, which may do what they want.
+/// If the parts of a device leave more of it uncounted than this, a change of the rest is no error, and is not reported.
 const MOST_UNCOUNTED: f64 = 0.25;
 
 /// A device's energy beside another measurement of it, over the time that both cover.
@@ -119,7 +119,7 @@ impl Check {
         let name = format!("{} on {}", device.info.name, device.info.node);
         if let Some(change) = &self.change {
             let what = if self.kind == SUM_OF_PARTS {
-                "what is in none of them, or one of the counters, is not as it is else"
+                "either what is in none of these parts changed, or one of the counters is wrong"
             } else {
                 "one of the two is wrong then"
             };
@@ -342,8 +342,8 @@ struct Unlike {
     joules: [f64; 2],
 }
 
-/// The time in which the difference of two energies was most unlike what it was else, if it was beyond chance, and beyond what one
-/// shows later than the other.
+/// Finds the time in which the difference of two energies deviates most from its usual value. `None` if chance, or that one of them
+/// lags behind the other, explains it.
 fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
     let (span, interval) = common(one, others)?;
     let longest = others.iter().map(|other| other.longest_interval()).max()?.max(one.longest_interval());

@@ -213,7 +213,7 @@ struct Track {
     joules: f64,
     /// The reading before the last rise.
     before_rise: Option<u64>,
-    /// At most so much time is between two updates: two rises were seen within it.
+    /// The shortest time within which two rises were seen: the counter is updated at least as often.
     update_seconds: f64,
     /// The largest power, and the most joules between two readings.
     watts: f64,
@@ -272,7 +272,7 @@ struct Compared {
 /// The second's joules less the first's, which are constant if both are of one counter.
 #[derive(Clone, Copy)]
 struct Pair {
-    /// Between these the constant is.
+    /// The constant lies between `least` and `most`.
     least: f64,
     most: f64,
     /// How much these contradict each other; before a reset, too.
@@ -292,8 +292,8 @@ impl Pair {
         first: None,
     };
 
-    /// `reach`: what the counter can have risen in the `seconds` between the two readings, of which the second's is the later,
-    /// if so.
+    /// `reach`: the most joules that the counter can have gained in `seconds`, the time between the two readings.
+    /// `second_is_later`: the second recorder read last.
     fn compare(&mut self, (first, second): (f64, f64), seconds: f64, reach: f64, second_is_later: bool) {
         self.first.get_or_insert((first, second));
         let difference = second - first;

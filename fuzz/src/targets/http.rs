@@ -2,7 +2,7 @@
 
 use crate::scratch::directory;
 use ampere_collector::serving::access::Access;
-use ampere_collector::serving::http::{Service, serve_connection};
+use ampere_collector::serving::http::{HEAD_LIMIT, Service, serve_connection};
 use ampere_collector::serving::metrics::Latest;
 use ampere_settings::Config;
 use std::fs::OpenOptions;
@@ -64,7 +64,7 @@ async fn converse(access: Access, request: &[u8], part: usize) -> Vec<u8> {
         let _ = client.read_to_end(&mut answer).await;
         answer
     };
-    let ((), answer) = tokio::join!(serve_connection(server, None, service), talk);
+    let ((), answer) = tokio::join!(serve_connection(server, None, service, HEAD_LIMIT), talk);
     answer
 }
 

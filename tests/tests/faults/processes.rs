@@ -191,7 +191,11 @@ fn joining_a_run_with_another_output_directory_is_reported() {
     until_counted(&place, "0", 2000);
     let second = run(one("elsewhere", "500").current_dir(place.path("shm")));
     assert_eq!((second.code, second.stdout.as_str()), (0, "done 500\n"));
-    second.said_once(&["the results go to", "out and not to", "a part of a run that was begun with another"]);
+    second.said_once(&[
+        "the results go to",
+        "out and not to",
+        "joined a run that was started with the first",
+    ]);
     assert_eq!(first.wait().code, 0);
     assert_eq!(total_calls(&check(&place, "out", true), "step"), 20500);
     assert!(!place.path("elsewhere").exists());

@@ -5,6 +5,7 @@ use ampere_tests::jobs::{have, host, kill, run, start};
 use ampere_tests::process::program as installed;
 use ampere_tests::prometheus::Prometheus;
 use ampere_tests::runs::is_root;
+use ampere_tests::terminal::Terminal;
 use ampere_tests::{artifact, openmetrics};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
@@ -190,6 +191,72 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     assert_eq!(report.code, 0, "{report:#?}");
 }
 
+/// By the output directory alone, from a machine that is none of the nodes.
+#[test]
+fn top_shows_all_nodes_and_what_becomes_of_them() {
+    if !have(&["ip", "unshare", "tmux"]) {
+        return;
+    }
+    let network = if is_root() { Network::new() } else { None };
+    ampere_tests::skip_unless!(network.is_some(), WHY);
+    let network = network.expect("it is some");
+    let place = Place::new();
+    program(&place);
+    let mut running = vec![start(&mut command(&place, &network, 0, "go"))];
+    address_of_first(&place);
+    running.extend((1..NODES).map(|at| start(&mut command(&place, &network, at, "go"))));
+    let terminal = Terminal::open(&place, (120, 40));
+    until("the first node's collector listens on the network", || {
+        std::fs::read_to_string(place.path("out/collector.json"))
+            .is_ok_and(|json| json.contains("http://0.0.0.0:"))
+    });
+    terminal.runs("$AMPERE top out");
+    terminal.press(&["5"]);
+    // Its state is before its quality and its name.
+    let state_of = |screen: &str, node: &str| -> Option<String> {
+        let row = screen.lines().find(|line| line.split_whitespace().next_back() == Some(node))?;
+        row.split_whitespace().nth_back(2).map(str::to_owned)
+    };
+    let all_run =
+        |screen: &str| (0..NODES).all(|at| state_of(screen, &format!("n{at}")).as_deref() == Some("running"));
+    terminal.until("all nodes run", all_run);
+    terminal.press(&["2"]);
+    terminal.until("the ranks of all nodes", |screen| {
+        (0..NODES).all(|at| screen.lines().any(|line| line.ends_with(&format!(" n{at}"))))
+    });
+    // The functions of all nodes, and of the first alone.
+    terminal.press(&["1"]);
+    let joules_of = |screen: &str| -> Option<f64> {
+        let row = screen.lines().find(|line| line.split_whitespace().next_back() == Some("wait_a_moment"))?;
+        row.split_whitespace().next()?.parse().ok()
+    };
+    let mut of_all = None;
+    terminal.until("a function of all", |screen| {
+        of_all = joules_of(screen);
+        of_all.is_some() && !screen.contains("only n0")
+    });
+    terminal.press(&["a"]);
+    terminal.until("of the first node alone there are fewer joules", |screen| {
+        screen.contains("only n0") && joules_of(screen) < of_all
+    });
+    terminal.press(&["a", "5"]);
+    network.dies(7);
+    let gone = terminal.until("a node is gone", |screen| {
+        let row = screen.lines().find(|line| line.contains("does not answer"));
+        row.is_some_and(|row| row.contains(" gone ") && row.contains(" n7 "))
+    });
+    assert_eq!(state_of(&gone, "n6").as_deref(), Some("running"), "{gone}");
+    place.write("go", "");
+    terminal.until("the run is over", |screen| screen.contains("the run is over: q quits"));
+    terminal.press(&["q"]);
+    terminal.until("it says where the results are", |screen| screen.contains("summary.json"));
+    drop(terminal);
+    for node in running {
+        node.wait();
+    }
+    place.no_process_left();
+}
+
 /// As the book says it: a file for each node, and a token that the user made.
 #[test]
 fn prometheus_finds_all_nodes_of_a_live_job() {
@@ -233,7 +300,7 @@ fn prometheus_finds_all_nodes_of_a_live_job() {
     // There is no GPU kernel in this job; made_up.rs has some.
     let (expressions, rules) =
         prometheus.all_have_data(&["ampere_kernel_energy", "ampere_job_kernel_energy"]);
-    assert!(expressions > 60 && rules == 20, "{expressions} {rules}");
+    assert!(expressions > 60 && rules == 25, "{expressions} {rules}");
     // The job's joules are no more than those of its nodes a moment later, and most of them.
     let value = |query: &str| prometheus.query(query).expect("an answer")[0].points[0].1;
     let (job, nodes) = (value("ampere_job_energy_joules_total"), value("sum(node:ampere_energy_joules:sum)"));

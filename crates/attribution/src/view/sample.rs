@@ -94,8 +94,8 @@ impl View {
         }
     }
 
-    /// The interval's joules may have been spent by any call path that ran in it, also where they are lost. Between two samples of
-    /// one time nothing ran: there it is what ran until then, whatever the policy makes of them.
+    /// Adds an interval's joules to what each call path that ran in it may have spent, also if they are lost. In an interval of
+    /// length 0 these are the call paths that ran just before it, under every policy.
     fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
         let mut ran = self.interval.listed.clone();
         if ran.is_empty() {

@@ -148,7 +148,7 @@ impl Source for Estimate {
     }
 
     fn shortest_calm_period(&self, _device: usize) -> Duration {
-        Duration::from_millis(50)
+        Duration::from_millis(200)
     }
 }
 

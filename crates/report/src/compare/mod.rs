@@ -256,12 +256,13 @@ fn change(from: f64, to: f64) -> String {
     if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
 }
 
-/// The interval of a difference in percent of the first group's mean, or in its own unit where that says nothing.
+/// The interval of a difference in percent of the first group's mean, or in times of it; in its own unit where there is no mean.
 fn interval(first: &Sample, difference: &Difference) -> String {
     let Some((low, high)) = difference.interval else { return String::new() };
     let [from, to] = [low, high].map(|end| 100.0 * end / first.mean);
-    match from.abs().max(to.abs()) < 1000.0 {
-        true => format!("{from:+.1} to {to:+.1} %"),
-        false => format!("{low:+.3} to {high:+.3}"), // also of no mean
+    match from.abs().max(to.abs()) {
+        most if most < 1000.0 => format!("{from:+.1} to {to:+.1} %"),
+        most if most.is_finite() => format!("x {:+.0} to {:+.0}", from / 100.0, to / 100.0),
+        _ => format!("{low:+.3} to {high:+.3}"),
     }
 }

@@ -4,7 +4,7 @@ use super::ranks::{Groups, MOST_FUNCTIONS, heat, label, rounded};
 use super::rows::{self, More, Names};
 use super::{Flame, Tables, flame, of_summary};
 use crate::highlights::{Sums, topmost};
-use crate::over_ranks::{self, is_mpi_rank};
+use crate::over_ranks;
 use crate::summary::Summary;
 use crate::text::times;
 use ampere_attribution::{LocationIndex, ViewIndex};
@@ -133,12 +133,9 @@ impl LiveTables {
         tables.views = of_summary::views_of_running(summary, &mut names);
         tables.ranks = groups.ranks;
         if processes.names.len() > 1 {
-            let has_ranks = processes.names.iter().any(|name| is_mpi_rank(name));
-            let by_rank = ranks.by_process.iter().zip(&processes.names).enumerate();
-            let by_rank =
-                by_rank.filter(|(_, (joules, name))| **joules > 0.0 && (!has_ranks || is_mpi_rank(name)));
-            let by_rank = by_rank.map(|(at, (joules, _))| (("", at as u32), *joules));
-            let whole = over_ranks::spread_of(by_rank.collect());
+            let by_rank = ranks.by_process.iter().enumerate().map(|(at, joules)| (("", at as u32), *joules));
+            let by_rank = by_rank.filter(|(_, joules)| *joules > 0.0).collect();
+            let whole = over_ranks::spread_of(by_rank, over_ranks::is_beside_others(&processes.names));
             let words = whole.map(|whole| rows::whole_words(&whole, |at| processes.names[at as usize]));
             tables.ranks.words = words.unwrap_or_default();
             tables.ranks.each = processes.names.iter().take(MOST_CHOICES).map(|name| label(name)).collect();

@@ -224,6 +224,9 @@ pub struct Now {
     pub functions: Vec<NowFunction>,
     /// Ranks, or groups of them.
     pub cells: Vec<NowCell>,
+    /// Where processes are that have no rank, in words; empty if there are none, or no ranks either.
+    #[serde(default)]
+    pub others: String,
 }
 
 /// A function that ranks are in.
@@ -323,6 +326,9 @@ pub struct Ranks {
     pub label: Vec<String>,
     /// How many ranks.
     pub count: Vec<u32>,
+    /// The last of these groups is of processes without a rank, such as a launcher.
+    #[serde(default)]
+    pub has_others: bool,
     /// Each of them alone, where a page may ask for its call paths: by the number to ask with. Only while a run goes on.
     #[serde(default)]
     pub each: Vec<String>,

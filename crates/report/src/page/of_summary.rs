@@ -5,7 +5,7 @@ use super::job::Job;
 use super::outline::largest;
 use super::ranks::{Groups, heat, rounded};
 use super::rows::{self, More, Names};
-use super::{Flame, Page, Tables, ViewRows};
+use super::{Flame, Page, Ranks, Tables, ViewRows};
 use crate::highlights::{Sums, topmost, view};
 use crate::over_devices::{self, Sum};
 use crate::over_ranks;
@@ -64,7 +64,7 @@ fn tables(summary: &Summary) -> Tables {
             whole.map_or_else(String::new, |whole| rows::whole_words(&whole, |group| summary.name(group)));
     }
     tables.flames = flames(summary, (&views, &calls), &ranks, &mut names);
-    (tables.ranks.label, tables.ranks.count) = (ranks.groups.ranks.label, ranks.groups.ranks.count);
+    tables.ranks = Ranks { words: tables.ranks.words, ..ranks.groups.ranks };
     let (shown, _) = largest(summary);
     for (at, device) in shown.into_iter().enumerate() {
         for view in ["ranks", "kernels"].iter().filter_map(|name| view(device, name)) {

@@ -104,7 +104,8 @@
 
   // ---- tables that sort and search ----
 
-  const FIRST_ROWS = 15, MORE_ROWS = 100;
+  // Of functions, the first rows are those with at least this part of the whole.
+  const FIRST_ROWS = 15, MORE_ROWS = 100, LEAST_PART = 0.001;
   // columns: {key, title, show(row) -> text or node, number, minor, cell}. A row is an object.
   function table(place, columns, options) {
     const state = { rows: [], sort: options.sort || columns[0].key, down: true, search: '', limit: options.limit || FIRST_ROWS };
@@ -130,8 +131,10 @@
       for (const [key, cell] of heads) key === sort ? cell.setAttribute('aria-sort', state.down ? 'descending' : 'ascending') : cell.removeAttribute('aria-sort');
       // Idle and lost stay in sight.
       const last = rows.filter(row => row.last), of = rows.length - last.length;
-      // No button for a row or two.
-      const limit = of <= state.limit + 3 ? of : state.limit, shown = rows.slice(0, limit).concat(last);
+      // No button for a row or two; of a search, and of another order, small rows are as good as others.
+      const isSmall = row => row.part < LEAST_PART && !row.last, isByJoules = sort === 'joules' && state.down && !search;
+      const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
+      const limit = of <= first + 3 ? of : first, shown = rows.slice(0, limit).concat(last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
       // A live table changes its cells, not its rows: a selection and the focus stay.
       while (body.rows.length > shown.length) body.deleteRow(-1);
@@ -154,7 +157,8 @@
         });
       });
       more.hidden = of <= limit;
-      more.textContent = `Show more (${count(of - limit)})`;
+      const hidden = rows.slice(limit, of), sum = key => hidden.reduce((sum, row) => sum + (row[key] || 0), 0);
+      more.textContent = `Show more (${count(hidden.length)}${options.large ? `: ${joules(sum('joules'))} ${options.large}, ${(100 * sum('part')).toFixed(1)} %` : ''})`;
     }
     return {
       set(rows) { state.rows = rows; draw(); },
@@ -218,7 +222,8 @@
     text('energy', run.energy);
     text('command', run.command.join(' '));
     const job = run.job ? `, job ${run.job}` : '', when = run.start ? (page.state === 'running' ? `, since ${moments(run.start)[0]}` : `, ${moments(run.start, run.end).join(' to ')}`) + ' UTC' : '';
-    text('about', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
+    const ranks = run.ranks === 0 ? 'no ranks' : `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}`;
+    text('about', `${ranks} on ${run.nodes}${when}, run ${run.id}${job}${run.cpu ? '; ' + run.cpu : ''}`);
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
     const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
@@ -226,7 +231,7 @@
     const tiles = [
       ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J', totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
-      ['seconds', 'Time', duration(run.seconds), '', `${count(run.ranks)} rank${run.ranks === 1 ? '' : 's'}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
+      ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
       ['mpi', 'In MPI', share(totals.mpi_joules, totals.joules), '', joules(totals.mpi_joules) + ' J', totals.mpi_joules],
     ];
@@ -421,6 +426,7 @@
     // A process that is no rank has a long name.
     const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
     fill('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
+    text('now-others', now.others);
     if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: 'rank' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Where each rank is', sort: 'place' })
       .set(now.cells.map((cell, at) => ({ label: cell.label, place: -at, words: where(cell) || '(other)', last: 0 })));
   }
@@ -439,7 +445,7 @@
     for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
-      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}` }).set(rowsOf(of, whole, idle, lost));
+      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J' }).set(rowsOf(of, whole, idle, lost));
     }
     text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
     text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
@@ -447,46 +453,60 @@
 
   // ---- heat map ----
 
-  let cell = null;
-  function heatMost() { return tables.heat.joules.reduce((most, row) => Math.max(most, ...row), 0); }
+  let cell = null, isWholeHeat = false;
+  // Ranks alone are beside each other; functions of which they used little, if these are asked for.
+  function heatShown() {
+    const { heat, ranks } = tables, columns = ranks.label.length - (ranks.has_others ? 1 : 0), sum = values => values.reduce((a, b) => a + b, 0);
+    const own = sum(tables.functions.joules) + tables.functions.others.joules, all = heat.joules.map((values, at) => ({ name: name(heat.name[at]), values: values.slice(0, columns), sum: sum(values) }));
+    const large = all.filter(row => sum(row.values) >= LEAST_PART * own), small = all.length - large.length, isCut = small > 3 && large.length > 0;
+    const rows = isCut && !isWholeHeat ? large : all, rest = rows.reduce((rest, row) => rest - row.sum, own);
+    return { rows, label: ranks.label.slice(0, columns), isCut, small, rest: Math.max(0, rest), own };
+  }
   function drawHeat() {
-    const { heat, ranks } = tables, is = ranks.label.length > 1 && heat.name.length > 0;
+    const { heat, ranks } = tables, shown = heatShown(), is = shown.label.length > 1 && heat.name.length > 0;
     show('heat', is);
     if (!is) return;
     text('heat-whole', ranks.words);
-    const size = colours.size, row = 1.55 * size, head = 1.5 * size;
-    const { draw, width } = canvas('heat-picture', row * heat.name.length + head);
+    show('heat-more', shown.isCut);
+    text('heat-more', isWholeHeat ? 'Show less' : `Show more (${shown.small})`);
+    text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${joules(shown.rest)} J, ${share(shown.rest, shown.own)}` : '');
+    const size = colours.size, row = 1.55 * size, head = 1.5 * size, most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0);
+    const { draw, width } = canvas('heat-picture', row * shown.rows.length + head);
     draw.font = `${0.78 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
-    const left = Math.min(15 * size, width * 0.38), wide = (width - left) / ranks.label.length, byRow = $('heat-scale').value === 'row', most = heatMost();
+    const left = Math.min(15 * size, width * 0.38), wide = (width - left) / shown.label.length, byRow = $('heat-scale').value === 'row';
     drawHeat.place = (x, y) => [Math.floor((x - left) / wide), Math.floor((y - head) / row)];
     draw.fillStyle = colours.soft;
     const every = Math.ceil(3.4 * size / wide);
-    ranks.label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
-    heat.joules.forEach((values, at) => {
+    shown.label.forEach((words, at) => { if (at % every === 0 && left + at * wide + draw.measureText(words).width < width) draw.fillText(clip(words, 12), left + at * wide + 1, head / 2); });
+    shown.rows.forEach(({ name, values }, at) => {
       const scale = byRow ? Math.max(...values) : most, y = head + at * row;
       draw.fillStyle = colours.text;
-      draw.fillText(fit(draw, name(heat.name[at]), left - 8), 0, y + row / 2);
+      draw.fillText(fit(draw, name, left - 8), 0, y + row / 2);
       values.forEach((value, rank) => {
         draw.fillStyle = heatColour(scale > 0 ? value / scale : 0);
         draw.fillRect(left + rank * wide, y, wide > 4 ? wide - 1 : wide + 0.4, row - 1);
       });
     });
+    if (cell && !isCell(cell)) cell = null;
     if (cell) {
       draw.strokeStyle = colours.focus; draw.lineWidth = 2;
       draw.strokeRect(left + cell[0] * wide, head + cell[1] * row, Math.max(3, wide - 1), row - 1);
     }
-    $('heat-picture').setAttribute('aria-label', `Joules of ${heat.name.length} functions on ${ranks.label.length} ranks or groups of ranks`);
+    $('heat-picture').setAttribute('aria-label', `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks`);
     if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', 'J', joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
-      .set(heat.joules.map((values, at) => {
+      .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
-        return { words: name(heat.name[at]), joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.reduce((a, b) => a + b, 0), at: ranks.label[each.indexOf(top)], last: 0 };
+        return { words: name, joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.slice(0, values.length).reduce((a, b) => a + b, 0), at: shown.label[each.indexOf(top)], last: 0 };
       }));
   }
   function cellWords([rank, row]) {
-    const { heat, ranks } = tables, value = heat.joules[row][rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} J each of ${ranks.count[rank]} ranks` : '';
-    return `${name(heat.name[row])}\nrank ${ranks.label[rank]}: ${joules(value)} J${each}`;
+    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} J each of ${ranks.count[rank]} ranks` : '';
+    return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} J${each}`;
   }
-  const isCell = at => at && at[0] >= 0 && at[1] >= 0 && at[0] < tables.ranks.label.length && at[1] < tables.heat.name.length;
+  function isCell(at) {
+    const { rows, label } = heatShown();
+    return at && at[0] >= 0 && at[1] >= 0 && at[0] < label.length && at[1] < rows.length;
+  }
   function fit(draw, words, width) {
     const letters = Math.floor(width / draw.measureText('m').width);
     return letters < 3 ? '' : clip(words, letters);
@@ -665,20 +685,28 @@
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
       about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules)} ${unit} idle, ${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
-      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title })
+      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title, large: unit })
         .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.lost_joules));
       foot.textContent = view.remarks.join('; ');
       if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
         .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0));
     });
   }
+  // The innermost functions of a call path, as many as fit into some lines.
+  function endOf(path) {
+    let first = path.length - 1;
+    for (let length = path[first].length; first > 0 && (length += path[first - 1].length + 3) <= 110;) first--;
+    return (first > 0 ? '… > ' : '') + path.slice(first).join(' > ');
+  }
   function drawPaths() {
     const of = tables.paths;
     show('paths', of.rows.length);
     if (!of.rows.length) return;
     const all = page.totals.joules;
-    tableOf('paths-table', [number('joules', 'J', joules), BAR, number('least', 'least rank', joules, { minor: true }), number('mean', 'mean', joules, { minor: true }), number('most', 'most', joules), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name' }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks' })
-      .set(of.rows.map(row => ({ ...row, words: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
+    // A launcher's call paths are of no rank.
+    const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
+    tableOf('paths-table', [number('joules', 'J', joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: 'J' })
+      .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(name)), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
     text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} J in all` : '');
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : joules(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
@@ -726,6 +754,7 @@
   let isLive = false;
   for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => made.get(id + '-table')?.table.search(event.target.value));
   $('heat-scale').addEventListener('change', () => drawHeat());
+  $('heat-more').addEventListener('click', () => { isWholeHeat = !isWholeHeat; drawHeat(); });
   for (const id of ['heat', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
   $('power-form').addEventListener('click', () => { asStrips = $('power-form').getAttribute('aria-pressed') !== 'true'; drawPower(); });
   const powerPicture = $('power-picture');

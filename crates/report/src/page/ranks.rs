@@ -2,6 +2,7 @@
 
 use super::rows::Names;
 use super::{Heat, MOST_RANKS, Now, NowCell, NowFunction, Ranks};
+use crate::over_ranks::is_beside_others;
 use ampere_model::text::{printable, short};
 use std::collections::HashMap;
 
@@ -10,6 +11,8 @@ pub(super) const MOST_FUNCTIONS: usize = 24;
 /// Functions that ranks are in.
 const MOST_NOW: usize = 10;
 const LONGEST_LABEL: usize = 40;
+/// Processes without a rank whose places are said.
+const MOST_NAMED: usize = 3;
 
 /// Ranks in groups of one size.
 pub(super) struct Groups {
@@ -24,18 +27,27 @@ pub(super) fn label(group: &str) -> String {
 }
 
 impl Groups {
-    /// `names`: of the ranks' location groups. "MPI Rank 10" comes after "MPI Rank 9".
+    /// `names`: of the ranks' location groups. "MPI Rank 10" comes after "MPI Rank 9". Where there are MPI ranks, all other
+    /// processes are the last group.
     pub fn new(names: &[&str]) -> Groups {
+        let is_rank = is_beside_others(names);
         let mut order: Vec<usize> = (0..names.len()).collect();
-        order.sort_by_key(|at| (names[*at].len(), names[*at]));
-        let size = names.len().div_ceil(MOST_RANKS).max(1);
+        order.sort_by_key(|at| (!is_rank(*at as u32), names[*at].len(), names[*at]));
+        let (in_order, others) = order.split_at(order.partition_point(|at| is_rank(*at as u32)));
+        let size = in_order.len().div_ceil(MOST_RANKS).max(1);
         let (mut of, mut ranks) = (vec![0; names.len()], Ranks::default());
-        for (number, members) in order.chunks(size).enumerate() {
+        let groups = in_order.chunks(size).chain(others.chunks(others.len().max(1)));
+        for (number, members) in groups.enumerate() {
             members.iter().for_each(|at| of[*at] = number as u32);
             let [first, last] = [members[0], members[members.len() - 1]].map(|at| label(names[at]));
-            ranks.label.push(if members.len() > 1 { format!("{first}-{last}") } else { first });
+            ranks.label.push(match members.len() {
+                1 => first,
+                many if members == others => format!("{many} other processes"),
+                _ => format!("{first}-{last}"),
+            });
             ranks.count.push(members.len() as u32);
         }
+        ranks.has_others = !others.is_empty();
         Groups { of, ranks }
     }
 
@@ -68,13 +80,19 @@ pub(super) fn rounded(joules: f64) -> f64 {
 }
 
 impl Now {
-    /// Of each rank its label and the region that it is in, empty if in none.
-    pub fn of(ranks: &[(&str, &str)]) -> Now {
+    /// Of each rank its label and the region that it is in, empty if in none. Where there are numbered ranks, other processes are
+    /// in a line of their own.
+    pub fn of(all: &[(&str, &str)]) -> Now {
+        let is_numbered = |(label, _): &(&str, &str)| label.parse::<u32>().is_ok();
+        let (mut ranks, mut others): (Vec<_>, Vec<_>) = all.iter().copied().partition(is_numbered);
+        if ranks.is_empty() {
+            std::mem::swap(&mut ranks, &mut others);
+        }
         let mut counts: HashMap<&str, usize> = HashMap::new();
         ranks.iter().for_each(|(_, region)| *counts.entry(region).or_default() += 1);
         let mut functions: Vec<(&str, usize)> = counts.into_iter().collect();
         functions.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-        let others = functions.split_off(MOST_NOW.min(functions.len()));
+        let more = functions.split_off(MOST_NOW.min(functions.len()));
         let place: HashMap<&str, u32> = functions.iter().map(|row| row.0).zip(0..).collect();
         let size = ranks.len().div_ceil(MOST_RANKS).max(1);
         let cells = ranks.chunks(size).map(|group| {
@@ -90,10 +108,26 @@ impl Now {
             |name: &str, ranks| NowFunction { name: short(&printable(name), super::LONGEST_NAME), ranks };
         let mut functions: Vec<NowFunction> =
             functions.into_iter().map(|(name, ranks)| shown(name, ranks)).collect();
-        if !others.is_empty() {
-            let words = format!("{} other functions", others.len());
-            functions.push(shown(&words, others.iter().map(|row| row.1).sum()));
+        if !more.is_empty() {
+            let words = format!("{} other functions", more.len());
+            functions.push(shown(&words, more.iter().map(|row| row.1).sum()));
         }
-        Now { functions, cells }
+        Now { functions, cells, others: other_processes(&others) }
+    }
+}
+
+/// Where processes are that have no rank, in words.
+fn other_processes(others: &[(&str, &str)]) -> String {
+    let place = |(process, region): &(&str, &str)| {
+        let region = if region.is_empty() { "no function" } else { region };
+        format!("{} in {}", label(process), short(&printable(region), LONGEST_LABEL))
+    };
+    let named: Vec<String> = others.iter().take(MOST_NAMED).map(place).collect();
+    let more = others.len().saturating_sub(MOST_NAMED);
+    match others.len() {
+        0 => String::new(),
+        1 => format!("and 1 other process: {}", named[0]),
+        many if more == 0 => format!("and {many} other processes: {}", named.join(", ")),
+        many => format!("and {many} other processes: {} and {more} more", named.join(", ")),
     }
 }

@@ -155,5 +155,6 @@ pub(super) fn whole_words<'a>(whole: &Spread, name: impl Fn(u32) -> &'a str) -> 
     let far = far(whole, name);
     let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(joules);
-    format!("{} ranks: {mean} J each on average, {least} to {most} J{far}", whole.ranks)
+    let others = whole.other_processes();
+    format!("{} ranks: {mean} J each on average, {least} to {most} J{far}{others}", whole.ranks)
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::page::flame::{Frames, boxes};
+use crate::page::ranks::Groups;
 use crate::page::rows::Names;
 use crate::summary::{QualityFigures, Run, Summary};
 use proptest::prelude::*;
@@ -102,6 +103,25 @@ fn ranks_are_where_most_of_their_group_are() {
     let few = Now::of(&ranks[..3]);
     assert_eq!(few.cells.iter().map(|cell| cell.function).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
     assert_eq!(Now::of(&[]), Now::default());
+}
+
+#[test]
+fn processes_without_a_rank_are_not_among_the_ranks() {
+    let groups = Groups::new(&["Process 7 (orterun)", "MPI Rank 10", "MPI Rank 2", "Process 8 (sh)"]);
+    assert_eq!((groups.of, groups.ranks.has_others), (vec![2, 1, 0, 2], true));
+    assert_eq!(groups.ranks.label, ["2", "10", "2 other processes"]);
+    assert_eq!(groups.ranks.count, [1, 1, 2]);
+    let now = Now::of(&[("Process 7 (orterun)", ""), ("0", "work"), ("1", "work")]);
+    assert_eq!((now.functions.len(), now.functions[0].ranks, now.cells.len()), (1, 2, 2));
+    assert_eq!(now.others, "and 1 other process: Process 7 (orterun) in no function");
+    // Without ranks, processes are beside each other.
+    let groups = Groups::new(&["Process 8", "Process 7"]);
+    assert_eq!(
+        (groups.ranks.label, groups.ranks.has_others),
+        (vec!["Process 7".into(), "Process 8".into()], false)
+    );
+    let now = Now::of(&[("Process 7", "f"), ("Process 8", "f")]);
+    assert_eq!((now.functions[0].ranks, now.cells.len(), now.others.as_str()), (2, 2, ""));
 }
 
 proptest! {

@@ -242,10 +242,10 @@ impl Spool {
 
     /// Hands over all records, in order, many at a time.
     pub fn read(&self, mut each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let (mut position, mut records) = (0, Vec::with_capacity(RECORDS_AT_ONCE));
+        let (mut position, mut records, mut bytes) = (0, Vec::with_capacity(RECORDS_AT_ONCE), Vec::new());
         while position < self.end() {
             records.clear();
-            self.read_back(position, self.end(), RECORDS_AT_ONCE, &mut records)?;
+            self.read_by(&mut bytes, position, self.end(), RECORDS_AT_ONCE, &mut records)?;
             position += records.len() as u64;
             each(&records)?;
         }
@@ -267,8 +267,18 @@ impl Spool {
         most: usize,
         into: &mut Vec<Record>,
     ) -> io::Result<usize> {
+        self.read_by(&mut Vec::new(), position, end, most, into)
+    }
+
+    fn read_by(
+        &self,
+        bytes: &mut Vec<u8>,
+        position: u64,
+        end: u64,
+        most: usize,
+        into: &mut Vec<Record>,
+    ) -> io::Result<usize> {
         let (mut at, end) = (position, end.min(self.end()).min(position.saturating_add(most as u64)));
-        let mut bytes = Vec::new();
         let first = self.pieces.partition_point(|piece| piece.end <= position);
         for number in first..self.pieces.len() {
             let begin = number.checked_sub(1).map_or(0, |before| self.pieces[before].end);
@@ -278,7 +288,7 @@ impl Spool {
                 break;
             }
             bytes.resize((count * RECORD_BYTES) as usize, 0);
-            store::read_at(&self.store, piece.at + (at - begin) * RECORD_BYTES, &mut bytes)?;
+            store::read_at(&self.store, piece.at + (at - begin) * RECORD_BYTES, bytes)?;
             into.extend(bytes.as_chunks().0.iter().map(Record::from_bytes));
             at += count;
         }
@@ -286,8 +296,8 @@ impl Spool {
     }
 }
 
-/// Records that are read at a time.
-const RECORDS_AT_ONCE: usize = 16 << 10;
+/// Records that are read at a time: they stay in the second-level cache.
+const RECORDS_AT_ONCE: usize = 4 << 10;
 
 /// Makes a directory that only this user can read, and those above it.
 pub fn make_private(directory: &Path) -> io::Result<()> {

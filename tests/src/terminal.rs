@@ -1,0 +1,108 @@
+//! A real terminal, tmux's.
+
+use crate::jobs::{Place, until};
+use std::process::Command;
+
+/// A terminal with a shell in it.
+pub struct Terminal<'a> {
+    place: &'a Place,
+}
+
+impl<'a> Terminal<'a> {
+    /// Of so many columns and lines.
+    pub fn open(place: &'a Place, (columns, lines): (u16, u16)) -> Terminal<'a> {
+        let terminal = Terminal { place };
+        let (columns, lines) = (columns.to_string(), lines.to_string());
+        let size = ["-x", &columns, "-y", &lines];
+        terminal.tmux(&[&["-f", "/dev/null", "new-session", "-d"][..], &size, &["sh"]].concat());
+        terminal
+    }
+
+    /// A command of tmux.
+    pub fn tmux(&self, arguments: &[&str]) -> String {
+        let mut command = self.place.command("tmux");
+        // Without an rc file, and with a prompt that is the same for all.
+        command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("PS1", "$ ").env_remove("ENV");
+        command.env("AMPERE", crate::artifact("ampere"));
+        let done = command.arg("-u").arg("-S").arg(self.place.path("tmp/tmux")).args(arguments).output();
+        let done = done.expect("tmux");
+        assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    }
+
+    /// Keys by tmux's names.
+    pub fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// These characters.
+    pub fn types(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    /// A line.
+    pub fn says(&self, command: &str) {
+        self.types(command);
+        self.press(&["Enter"]);
+    }
+
+    /// What is shown.
+    pub fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// The first screen of which that is so.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
+        let mut last = String::new();
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until(what, || {
+                last = self.screen();
+                is_so(&last)
+            });
+        }));
+        assert!(seen.is_ok(), "never: {what}:\n{last}");
+        last
+    }
+
+    /// The terminal is as it was before a program that has ended with this status.
+    #[track_caller]
+    pub fn is_given_back(&self, status: i32) {
+        self.is_as_before(status);
+        let shown = self.screen();
+        assert!(shown.contains("before"), "what was on the terminal is there again: {shown}");
+    }
+
+    /// The same of a program that writes on it.
+    #[track_caller]
+    pub fn is_as_before(&self, status: i32) {
+        self.until("the shell has its terminal again", |screen| screen.contains(&format!("status {status}")));
+        let flags = self.tmux(&[
+            "display-message",
+            "-p",
+            "#{alternate_on} #{cursor_flag} #{scroll_region_upper}-#{scroll_region_lower}/#{pane_height}",
+        ]);
+        let height: u32 =
+            flags.trim().rsplit('/').next().and_then(|height| height.parse().ok()).expect("a height");
+        assert_eq!(flags.trim(), format!("0 1 0-{}/{height}", height - 1));
+        // The first line has its size.
+        let settings = |name: &str| {
+            let text = std::fs::read_to_string(self.place.path(name)).unwrap_or_default();
+            text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        until("stty has said how it is", || settings("after").len() == settings("before").len());
+        assert_eq!(settings("before"), settings("after"));
+    }
+
+    /// Runs a command between two looks at the terminal's settings.
+    pub fn runs(&self, command: &str) {
+        let _ = std::fs::remove_file(self.place.path("after"));
+        self.says(&format!("echo before; stty -a >before; {command}; echo status $?; stty -a >after"));
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("tmux").arg("-S").arg(self.place.path("tmp/tmux")).arg("kill-server").output();
+    }
+}
