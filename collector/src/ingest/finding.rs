@@ -116,6 +116,7 @@ impl Ingest {
         }
         for at in 0..self.processes.len() {
             if self.processes[at].is_sampled()
+                && self.processes[at].sampled_rank.is_none()
                 && let Some((_, recorded)) = self.recorded_process(at)
                 && let Some(rank) = recorded.rank_number()
             {

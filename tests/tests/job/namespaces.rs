@@ -1,7 +1,7 @@
 //! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and shared memory of its own.
 
 use super::*;
-use ampere_tests::jobs::{have, host, kill, run, start};
+use ampere_tests::jobs::{Running, have, host, kill, run, start};
 use ampere_tests::process::program as installed;
 use ampere_tests::prometheus::Prometheus;
 use ampere_tests::runs::is_root;
@@ -91,6 +91,15 @@ fn command(place: &Place, network: &Network, at: usize, until: &str) -> Command 
     command
 }
 
+/// The program on all nodes, on the first one until there is the file `first`, on the others until there is `go`.
+fn start_nodes(place: &Place, network: &Network, first: &str) -> Vec<Running> {
+    program(place);
+    let mut running = vec![start(&mut command(place, network, 0, first))];
+    address_of_first(place);
+    running.extend((1..NODES).map(|at| start(&mut command(place, network, at, "go"))));
+    running
+}
+
 #[test]
 fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     if !have(&["ip", "unshare"]) {
@@ -100,10 +109,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     ampere_tests::skip_unless!(network.is_some(), WHY);
     let network = network.expect("it is some");
     let place = Place::new();
-    program(&place);
-    let mut running = vec![start(&mut command(&place, &network, 0, "end"))];
-    address_of_first(&place);
-    running.extend((1..NODES).map(|at| start(&mut command(&place, &network, at, "go"))));
+    let running = start_nodes(&place, &network, "end");
     // From elsewhere with the run's token alone.
     let file = place.path("out/collector.token");
     until("there is a token", || file.exists());
@@ -201,10 +207,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     ampere_tests::skip_unless!(network.is_some(), WHY);
     let network = network.expect("it is some");
     let place = Place::new();
-    program(&place);
-    let mut running = vec![start(&mut command(&place, &network, 0, "go"))];
-    address_of_first(&place);
-    running.extend((1..NODES).map(|at| start(&mut command(&place, &network, at, "go"))));
+    let running = start_nodes(&place, &network, "go");
     let terminal = Terminal::open(&place, (120, 40));
     until("the first node's collector listens on the network", || {
         std::fs::read_to_string(place.path("out/collector.json"))

@@ -53,8 +53,8 @@ fn round(random: &mut Random, usual: Duration) {
     match disturbance {
         CollectorIsStopped => paused = stop(&job.place.collectors()),
         CollectorIsTerminated => job.place.collectors().iter().for_each(|pid| signal(*pid, Signal::TERM)),
-        RankIsStopped => paused = stop(&job.ranks()[..1]),
-        // The run may just be over, and have removed it itself.
+        // The run may just be over, and have no ranks any more, nor these directories.
+        RankIsStopped => paused = stop(job.ranks().get(..1).unwrap_or_default()),
         OutputIsRemoved => drop(std::fs::remove_dir_all(job.place.path("out"))),
         SessionIsRemoved => drop(std::fs::remove_dir_all(job.place.path("shm"))),
     }
