@@ -337,6 +337,18 @@ fn calls_of_handlers_that_interrupt_events_are_recorded_or_counted() {
     }
 }
 
+/// The unwinder does not see that it is in a handler if that has no unwind tables. Its stack tells it.
+#[test]
+fn functions_that_a_handler_on_an_alternate_stack_calls_first_are_not_defined() {
+    let bench = Bench::new();
+    let options = [OPTIONS, &["-fno-asynchronous-unwind-tables"]].concat();
+    let subject = bench.compile("cc", &options, "handlers.c");
+    ok(bench.command(&subject).arg("new").env("LOGGER_QUIET", "1"));
+    let log = &bench.logs()[0];
+    let names = |name: &str| log.lines.iter().any(|line| line.starts_with("region") && line.contains(name));
+    assert!(names("counted") && !names("in_the_handler"), "{log}");
+}
+
 #[test]
 fn calls_of_a_thread_without_a_location_are_counted() {
     let bench = Bench::new();

@@ -127,17 +127,25 @@ impl Decoder {
     pub fn decode_all(&mut self, records: &[Record], out: &mut impl FnMut(Event)) {
         let mut at = 0;
         while let Some(record) = records.get(at) {
-            if let Some(event) = self.decode_common(*record) {
-                out(event);
-                at += 1;
-            } else if let Some((event, count)) = self.decode_communication(&records[at..]) {
-                out(event);
-                at += count;
-            } else {
-                self.decode_any(*record, out);
-                at += 1;
+            match self.decode_common(*record) {
+                Some(event) => {
+                    out(event);
+                    at += 1;
+                }
+                None => at += self.decode_others(&records[at..], out),
             }
         }
+    }
+
+    /// What these records begin with. Returns how many it took. Apart, so that `out` is specialized for what is common.
+    #[inline(never)]
+    fn decode_others(&mut self, records: &[Record], out: &mut impl FnMut(Event)) -> usize {
+        if let Some((event, count)) = self.decode_communication(records) {
+            out(event);
+            return count;
+        }
+        records.first().iter().for_each(|record| self.decode_any(**record, out));
+        1
     }
 
     /// Decodes a communication that these records begin with. Returns how many it took. `None`: they begin with another record, or

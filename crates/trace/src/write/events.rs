@@ -187,25 +187,37 @@ struct Destination<'a> {
 }
 
 impl Destination<'_> {
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, event: Event) {
-        let (time, handle) = match event {
-            Event::Enter(time, handle)
-            | Event::EnterCoalesced(time, handle, _)
-            | Event::Leave(time, handle) => (time, handle),
-            Event::Communication(time, event) => return self.put_communication(time, event),
-            Event::ProgramBegin(time) | Event::ProgramEnd(time) => return self.put_program(time, event),
-            Event::Sample(..) => return,
-        };
+        match event {
+            Event::Enter(time, handle) => {
+                self.put_move(time, handle, |writer, region| writer.enter(time, region))
+            }
+            Event::Leave(time, handle) => {
+                self.put_move(time, handle, |writer, region| writer.leave(time, region))
+            }
+            Event::EnterCoalesced(time, handle, calls) => self.put_move(time, handle, |writer, region| {
+                writer.enter_with(time, region, CALLS, calls.into())
+            }),
+            Event::Communication(time, event) => self.put_communication(time, event),
+            Event::ProgramBegin(time) | Event::ProgramEnd(time) => self.put_program(time, event),
+            Event::Sample(..) => {}
+        }
+    }
+
+    /// An enter or a leave.
+    #[inline(always)]
+    fn put_move(
+        &mut self,
+        time: Timestamp,
+        handle: u32,
+        write: impl FnOnce(&mut EventWriter, RegionRef) -> Result<(), otf2::Error>,
+    ) {
         let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
         if time >= self.power.next {
             self.put_power_until(time);
         }
-        let written = match event {
-            Event::Enter(..) => self.writer.enter(time, region),
-            Event::EnterCoalesced(_, _, calls) => self.writer.enter_with(time, region, CALLS, calls.into()),
-            _ => self.writer.leave(time, region),
-        };
+        let written = write(&mut self.writer, region);
         self.wrote(time, written);
     }
 
@@ -246,7 +258,6 @@ impl Destination<'_> {
         self.wrote(time, written);
     }
 
-    #[inline(never)]
     fn put_communication(&mut self, time: Timestamp, event: Communication) {
         if time >= self.power.next {
             self.put_power_until(time);
