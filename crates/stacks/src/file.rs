@@ -11,8 +11,9 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod;
 
-use crate::functions::{Function, FunctionId, Functions, Role, demangle};
+use crate::functions::{Chain, Function, FunctionId, Functions, Role, demangle};
 use crate::jit::Maps;
+use crate::lines::{self, Inlined, Lines};
 use crate::processes::{FileNumber, Mapping};
 use crate::records::Mapped;
 use crate::rules::{Context, Rule, Tables};
@@ -22,6 +23,8 @@ use crate::stack::{Registers, Stack};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) function: FunctionId,
+    /// What is inlined in the function there.
+    pub(crate) inlined: Chain,
     pub(crate) rule: Rule,
 }
 
@@ -52,6 +55,8 @@ const PLACES_MAX: usize = 1 << 16;
 /// What all files' tables and symbols together can take.
 const ROOM: usize = 2 << 30;
 const SECTION_MAX: u64 = 512 << 20;
+/// More debug information of a file is not read: samples would be lost meanwhile.
+const DEBUG_MAX: u64 = 64 << 20;
 const SYMBOLS_MAX: u64 = 4 << 20;
 const SECTIONS_MAX: u64 = 1 << 16;
 /// An entry point without a symbol or table is not longer.
@@ -146,7 +151,7 @@ impl Files {
             let function = made.unwrap_or_else(|| file.unknown(functions));
             let is_python = functions.get(function).role == Role::Python;
             let rule = if is_python { Rule::of_python() } else { Rule::FramePointer };
-            return Place { function, rule };
+            return Place { function, inlined: Chain::default(), rule };
         };
         if let Some(place) = file.places.get(&address) {
             return *place;
@@ -155,8 +160,11 @@ impl Files {
         let rule = tables.map_or(Rule::FramePointer, |tables| tables.rule(address, &mut self.context));
         let function = file.function(address, functions);
         // Entry points have no caller, and often no table that says so.
-        let is_start = rule == Rule::FramePointer && functions.get(function).role == Role::Start;
-        let place = Place { function, rule: if is_start { Rule::Outermost } else { rule } };
+        let role = functions.get(function).role;
+        let is_start = rule == Rule::FramePointer && role == Role::Start;
+        // Of functions that are left out, so is what is inlined in them.
+        let inlined = if role == Role::Any { file.inlined(address, functions) } else { Chain::default() };
+        let place = Place { function, inlined, rule: if is_start { Rule::Outermost } else { rule } };
         if file.places.len() >= PLACES_MAX {
             file.places.clear();
         }
@@ -187,6 +195,7 @@ struct File {
     places: ByAddress<Place>,
     /// By where they begin.
     functions: ByAddress<FunctionId>,
+    inlined: HashMap<Inlined, FunctionId>,
     unknown: Option<FunctionId>,
     /// Of the C library and the dynamic linker: all functions without a symbol.
     unnamed: Option<FunctionId>,
@@ -201,6 +210,7 @@ impl File {
             image: None,
             places: ByAddress::default(),
             functions: ByAddress::default(),
+            inlined: HashMap::new(),
             unknown: None,
             unnamed: None,
         }
@@ -266,7 +276,10 @@ impl File {
                     true => Role::Start,
                     false => Role::of(&canonical, is_c_library || image.is_static),
                 };
-                functions.add(self.new_function(demangle(&canonical), canonical, role))
+                let source = image.lines.as_ref().and_then(|lines| lines.source(start));
+                let (file, line) = source.unwrap_or_default();
+                let function = self.new_function(demangle(&canonical), canonical, role);
+                functions.add(Function { file, line, ..function })
             }
             // Their addresses tell a reader nothing.
             None if is_c_library => {
@@ -280,6 +293,24 @@ impl File {
         };
         self.functions.insert(start, id);
         id
+    }
+
+    /// The functions that were inlined at an address.
+    fn inlined(&mut self, address: u64, functions: &mut Functions) -> Chain {
+        let lines = self.image.as_ref().and_then(|image| image.lines.as_ref());
+        let found = lines.map_or_else(Vec::new, |lines| lines.inlined(address));
+        let mut chain = Vec::with_capacity(found.len());
+        for inlined in found {
+            let known = self.inlined.get(&inlined).copied();
+            chain.push(known.unwrap_or_else(|| {
+                let function =
+                    self.new_function(demangle(&inlined.symbol), inlined.symbol.clone(), Role::Any);
+                let id = functions.add(Function { file: inlined.file.clone(), ..function });
+                self.inlined.insert(inlined, id);
+                id
+            }));
+        }
+        functions.add_chain(chain)
     }
 }
 
@@ -400,12 +431,14 @@ struct Image {
     symbols: Vec<Symbol>,
     /// Where in the file the symbols' names are.
     names_at: u64,
+    lines: Option<Lines>,
 }
 
 impl Image {
     /// Memory that is used.
     fn bytes(&self) -> usize {
-        self.tables.as_ref().map_or(0, Tables::bytes) + self.symbols.len() * size_of::<Symbol>()
+        let lines = self.lines.as_ref().map_or(0, |lines| lines.bytes);
+        self.tables.as_ref().map_or(0, Tables::bytes) + self.symbols.len() * size_of::<Symbol>() + lines
     }
 
     /// The file's own address for a process'. `None`: no segment of the file is mapped there.
@@ -472,11 +505,13 @@ impl Image {
             tables: None,
             symbols: Vec::new(),
             names_at: 0,
+            lines: None,
             source: Source::Memory(Vec::new()),
         };
         let sections = Sections::read(&reader, &header).unwrap_or_default();
         image.tables = sections.tables(&reader, room);
         (image.symbols, image.names_at) = sections.symbols(&reader, room).unwrap_or_default();
+        image.lines = sections.lines(&reader, room);
         drop(reader);
         image.source = source;
         Some(image)
@@ -537,6 +572,26 @@ impl Sections {
             let names = self.headers.get(section.sh_link.get(LE) as usize)?;
             let symbols = self.symbols_of(reader, section, room)?;
             (!symbols.is_empty()).then_some((symbols, names.sh_offset.get(LE)))
+        })
+    }
+
+    /// The debug information, if it is not compressed, nor too much.
+    fn lines(&self, reader: &Reader, room: usize) -> Option<Lines> {
+        self.find(b".debug_info")?;
+        let all = lines::SECTIONS.iter().filter_map(|section| self.find(section.name().as_bytes()));
+        let is_plain = |header: &elf::SectionHeader64<LE>| {
+            header.sh_type.get(LE) != elf::SHT_NOBITS
+                && header.sh_flags.get(LE).0 & elf::SHF_COMPRESSED.0 == 0
+        };
+        let bytes = all.clone().fold(0, |sum: u64, header| sum.saturating_add(header.sh_size.get(LE)));
+        if !all.clone().all(is_plain) || bytes > DEBUG_MAX.min(room as u64 / 4) {
+            return None;
+        }
+        Lines::new(|name| {
+            let section = self.find(name.as_bytes());
+            let bytes =
+                section.and_then(|section| reader.read(section.sh_offset.get(LE), section.sh_size.get(LE)));
+            bytes.unwrap_or_default()
         })
     }
 

@@ -1,5 +1,6 @@
 //! Functions and their names.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ampere_model::text::Bounded;
@@ -59,30 +60,59 @@ impl Role {
 const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// All functions that were found.
-pub(crate) struct Functions(Vec<Function>);
+pub(crate) struct Functions {
+    all: Vec<Function>,
+    /// Those that were inlined into each other somewhere, innermost first.
+    chains: Vec<Arc<[FunctionId]>>,
+    numbers: HashMap<Arc<[FunctionId]>, Chain>,
+}
+
+/// The number of functions that were inlined into each other; the first is of none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Chain(u32);
 
 impl Functions {
     pub(crate) fn new() -> Functions {
-        Functions(vec![Function {
+        let unknown = Function {
             name: "[unknown]".into(),
             canonical: String::new(),
             module: "".into(),
             file: String::new(),
             line: 0,
             role: Role::Any,
-        }])
+        };
+        let none: Arc<[FunctionId]> = Arc::default();
+        let numbers = HashMap::from([(none.clone(), Chain::default())]);
+        Functions { all: vec![unknown], chains: vec![none], numbers }
     }
 
     pub(crate) fn get(&self, id: FunctionId) -> &Function {
-        self.0.get(id.0 as usize).unwrap_or(&self.0[0])
+        self.all.get(id.0 as usize).unwrap_or(&self.all[0])
     }
 
     pub(crate) fn add(&mut self, function: Function) -> FunctionId {
-        if self.0.len() >= FUNCTIONS_MAX {
+        if self.all.len() >= FUNCTIONS_MAX {
             return FunctionId(0);
         }
-        self.0.push(function);
-        FunctionId(self.0.len() as u32 - 1)
+        self.all.push(function);
+        FunctionId(self.all.len() as u32 - 1)
+    }
+
+    pub(crate) fn chain(&self, chain: Chain) -> &[FunctionId] {
+        &self.chains[chain.0 as usize]
+    }
+
+    pub(crate) fn add_chain(&mut self, functions: Vec<FunctionId>) -> Chain {
+        if let Some(known) = self.numbers.get(functions.as_slice()) {
+            return *known;
+        }
+        if self.chains.len() >= FUNCTIONS_MAX {
+            return Chain::default();
+        }
+        let (number, functions) = (Chain(self.chains.len() as u32), Arc::from(functions));
+        self.chains.push(Arc::clone(&functions));
+        self.numbers.insert(functions, number);
+        number
     }
 }
 

@@ -14,6 +14,7 @@
 //! rules.rs       how one frame is unwound: DWARF's tables      machine.rs   the registers of each architecture
 //! file.rs        a file's segments, unwind tables and symbols
 //! functions.rs   functions and their names      jit.rs   of those that a runtime makes while the program runs
+//! lines.rs       debug information: source lines, and functions that were inlined
 //! figures.rs     how many samples there were, and which were cut off, and why
 //! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
@@ -24,6 +25,8 @@
 //! program's and the dynamic loader's entry point, `__libc_start_main` and what it calls, `start_thread`, `clone`. If
 //! there is nothing else (before `main`, after it), the innermost of them is shown. A stack that is cut off at its outer
 //! end is shown as far as it is known, and marked. Inside a function of Python's, the interpreter's loop and calls are not shown.
+//!
+//! A function that was inlined is a frame of its own where the file has debug information, as the compiler writes it with `-g`.
 //!
 //! A function without a symbol is named by its file and where its unwind table begins (`libx.so+0x1234`). Code without
 //! either is one function, `[unknown]`, of its file; code in no file at all (just in time) has `//anon` as its file, and the
@@ -41,6 +44,7 @@ mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
 mod jit;
+mod lines;
 mod machine;
 mod processes;
 mod records;

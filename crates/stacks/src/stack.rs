@@ -138,13 +138,14 @@ impl Walker<'_> {
                 break Some(CutReason::NoUnwindTables);
             };
             file = mapping.file;
+            let is_first = frames.is_empty();
             let place = self.files.place(mapping, lookup, self.process, self.functions);
+            frames.extend_from_slice(self.functions.chain(place.inlined));
             frames.push(place.function);
             has_python |= self.functions.get(place.function).role == Role::Python;
             if frames.len() >= FRAMES_MAX {
                 break Some(CutReason::StackTooDeep);
             }
-            let is_first = frames.len() == 1;
             step = self.step(place.rule, mapping, lookup, is_first, &mut registers, stack);
         };
         if has_python {

@@ -53,6 +53,16 @@ __attribute__((noipa)) void aligned(double seconds) {
     result += space[7];
 }
 
+/* Both of these are inlined. */
+static inline __attribute__((always_inline)) void innermost(void) {
+    for (int i = 1; i < 20000; i++) result += sqrt(i);
+}
+static inline __attribute__((always_inline)) void between(double seconds) {
+    double end = cpu() + seconds;
+    while (cpu() < end) innermost();
+}
+__attribute__((noipa)) void around(double seconds) { between(seconds); result += 1; }
+
 void *thread(void *seconds) {
     work(*(double *)seconds);
     return NULL;
@@ -97,6 +107,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "deep")) deep(30, 64, seconds);
     else if (!strcmp(what, "deeper")) deep(30, 6000, seconds);
     else if (!strcmp(what, "aligned")) aligned(seconds);
+    else if (!strcmp(what, "inlined")) around(seconds);
     else if (!strcmp(what, "at_once")) return 7;
     else if (!strcmp(what, "signal")) on_other_stack(0);
     else if (!strcmp(what, "other_stack")) on_other_stack(1);

@@ -42,6 +42,8 @@ struct Run {
     told: Told,
     /// The names on each sample's stack, `a;b;c`, with how many samples; those that were cut off begin with `...;`.
     stacks: BTreeMap<String, usize>,
+    /// Source file and line of each function.
+    sources: BTreeMap<String, (String, u32)>,
     figures: Figures,
     /// When it began and ended.
     times: [u64; 2],
@@ -115,13 +117,17 @@ fn run_with(command: &[&str], options: &Options) -> Option<Run> {
     }
     sampler.finish(&mut told);
     let times = [began, now()];
-    let mut stacks = BTreeMap::new();
+    let (mut stacks, mut sources) = (BTreeMap::new(), BTreeMap::new());
     for (.., frames, is_cut_off) in &told.samples {
+        let functions = frames.iter().map(|id| sampler.function(*id));
+        sources.extend(
+            functions.map(|function| (function.name.clone(), (function.file.clone(), function.line))),
+        );
         let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
         names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
         *stacks.entry(names.join(";")).or_default() += 1;
     }
-    let run = Run { told, stacks, figures: sampler.figures(), times };
+    let run = Run { told, stacks, sources, figures: sampler.figures(), times };
     run.check();
     Some(run)
 }
@@ -230,6 +236,18 @@ fn forked_and_executed_processes_are_told_and_sampled() {
     for part in ["main;other", "main;work", "main;deep;deep;deep;deep;work"] {
         assert!((25.0..40.0).contains(&run.percent(part)), "{part}: {:?}", run.stacks);
     }
+}
+
+#[test]
+fn inlined_functions_are_frames_where_the_file_has_debug_information() {
+    let Some(run) = compile(&["-g"]).run(&["inlined"]) else { return };
+    assert!(run.percent("main;around;between;innermost") > 80.0, "{:?}", run.stacks);
+    let source = include_str!("programs.c").lines().position(|line| line.contains("void around(")).unwrap();
+    let (file, line) = &run.sources["around"];
+    assert_eq!((file.ends_with("/programs.c"), *line), (true, source as u32 + 1), "{file}:{line}");
+    assert!(run.sources["innermost"].0.ends_with("/programs.c"), "{:?}", run.sources);
+    let Some(run) = compile(&["-g0"]).run(&["inlined"]) else { return };
+    assert!(run.percent("main;around") > 80.0 && run.percent("innermost") == 0.0, "{:?}", run.stacks);
 }
 
 #[test]
