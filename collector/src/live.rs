@@ -121,24 +121,25 @@ impl LiveRun {
         self.ingest.all_over(&self.session)
     }
 
-    /// Samples the stacks of what `ampere run` is about to start, if that is wanted.
-    pub fn sample_stacks(&mut self, launcher: u32) {
-        let Some(period) = self.stack_period() else { return };
-        match StackSampling::begin(self.session.directory(), launcher, period) {
-            Ok(stacks) => self.sampling.stacks = Some(stacks),
+    /// Samples stacks, if that is wanted: of what `ampere run` is about to start, or has started before an earlier collector was
+    /// killed, and of processes that are found.
+    pub fn sample_stacks(&mut self, launcher: Option<u32>, takes_over: bool) {
+        let period = self.options.config.sampler.stacks.and_then(StackPeriod::period);
+        let Some(period) = period.filter(|_| self.options.replay.is_none()) else { return };
+        match StackSampling::begin(self.session.directory(), launcher.filter(|_| !takes_over), period) {
+            Ok(stacks) => {
+                let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
+                running.into_iter().for_each(|process| stacks.add(process));
+                self.sampling.stacks = Some(stacks);
+            }
             Err(why) => self.notes.add(format!("no stacks are sampled: {why}")),
         }
     }
 
-    fn stack_period(&self) -> Option<Duration> {
-        self.options.config.sampler.stacks.period().filter(|_| self.options.replay.is_none())
-    }
-
-    /// The kernel gives samples only to the process that asked for them: once that was killed, there are no more.
-    pub fn note_stacks_ended(&mut self, takes_over: bool) {
-        if takes_over && self.stack_period().is_some() {
-            self.notes.add("no stacks are sampled any more: the collector that did was killed");
-        }
+    /// Samples the stacks of processes that write logs, and that were started by none that is sampled.
+    fn sample_found(&mut self) {
+        let Some(stacks) = &self.sampling.stacks else { return };
+        self.ingest.take_found().for_each(|process| stacks.add(process));
     }
 
     /// Nothing more is sampled: what there is, is in the rings.
@@ -284,6 +285,7 @@ impl LiveRun {
     pub(crate) fn read_definitions(&mut self) {
         if self.ingest.read_logs(&self.session, self.node.as_ref(), &mut self.notes) {
             self.introduce();
+            self.sample_found();
             self.look_for_lost_beginnings();
         }
     }
@@ -296,7 +298,7 @@ impl LiveRun {
         let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
         let needs_no_stacks = timeline.attributor.records_functions()
-            && self.options.config.sampler.stacks == StackPeriod::Auto;
+            && self.options.config.sampler.stacks == Some(StackPeriod::Auto);
         if needs_no_stacks && let Some(mut stacks) = self.sampling.stacks.take() {
             stacks.stop();
             self.notes.add("stacks were sampled until a process recorded its own functions");
@@ -569,6 +571,22 @@ impl LiveRun {
             "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
         ));
     }
+}
+
+/// What a process has started, without this one.
+fn descendants(process: u32) -> Vec<u32> {
+    let children = |process: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        lists.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+    };
+    let mut all: Vec<u32> = children(process).filter(|child| *child != std::process::id()).collect();
+    let mut at = 0;
+    while let Some(process) = all.get(at) {
+        all.extend(children(*process).collect::<Vec<_>>());
+        at += 1;
+    }
+    all
 }
 
 /// When the clocks showed this; now, if that was before this boot.

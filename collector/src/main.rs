@@ -39,9 +39,6 @@ struct Arguments {
     /// Else AMPERE_LISTEN.
     #[arg(long)]
     listen: Option<String>,
-    /// How often stacks are sampled, as the setting is written
-    #[arg(long)]
-    sample: Option<String>,
     /// Collect until standard input is closed, whichever processes come and go: `ampere run` closes it when the command ends.
     #[arg(long)]
     until_input_closes: bool,

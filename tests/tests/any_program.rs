@@ -1,7 +1,7 @@
 //! Programs that are not instrumented: a row for each process, and call paths by samples of their stacks.
 
 use ampere_stacks::{Options, Sampler};
-use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
+use ampere_tests::jobs::{Done, Place, files_below, is_root, kill, run, start, until};
 use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, number, on_path, python_with, relative,
 };
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// The kernel lets this user sample the stacks of processes. Containers often forbid it.
 fn may_sample() -> bool {
-    Sampler::begin(std::process::id(), &Options::default()).is_ok()
+    Sampler::begin(&Options::default()).is_ok()
 }
 
 /// Spends three parts of its time in one function, and two in another, below a third.
@@ -171,17 +171,23 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
     let program = program.to_string_lossy();
     let done = run(&mut sampled(&place, &["mpirun", "--oversubscribe", "-n", "2", &program]));
     assert_eq!(done.code, 0, "{done:#?}");
+    let rows = has_ranks_with_functions(&place);
+    for rank in ["MPI Rank 0", "MPI Rank 1"] {
+        let before = rows.get(&(rank.to_owned(), "work > main > before > compute".to_owned()));
+        assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
+    }
+    place.is_clean();
+}
+
+/// Two ranks that began with `before`, or were found when they had done that.
+fn has_ranks_with_functions(place: &Place) -> BTreeMap<(String, String), f64> {
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
-    let of_rank = |rank: u32, path: &str| rows.get(&(format!("MPI Rank {rank}"), path.to_owned())).copied();
-    for rank in 0..2 {
-        let compute =
-            of_rank(rank, "work > main > compute").unwrap_or_else(|| panic!("no compute: {rows:#?}"));
-        let reduce = of_rank(rank, "work > main > exchange > MPI_Allreduce");
-        assert!(reduce.is_some(), "no MPI_Allreduce below exchange: {rows:#?}");
-        let before = of_rank(rank, "work > main > before > compute");
-        assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
-        assert!(compute > 0.0, "{rows:#?}");
+    for rank in ["MPI Rank 0", "MPI Rank 1"] {
+        for path in ["work > main > compute", "work > main > exchange > MPI_Allreduce"] {
+            let joules = rows.get(&(rank.to_owned(), path.to_owned()));
+            assert!(joules > Some(&0.0), "no {path} of {rank}: {rows:#?}\n{:#?}", notes(&summary));
+        }
     }
     assert!(rows.keys().all(|(group, _)| !group.ends_with("(work)")), "{rows:#?}");
     // MPI's calls are counted as without samples.
@@ -191,6 +197,63 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
         .map(|row| row["calls"].as_u64().expect("calls"))
         .sum();
     assert_eq!(calls, 2 * 1000);
+    agrees_with_its_trace(&place.path("out"), &summary);
+    rows
+}
+
+/// Starts what it is told to, in the environment that it is given, as a batch system's daemon does.
+const DAEMON: &str = r#"
+    for number in 1 2 3; do
+        read program < ask
+        (. ./environment; exec mpirun --oversubscribe -n 2 "$program") > answer
+    done
+"#;
+const ASK: &str = "export -p > environment; echo \"$0\" > ask; cat answer";
+
+#[test]
+fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mpi_calls() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc"), "no mpicc");
+    let place = Place::new();
+    let program = place.compile("mpicc", "work", MPI_WORK, &["-O2", "-lm"]);
+    assert_eq!(run(place.command("mkfifo").args(["ask", "answer"])).code, 0);
+    let daemon = start(place.command("sh").args(["-c", DAEMON]));
+    for sample in [None, Some("2ms"), Some("off")] {
+        let mut command = as_it_is(&place, &["sh", "-c", ASK, &program.to_string_lossy()]);
+        sample.into_iter().for_each(|period| _ = command.env("AMPERE_SAMPLE", period));
+        let done = run(&mut command);
+        assert_eq!(done.code, 0, "{done:#?}");
+        if sample == Some("off") {
+            let rows = rows(&json(&place.path("out/summary.json")));
+            assert!(!rows.keys().any(|(_, path)| path.contains("compute")), "{rows:#?}");
+        } else {
+            has_ranks_with_functions(&place);
+        }
+        std::fs::remove_dir_all(place.path("out")).expect("its results");
+    }
+    assert_eq!(daemon.wait().code, 0);
+    place.is_clean();
+}
+
+#[test]
+fn a_collector_in_the_place_of_a_killed_one_samples_on() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
+    let script = format!("{} 300; exit 5", program.display());
+    let running = start(&mut as_it_is(&place, &["sh", "-c", &script]));
+    let has_log =
+        |end: &str| files_below(&place.path("shm")).iter().any(|path| path.to_string_lossy().ends_with(end));
+    until("the program is sampled", || has_log("-s1.defs"));
+    let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    kill(collector);
+    until("it is sampled again", || has_log("-s2.defs"));
+    let done = running.wait();
+    assert_eq!(done.code, 5, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let rows = rows(&summary);
+    let work = joules(&rows, "work > main > both > ");
+    assert!(work > 0.8 * rows.values().sum::<f64>(), "{rows:#?}\n{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
     place.is_clean();
 }

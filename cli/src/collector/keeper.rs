@@ -1,5 +1,6 @@
 //! Keeps a collector alive: starts another one in its place when it is killed.
 
+use super::SAMPLE;
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_report::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
@@ -21,6 +22,8 @@ const FINISH_LIMIT: Duration = Duration::from_secs(600);
 pub struct Start {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
+    /// The setting of stacks, if it is not in the environment.
+    pub sample: Option<String>,
 }
 
 impl Start {
@@ -29,6 +32,7 @@ impl Start {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
             .args(&self.arguments)
+            .envs(self.sample.iter().map(|period| (SAMPLE, period)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))

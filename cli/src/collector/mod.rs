@@ -13,12 +13,15 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::str::FromStr;
 
+/// The variable of the setting of stacks.
+pub const SAMPLE: &str = "AMPERE_SAMPLE";
+
 /// What a collector is started with.
 pub struct Wanted<'a> {
     pub output: Option<&'a Path>,
     pub config: Option<&'a Path>,
     pub listen: Option<&'a Listen>,
-    /// As the setting of stacks is written.
+    /// The setting of stacks, if it is not in the environment.
     pub sample: Option<&'a str>,
     /// For the summary.
     pub command: &'a [OsString],
@@ -58,8 +61,8 @@ pub fn start(installation: &Installation, session: &Session, wanted: &Wanted) ->
         arguments.extend(value.map(|path| option(name, path.as_os_str())));
     }
     arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
-    arguments.extend(wanted.sample.map(|period| option("sample", period.as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
-    Keeper::start(session, Start { program: installation.collector.clone(), arguments })
+    let sample = wanted.sample.map(str::to_owned);
+    Keeper::start(session, Start { program: installation.collector.clone(), arguments, sample })
 }

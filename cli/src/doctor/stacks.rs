@@ -5,7 +5,7 @@ use ampere_stacks::{Options, Sampler};
 
 pub fn look() -> Vec<Check> {
     let mut group = Group::new("call paths of any program");
-    match Sampler::begin(std::process::id(), &Options::default()) {
+    match Sampler::begin(&Options::default()) {
         Ok(_) => group.ok("stacks", "can be sampled: ampere run --sample auto"),
         Err(why) => group.note("stacks", format!("cannot be sampled: {why}"), None),
     }

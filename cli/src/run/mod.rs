@@ -16,7 +16,7 @@ pub use outcome::{report, show};
 pub use signals::witness;
 
 use crate::collector::keeper::Keeper;
-use crate::collector::{self, Address, Wanted, address, run_name};
+use crate::collector::{self, Address, SAMPLE, Wanted, address, run_name};
 use crate::installation::{self, CannotRun, Installation};
 use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
@@ -70,7 +70,7 @@ pub struct RunArguments {
 
 /// For clap.
 fn sample(text: &str) -> Result<String, WrongValue> {
-    let known = setting("AMPERE_SAMPLE").map_or(Ok(()), |setting| setting.check(text));
+    let known = setting(SAMPLE).map_or(Ok(()), |setting| setting.check(text));
     known.map(|()| text.to_owned())
 }
 
@@ -124,7 +124,7 @@ impl RunArguments {
     }
 }
 
-pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
+pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let installation = installation::find()?;
     installation::program(&arguments.command[0])?;
     // A mistake in the settings is reported before the job starts.
@@ -132,6 +132,10 @@ pub fn run(arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters(&config)?;
     check_filter(given(&arguments.filter))?;
+    if config.sampler.stacks.is_none() {
+        // The collectors of all nodes are told that this run is to be sampled.
+        arguments.sample.get_or_insert_with(|| "auto".to_owned());
+    }
     let rank = launched::rank();
     if is_switched_off() {
         arguments.note_unmeasured(rank, &"AMPERE_DISABLE is set")?;

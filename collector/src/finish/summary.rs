@@ -194,7 +194,7 @@ impl LiveRun {
         notes
     }
 
-    /// Ranks that the batch system started, not what `ampere run` did, have no samples.
+    /// Ranks whose stacks were not sampled beside others, whose were.
     fn note_of_unsampled(&self) -> Option<String> {
         let processes = &self.ingest.processes;
         let sampled: HashSet<u32> =
@@ -204,8 +204,8 @@ impl LiveRun {
         let without = ranks.filter(|process| !sampled.contains(&process.info.pid)).count();
         (!sampled.is_empty() && without > 0).then(|| {
             format!(
-                "the stacks of {without} ranks were not sampled: it was not ampere run's command that started them, or they hardly \
-                 ran. Only their MPI functions and marked ranges are known"
+                "the stacks of {without} ranks were not sampled: they hardly ran, or are in a container with process numbers of its \
+                 own. Only their MPI functions and marked ranges are known"
             )
         })
     }

@@ -42,6 +42,8 @@ use std::time::Instant;
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
     known_logs: HashSet<PathBuf>,
+    /// How many of them were there when [`Ingest::take_found`] was last called.
+    taken: usize,
     /// The session's count of news when logs were last read.
     generation: u64,
     pub spool: SpoolDirectory,
@@ -70,6 +72,7 @@ impl Ingest {
         Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),
+            taken: 0,
             generation: u64::MAX,
             disk: DiskSpace::reserve(&spool.directory),
             spool,
@@ -119,6 +122,14 @@ impl Ingest {
     /// Those that write their own log. Others are sampled, whatever they are, and none waits for them.
     fn recorded_processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|process| !process.is_sampled())
+    }
+
+    /// Pids of processes of this node that write logs, run, and are new.
+    pub fn take_found(&mut self) -> impl Iterator<Item = u32> {
+        let new = &self.processes[std::mem::replace(&mut self.taken, self.processes.len())..];
+        let is_there =
+            |process: &&Process| !process.is_sampled() && process.has_pid_here() && process.is_alive();
+        new.iter().filter(is_there).map(|process| process.info.pid)
     }
 
     /// Whether processes have come and all of them are over.

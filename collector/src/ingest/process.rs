@@ -492,7 +492,7 @@ impl Process {
     }
 
     /// Whether its pid means something here.
-    fn has_pid_here(&self) -> bool {
+    pub fn has_pid_here(&self) -> bool {
         let (its, ours) = (self.info.pid_namespace, ampere_ring::process::pid_namespace());
         its == 0 || ours == 0 || its == ours
     }

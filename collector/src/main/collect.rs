@@ -230,10 +230,7 @@ fn collect_into(
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
-    match launcher {
-        Some(launcher) if !takes_over => run.sample_stacks(launcher), // before it starts the command
-        _ => run.note_stacks_ended(takes_over),
-    }
+    run.sample_stacks(launcher, takes_over); // before `ampere run` starts the command
     if run.session().is_given_up() {
         bail!("it was ready too late");
     }
@@ -340,10 +337,7 @@ fn from_environment(name: &str) -> Option<OsString> {
 /// The path of the settings file, and the settings.
 fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config)> {
     let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
-    let mut config = Config::load(path.as_deref())?;
-    if let Some(period) = &arguments.sample {
-        config.apply(&|variable| (variable == "AMPERE_SAMPLE").then(|| period.clone()))?;
-    }
+    let config = Config::load(path.as_deref())?;
     Ok((path, config))
 }
 

@@ -1,5 +1,6 @@
-//! Call paths of programs that are not instrumented. The kernel samples the stacks of everything that the command starts; a thread
-//! of the collector makes enters and leaves of them, in logs and rings like those that the plugin writes inside a process.
+//! Call paths of programs that are not instrumented. The kernel samples the stacks of everything that the command starts, and of
+//! processes that others have started for it, once they are found; a thread of the collector makes enters and leaves of them, in logs
+//! and rings like those that the plugin writes inside a process.
 //!
 //! ```text
 //! mod.rs      the thread          clock.rs    the kernel's times as times of the run's events
@@ -18,20 +19,31 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use writer::Writer;
 
 /// How often the kernel's samples are fetched: while there are none, each time after twice as long.
 const FETCH_PERIOD: Duration = Duration::from_millis(10);
 const LONGEST_FETCH_PERIOD: Duration = Duration::from_millis(80);
+/// What the kernel tells is known so long afterwards.
+const TOLD_AFTER: Duration = Duration::from_millis(2);
 
 /// Samples stacks until it is stopped.
 pub(crate) struct StackSampling {
     thread: Option<JoinHandle<Vec<String>>>,
-    /// Written to when it is to stop.
-    end: Arc<OwnedFd>,
+    /// Processes to be sampled. It is dropped when the thread is to stop.
+    found: Option<Sender<Found>>,
+    /// Written to when there is something new for the thread.
+    wake: Arc<OwnedFd>,
     reached: Arc<AtomicU64>,
+}
+
+/// A process that ran at this time.
+struct Found {
+    process: u32,
+    at: Instant,
 }
 
 /// Why no stacks are sampled, in one line.
@@ -46,35 +58,34 @@ pub(crate) enum StackSamplingError {
 }
 
 impl StackSampling {
-    /// Samples what `launcher` starts from now on, each thread once in so much CPU time.
+    /// Samples each thread once in so much CPU time: what `launcher` starts from now on, and what is asked for.
     pub fn begin(
         session: &Path,
-        launcher: u32,
+        launcher: Option<u32>,
         period: Duration,
     ) -> Result<StackSampling, StackSamplingError> {
-        let mut sampler = Sampler::begin(launcher, &Options { period, kernel: true, ..Options::default() })?;
-        let mut writer = Writer::new(Session::open(session)?, EventClock::begin(), period);
-        let end = Arc::new(
+        let mut sampler = Sampler::begin(&Options { period, kernel: true, ..Options::default() })?;
+        launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
+        let writer = Writer::new(Session::open(session)?, EventClock::begin(), period);
+        let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );
         let reached = Arc::new(AtomicU64::new(writer.reached()));
-        let (ends, told) = (end.clone(), reached.clone());
-        let work = move || {
-            let mut pause = FETCH_PERIOD;
-            loop {
-                let is_last = rustix::io::read(&*ends, &mut [0; 8]).is_ok();
-                let found = writer.fetch(&mut sampler, is_last);
-                told.store(writer.reached(), Ordering::Release);
-                if is_last {
-                    told.store(u64::MAX, Ordering::Release);
-                    return writer.notes(&sampler);
-                }
-                pause = if found { FETCH_PERIOD } else { (2 * pause).min(LONGEST_FETCH_PERIOD) };
-                sampler.wait(pause, ends.as_fd());
-            }
-        };
+        let (found, asked) = channel();
+        let (woken, told) = (wake.clone(), reached.clone());
+        let work = move || sample(writer, sampler, &asked, &woken, &told);
         let thread = std::thread::Builder::new().name("ampere-stacks".to_owned()).spawn(work)?;
-        Ok(StackSampling { thread: Some(thread), end, reached })
+        Ok(StackSampling { thread: Some(thread), found: Some(found), wake, reached })
+    }
+
+    /// Samples a process that runs, unless it is sampled because it was started by one that is.
+    pub fn add(&self, process: u32) {
+        let _ = self.found.as_ref().map(|found| found.send(Found { process, at: Instant::now() }));
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
     /// All that was sampled before this time is in the rings.
@@ -85,8 +96,46 @@ impl StackSampling {
     /// Writes what there is, and ends. Gives what the summary should say of it.
     pub fn stop(&mut self) -> Vec<String> {
         let Some(thread) = self.thread.take() else { return Vec::new() };
-        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
+        self.found = None;
+        self.wake();
         thread.join().unwrap_or_else(|_| vec!["the thread that samples stacks has failed".to_owned()])
+    }
+}
+
+/// The thread. Gives what the summary should say.
+fn sample(
+    mut writer: Writer,
+    mut sampler: Sampler,
+    asked: &Receiver<Found>,
+    woken: &OwnedFd,
+    told: &AtomicU64,
+) -> Vec<String> {
+    let mut pause = FETCH_PERIOD;
+    let mut found = Vec::new();
+    loop {
+        let _ = rustix::io::read(woken, &mut [0; 8]);
+        let is_last = loop {
+            match asked.try_recv() {
+                Ok(process) => found.push(process),
+                Err(end) => break end == TryRecvError::Disconnected,
+            }
+        };
+        let begun = Instant::now();
+        let was_busy = writer.fetch(&mut sampler, is_last);
+        told.store(writer.reached(), Ordering::Release);
+        if is_last {
+            told.store(u64::MAX, Ordering::Release);
+            return writer.notes(&sampler);
+        }
+        // By now it is known which processes were started by one that is sampled. One at a time, so that no ring fills up.
+        let due = found.iter().position(|found| found.at + TOLD_AFTER <= begun);
+        if let Some(due) = due {
+            writer.add(found.swap_remove(due).process, &mut sampler);
+            continue;
+        }
+        let is_busy = was_busy || !found.is_empty();
+        pause = if is_busy { FETCH_PERIOD } else { (2 * pause).min(LONGEST_FETCH_PERIOD) };
+        sampler.wait(if found.is_empty() { pause } else { TOLD_AFTER }, woken.as_fd());
     }
 }
 

@@ -8,7 +8,7 @@ use ampere_model::{
     SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
-use ampere_stacks::{FunctionId, Sampler, Sink};
+use ampere_stacks::{FunctionId, Sampler, Sink, StacksError};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -147,6 +147,14 @@ impl Writer {
         }
         self.reached = now.saturating_sub(self.pause + SLACK.as_nanos() as u64);
         found
+    }
+
+    /// Samples a process that runs, unless it is sampled already.
+    pub fn add(&mut self, process: u32, sampler: &mut Sampler) {
+        match sampler.add_running(process) {
+            Ok(()) | Err(StacksError::NoProcess { .. }) => {}
+            Err(why) => self.left_out.fail(format!("{why}; stacks of that process are not sampled")),
+        }
     }
 
     /// What the summary should say.

@@ -63,8 +63,8 @@ pub struct SamplerSettings {
     pub period: Duration,
     /// How often devices are asked for what they report besides their energy.
     pub gauges: GaugePeriod,
-    /// How often the stacks of threads are sampled.
-    pub stacks: StackPeriod,
+    /// How often the stacks of threads are sampled. `None`: of what `ampere run` measures as with `auto`, of others never.
+    pub stacks: Option<StackPeriod>,
 }
 
 /// `[counters]`: which readings are believed.
@@ -131,7 +131,7 @@ impl Default for Config {
             sampler: SamplerSettings {
                 period: Duration::from_millis(1),
                 gauges: GaugePeriod(Some(Duration::from_secs(1))),
-                stacks: StackPeriod::Auto,
+                stacks: None,
             },
             counters: CounterLimits { watts_max: None, gap: None, stale: Duration::from_secs(10) },
             sources: SourceSettings::default(),

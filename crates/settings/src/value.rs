@@ -371,23 +371,23 @@ impl Value for GaugePeriod {
     }
 }
 
-impl Value for StackPeriod {
+impl Value for Option<StackPeriod> {
     fn allowed(&self) -> String {
         "auto, off, or a time".to_owned()
     }
 
     fn shown(&self) -> Option<String> {
-        Some(match self {
-            StackPeriod::Auto => "\"auto\"".to_owned(),
-            fixed => shown_period(fixed.period()),
-        })
+        match self.as_ref()? {
+            StackPeriod::Auto => Some("\"auto\"".to_owned()),
+            fixed => Some(shown_period(fixed.period())),
+        }
     }
 
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
-        *self = match written.text()?.trim() {
+        *self = Some(match written.text()?.trim() {
             "auto" => StackPeriod::Auto,
             text => parse_period(text, within)?.map_or(StackPeriod::Off, StackPeriod::Every),
-        };
+        });
         Ok(())
     }
 }

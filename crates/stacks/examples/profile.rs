@@ -79,7 +79,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let program =
         arguments.next().ok_or("profile [-k] [-t] [-p MICROSECONDS] [-s STACK_BYTES] COMMAND...")?;
-    let mut sampler = Sampler::begin(std::process::id(), &options)?;
+    let mut sampler = Sampler::begin(&options)?;
+    sampler.add_launcher(std::process::id())?;
     let mut child = Command::new(program).args(arguments).spawn()?;
     let pause = (sampler.lasts() / 2).min(Duration::from_millis(16));
     let status = loop {

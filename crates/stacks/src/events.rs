@@ -1,6 +1,7 @@
-//! The kernel's events and rings: one event for each thread of the launcher and CPU, one ring for each CPU.
+//! The kernel's events and rings: one ring for each CPU, and one event for each CPU and thread that is sampled.
 #![allow(unsafe_code)]
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, getrlimit};
 
 use crate::machine;
 use crate::sampler::Options;
@@ -25,25 +27,32 @@ pub enum StacksError {
         level: i32,
     },
     /// A container or a security module keeps processes from it.
+    #[error("perf_event_open is denied, as containers do by seccomp: allow perf_event_open there")]
+    Denied,
+    /// It is another user's, or not dumpable.
     #[error(
-        "perf_event_open of process {process} is denied, as containers do by seccomp: allow perf_event_open there"
+        "process {process} is not to be looked into: it is another user's, or has given up PR_SET_DUMPABLE"
     )]
-    Denied {
-        /// The launcher.
+    OffLimits {
+        /// Which.
         process: u32,
     },
     /// A kernel without it.
     #[error("this kernel has no perf_event_open: use one that was built with CONFIG_PERF_EVENTS")]
     Absent,
-    /// The launcher has ended.
+    /// It has ended.
     #[error("process {process} is not there: begin sampling before it ends")]
     NoProcess {
-        /// The launcher.
+        /// Which.
         process: u32,
     },
-    /// One for each CPU and thread of the launcher is needed.
-    #[error("{needed} open files are needed, one for each CPU and thread: raise the limit (ulimit -n)")]
+    /// One for each CPU and thread is needed.
+    #[error(
+        "{needed} more open files are needed for process {process}, one for each CPU and thread: raise the limit (ulimit -n)"
+    )]
     Files {
+        /// Which.
+        process: u32,
         /// So many.
         needed: usize,
     },
@@ -61,12 +70,10 @@ pub enum StacksError {
         advice: &'static str,
     },
     /// Another failure of a system call.
-    #[error("{call} of process {process} failed: {source}")]
+    #[error("{call} failed: {source}")]
     System {
         /// Which call.
         call: &'static str,
-        /// The launcher.
-        process: u32,
         /// What the kernel says.
         source: io::Error,
     },
@@ -74,7 +81,7 @@ pub enum StacksError {
 
 /// `perf_event_attr` as in its fifth version.
 #[repr(C)]
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 struct Attributes {
     kind: u32,
     size: u32,
@@ -99,6 +106,7 @@ struct Attributes {
 
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
+const DUMMY: u64 = 9;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_REGS_USER: u64 = 1 << 12;
@@ -120,7 +128,8 @@ const NAME_AT_EXEC: u64 = 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-/// `_IO('$', 5)`.
+/// `_IO('$', 0)` and `_IO('$', 5)`.
+const ENABLE: libc::Ioctl = 0x2400u32 as libc::Ioctl;
 const SET_OUTPUT: libc::Ioctl = 0x2405u32 as libc::Ioctl;
 /// Where the kernel's page has its own position and the reader's.
 const HEAD: usize = 1024;
@@ -139,7 +148,7 @@ fn attributes(options: &Options) -> Attributes {
         sample_period: options.period.as_nanos() as u64,
         sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
         flags: kernel
-            | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | ENABLE_ON_EXEC | TASK | WATERMARK)
+            | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | TASK | WATERMARK)
             | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK),
         sample_regs_user: machine::mask(),
         sample_stack_user: options.stack_bytes,
@@ -167,90 +176,152 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// What a failure to open an event means.
-fn open_error(source: io::Error, process: u32, needed: usize) -> StacksError {
-    match source.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => match paranoia() {
-            Some(level) if level > 2 => StacksError::Paranoid { level },
-            _ => StacksError::Denied { process },
-        },
-        Some(libc::ENOSYS) => StacksError::Absent,
-        Some(libc::ESRCH) => StacksError::NoProcess { process },
-        Some(libc::EMFILE | libc::ENFILE) => StacksError::Files { needed },
-        _ => StacksError::System { call: "perf_event_open", process, source },
-    }
+/// Whether the kernel keeps this user from an event.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
 fn paranoia() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
 }
 
-/// The events of a launcher, which what it starts inherits.
+/// When the samples of a process begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// With the next program that the process, or one that it has started, executes.
+    AtExec,
+    /// At once.
+    Now,
+}
+
+/// The rings, and the events that write to them.
 pub(crate) struct Events {
-    /// Open as long as there is sampling. The ring of a CPU is that of its first.
-    of_cpus: Vec<Vec<OwnedFd>>,
+    /// Of each CPU, an event of this process' own that counts nothing: its ring is there whoever is sampled.
+    of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
+    attributes: Attributes,
+    /// By the process that they were opened for. What it starts inherits them, and loses them when they are closed.
+    sampled: HashMap<u32, Vec<OwnedFd>>,
 }
 
 impl Events {
-    pub(crate) fn open(launcher: u32, options: &Options) -> Result<Events, StacksError> {
-        let threads = threads_of(launcher)?;
-        let cpus = online_cpus();
-        let needed = threads.len() * cpus.len();
+    pub(crate) fn open(options: &Options) -> Result<Events, StacksError> {
         let attributes = attributes(options);
-        let mut of_cpus = Vec::with_capacity(cpus.len());
-        for cpu in cpus {
-            let mut files = Vec::with_capacity(threads.len());
-            for &thread in &threads {
-                match open(&attributes, thread, cpu) {
-                    Ok(file) => files.push(file),
-                    // A thread that has ended meanwhile, or a CPU that went offline.
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != launcher => {}
-                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
-                    Err(error) => return Err(open_error(error, launcher, needed)),
+        let own = Attributes { config: DUMMY, flags: attributes.flags & !INHERIT, ..attributes };
+        let mut of_cpus = Vec::new();
+        for cpu in online_cpus() {
+            match open(&own, 0, cpu) {
+                Ok(file) => of_cpus.push((cpu, file)),
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // it went offline
+                Err(error) if is_refused(&error) => {
+                    let level = paranoia().filter(|level| *level > 2);
+                    return Err(level.map_or(StacksError::Denied, |level| StacksError::Paranoid { level }));
                 }
-            }
-            if !files.is_empty() {
-                of_cpus.push(files);
+                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => return Err(StacksError::Absent),
+                Err(source) => return Err(StacksError::System { call: "perf_event_open", source }),
             }
         }
-        let failed = |call| move |source| StacksError::System { call, process: launcher, source };
         let rings = map_rings(&of_cpus).map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::ENOMEM) => StacksError::LockedMemory,
-            _ => failed("mmap of a ring")(source),
+            _ => StacksError::System { call: "mmap of a ring", source },
         })?;
-        for files in &of_cpus {
-            for file in &files[1..] {
-                // SAFETY: both are events of one CPU that this function opened.
-                if unsafe { libc::ioctl(file.as_raw_fd(), SET_OUTPUT, files[0].as_raw_fd()) } != 0 {
-                    return Err(failed("ioctl of a ring")(io::Error::last_os_error()));
+        Ok(Events { of_cpus, rings, attributes, sampled: HashMap::new() })
+    }
+
+    /// Samples these threads of a process, and what they start. Gives those that are still there.
+    pub(crate) fn add(
+        &mut self,
+        process: u32,
+        mut threads: Vec<u32>,
+        begin: Begin,
+    ) -> Result<Vec<u32>, StacksError> {
+        let mut files = Vec::new();
+        let mut ended = Vec::new();
+        let of_threads = self.cpus_of(process, &threads)?;
+        for (&thread, cpus) in threads.iter().zip(of_threads) {
+            for (cpu, ring) in cpus {
+                match self.open_into(ring, thread, *cpu, begin) {
+                    Ok(file) => files.push(file),
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != process => {
+                        ended.push(thread);
+                    }
+                    Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // the CPU went offline
+                    Err(error) if is_refused(&error) => return Err(StacksError::OffLimits { process }),
+                    Err(source) => {
+                        return Err(match source.raw_os_error() {
+                            Some(libc::ESRCH) => StacksError::NoProcess { process },
+                            Some(libc::EMFILE | libc::ENFILE) => {
+                                StacksError::Files { process, needed: self.of_cpus.len() * threads.len() }
+                            }
+                            _ => StacksError::System { call: "perf_event_open", source },
+                        });
+                    }
                 }
             }
         }
-        Ok(Events { of_cpus, rings })
+        self.sampled.entry(process).or_default().extend(files);
+        threads.retain(|thread| !ended.contains(thread));
+        Ok(threads)
+    }
+
+    fn open_into(&self, ring: &OwnedFd, thread: u32, cpu: u32, begin: Begin) -> io::Result<OwnedFd> {
+        let at_exec = if begin == Begin::AtExec { ENABLE_ON_EXEC } else { 0 };
+        let event =
+            open(&Attributes { flags: self.attributes.flags | at_exec, ..self.attributes }, thread, cpu)?;
+        control(&event, SET_OUTPUT, ring.as_raw_fd())?;
+        if begin == Begin::Now {
+            control(&event, ENABLE, 0)?;
+        }
+        Ok(event)
+    }
+
+    /// The CPUs on which each of these threads is sampled: all, as what it starts may be bound otherwise than the thread is. When a
+    /// quarter of the files that may be open are used, those that it is bound to; and half of them are left alone.
+    fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
+        let used = self.of_cpus.len() + self.sampled.values().map(Vec::len).sum::<usize>();
+        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+        if used + threads.len() * self.of_cpus.len() <= limit / 4 {
+            return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
+        }
+        let of_thread = |thread: &u32| {
+            let pid = Pid::from_raw(*thread as i32);
+            let bound = rustix::thread::sched_getaffinity(pid).ok();
+            let may_run = |cpu: &&(u32, OwnedFd)| bound.as_ref().is_none_or(|set| set.is_set(cpu.0 as usize));
+            self.of_cpus.iter().filter(may_run).collect()
+        };
+        let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
+        let needed = cpus.iter().map(Vec::len).sum();
+        if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
+    }
+
+    /// Ends the samples of all processes but those which this is true of, with those that they have started.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
+        self.sampled.retain(|process, _| is_there(*process));
     }
 
     pub(crate) fn wait(&self, longest: Duration, until: BorrowedFd) {
-        let until = PollFd::from_borrowed_fd(until, PollFlags::IN);
-        let rings = self.of_cpus.iter().map(|files| PollFd::new(&files[0], PollFlags::IN));
-        let mut all = Vec::from_iter(rings.chain([until.clone()]));
-        let longest = Timespec::try_from(longest).ok();
-        let _ = poll(&mut all, longest.as_ref());
-        // Events of a launcher that has ended do not wait.
-        if all.iter().any(|file| file.revents().intersects(PollFlags::HUP | PollFlags::ERR)) {
-            let _ = poll(&mut [until], longest.as_ref());
-        }
+        let rings = self.of_cpus.iter().map(|(_, file)| PollFd::new(file, PollFlags::IN));
+        let mut all = Vec::from_iter(rings.chain([PollFd::from_borrowed_fd(until, PollFlags::IN)]));
+        let _ = poll(&mut all, Timespec::try_from(longest).ok().as_ref());
+    }
+}
+
+fn control(event: &OwnedFd, what: libc::Ioctl, with: RawFd) -> io::Result<()> {
+    // SAFETY: these two requests take a number.
+    match unsafe { libc::ioctl(event.as_raw_fd(), what, with) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// The largest rings that the limits allow: one for each CPU, all alike.
-fn map_rings(of_cpus: &[Vec<OwnedFd>]) -> io::Result<Vec<Ring>> {
+fn map_rings(of_cpus: &[(u32, OwnedFd)]) -> io::Result<Vec<Ring>> {
     let mut result = Err(io::ErrorKind::NotFound.into());
     for bytes in RING_BYTES {
         if bytes > 512 << 10 && bytes * of_cpus.len() > RINGS_BYTES_MAX {
             continue;
         }
-        result = of_cpus.iter().map(|files| Ring::map(&files[0], bytes)).collect();
+        result = of_cpus.iter().map(|(_, file)| Ring::map(file, bytes)).collect();
         match &result {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {}
             _ => break,
@@ -259,7 +330,7 @@ fn map_rings(of_cpus: &[Vec<OwnedFd>]) -> io::Result<Vec<Ring>> {
     result
 }
 
-fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
+pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     let entries = std::fs::read_dir(format!("/proc/{process}/task"));
     let entries = entries.map_err(|_| StacksError::NoProcess { process })?;
     let mut threads: Vec<u32> =

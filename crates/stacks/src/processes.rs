@@ -1,6 +1,6 @@
 //! Which files a process has mapped where, through forks and execs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::records::Mapped;
@@ -55,7 +55,9 @@ pub(crate) fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
 #[derive(Default)]
 pub(crate) struct Process {
     pub(crate) mappings: Mappings,
-    threads: u32,
+    threads: BTreeSet<u32>,
+    /// The process that its events were opened for: itself, or an ancestor.
+    root: Option<u32>,
     /// Records were lost: what it has mapped has to be read from the kernel.
     is_stale: bool,
 }
@@ -69,36 +71,64 @@ impl Processes {
         if self.0.len() >= PROCESSES_MAX && !self.0.contains_key(&process) {
             return None;
         }
-        Some(self.0.entry(process).or_insert_with(|| Process { threads: 1, ..Process::default() }))
+        Some(
+            self.0
+                .entry(process)
+                .or_insert_with(|| Process { threads: [process].into(), ..Process::default() }),
+        )
+    }
+
+    pub(crate) fn has(&self, process: u32) -> bool {
+        self.0.contains_key(&process)
+    }
+
+    /// Of a process that is known.
+    pub(crate) fn has_thread(&self, process: u32, thread: u32) -> bool {
+        self.0.get(&process).is_some_and(|entry| entry.threads.contains(&thread))
+    }
+
+    /// Whether a process, or one that it has started, is there.
+    pub(crate) fn has_any_of(&self, root: u32) -> bool {
+        self.0.values().any(|entry| entry.root == Some(root))
+    }
+
+    /// Events of these threads of a process are open.
+    pub(crate) fn added(&mut self, process: u32, threads: &[u32]) {
+        let is_stale = !self.has(process);
+        if let Some(entry) = self.entry(process) {
+            entry.threads.extend(threads);
+            entry.root = Some(process);
+            entry.is_stale |= is_stale;
+        }
     }
 
     pub(crate) fn exec(&mut self, process: u32) {
         if let Some(entry) = self.entry(process) {
-            *entry = Process { threads: 1, ..Process::default() };
+            *entry = Process { threads: [process].into(), root: entry.root, ..Process::default() };
         }
     }
 
     /// A process' thread, or a process, has begun. Whether it is a process.
-    pub(crate) fn forked(&mut self, process: u32, parent: u32) -> bool {
+    pub(crate) fn forked(&mut self, process: u32, parent: u32, thread: u32) -> bool {
         if process == parent {
             if let Some(entry) = self.entry(process) {
-                entry.threads = entry.threads.saturating_add(1);
+                entry.threads.insert(thread);
             }
             return false;
         }
-        let from = self.0.get(&parent).map(|parent| (parent.mappings.clone(), parent.is_stale));
-        let (mappings, is_stale) = from.unwrap_or((Mappings::default(), true));
+        let from = self.0.get(&parent).map(|parent| (parent.mappings.clone(), parent.is_stale, parent.root));
+        let (mappings, is_stale, root) = from.unwrap_or((Mappings::default(), true, None));
         if let Some(entry) = self.entry(process) {
-            *entry = Process { mappings, threads: 1, is_stale };
+            *entry = Process { mappings, threads: [thread].into(), root, is_stale };
         }
         true
     }
 
     /// A process' thread has ended. Whether it was the last one.
-    pub(crate) fn ended(&mut self, process: u32) -> bool {
+    pub(crate) fn ended(&mut self, process: u32, thread: u32) -> bool {
         let Some(entry) = self.0.get_mut(&process) else { return false };
-        entry.threads = entry.threads.saturating_sub(1);
-        let is_last = entry.threads == 0;
+        entry.threads.remove(&thread);
+        let is_last = entry.threads.is_empty();
         if is_last {
             self.0.remove(&process);
         }

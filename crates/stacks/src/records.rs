@@ -68,6 +68,7 @@ pub(crate) enum Record<'a> {
     Forked {
         process: u32,
         parent: u32,
+        thread: u32,
     },
     Ended {
         process: u32,
@@ -120,7 +121,7 @@ impl<'a> Record<'a> {
             FORK | EXIT => {
                 let [process, parent, thread] = [reader.u32()?, reader.u32()?, reader.u32()?];
                 match header.kind {
-                    FORK => Record::Forked { process, parent },
+                    FORK => Record::Forked { process, parent, thread },
                     _ => Record::Ended { process, thread },
                 }
             }
@@ -215,7 +216,7 @@ mod tests {
         };
         assert_eq!(Record::parse(&record(MAP2, 0, &body)), Some(Record::Mapped { process: 7, mapped }));
         let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
-        assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6 }));
+        assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
         let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
     }

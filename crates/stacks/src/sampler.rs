@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::events::{Events, Ring, StacksError};
+use crate::events::{Begin, Events, Ring, StacksError, threads_of};
 use crate::figures::{Counts, CutReason, Figures};
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
@@ -56,13 +56,15 @@ const SLACK: Duration = Duration::from_millis(1);
 /// The kernel is asked not more often than this.
 const REFRESH_NS: u64 = 1_000_000_000;
 
-/// Samples what a launcher starts.
+/// Samples processes, and what they start.
 pub struct Sampler {
     events: Events,
     options: Options,
     files: Files,
     functions: Functions,
     processes: Processes,
+    /// Processes that ran already when they were added.
+    incomplete: Vec<Incomplete>,
     counts: Counts,
     /// The latest time in each ring, and of what was handed over.
     latest_of_rings: Vec<u64>,
@@ -70,6 +72,14 @@ pub struct Sampler {
     /// When records were lost and it was last looked in /proc which processes have ended.
     refreshed: u64,
     scratch: Scratch,
+}
+
+/// A process whose threads may have started others before they were sampled themselves.
+struct Incomplete {
+    process: u32,
+    /// All of its threads at that time.
+    threads: Vec<u32>,
+    at: u64,
 }
 
 /// Memory that is used again at each poll.
@@ -82,19 +92,18 @@ struct Scratch {
 }
 
 impl Sampler {
-    /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
-    /// not, nor what is started by threads that it makes after this call.
+    /// Makes what is needed to sample processes. None is sampled yet. The calling thread has to live as long.
     ///
     /// # Errors
     ///
     /// The kernel does not allow it, or has no room.
-    pub fn begin(launcher: u32, options: &Options) -> Result<Sampler, StacksError> {
+    pub fn begin(options: &Options) -> Result<Sampler, StacksError> {
         check(options)?;
         let mut options = options.clone();
-        let events = match Events::open(launcher, &options) {
-            Err(StacksError::Denied { .. } | StacksError::Paranoid { .. }) if options.kernel => {
+        let events = match Events::open(&options) {
+            Err(StacksError::Denied | StacksError::Paranoid { .. }) if options.kernel => {
                 options.kernel = false;
-                Events::open(launcher, &options)?
+                Events::open(&options)?
             }
             events => events?,
         };
@@ -105,11 +114,62 @@ impl Sampler {
             files: Files::new(),
             functions: Functions::new(),
             processes: Processes::default(),
+            incomplete: Vec::new(),
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
             scratch: Scratch::default(),
         })
+    }
+
+    /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
+    /// not, nor what is started by threads that it makes after this call.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not allow it, or has no room.
+    pub fn add_launcher(&mut self, launcher: u32) -> Result<(), StacksError> {
+        self.add(launcher, threads_of(launcher)?, Begin::AtExec).map(drop)
+    }
+
+    /// From now on, a process that runs already, and all that it starts, are sampled. One that is sampled stays as it is; what
+    /// it was started by is known from [`Sampler::poll`].
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not allow it, or has no room.
+    pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
+        if self.processes.has(process) {
+            return Ok(());
+        }
+        self.add(process, threads_of(process)?, Begin::Now)?;
+        self.look_at_threads_again(process)
+    }
+
+    /// Gives the threads that are sampled now.
+    fn add(&mut self, process: u32, threads: Vec<u32>, begin: Begin) -> Result<Vec<u32>, StacksError> {
+        let threads = self.events.add(process, threads, begin)?;
+        self.processes.added(process, &threads);
+        Ok(threads)
+    }
+
+    fn look_at_threads_again(&mut self, process: u32) -> Result<(), StacksError> {
+        let threads = threads_of(process)?;
+        self.incomplete.push(Incomplete { process, threads, at: clock_ns(self.options.clock) });
+        Ok(())
+    }
+
+    /// Threads that are not sampled, nor were started by one that is, are added. `until`: all that happened before is known.
+    fn add_missed_threads(&mut self, until: u64) {
+        // The kernel shows a thread a little earlier than it tells of it.
+        let is_due = |looked: &mut Incomplete| looked.at.saturating_add(SLACK.as_nanos() as u64) < until;
+        let due: Vec<Incomplete> = self.incomplete.extract_if(.., is_due).collect();
+        for Incomplete { process, mut threads, .. } in due {
+            threads.retain(|thread| !self.processes.has_thread(process, *thread));
+            if self.add(process, threads, Begin::Now).is_ok_and(|added| !added.is_empty()) {
+                let _ = self.look_at_threads_again(process);
+            }
+        }
     }
 
     /// How long the rings last when every CPU is busy. Polling twice as often loses nothing.
@@ -174,6 +234,7 @@ impl Sampler {
             ring.release(end);
         }
         self.scratch = scratch;
+        self.add_missed_threads(until);
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
     }
 
@@ -240,15 +301,16 @@ impl Sampler {
                 self.files.maps.forget(process);
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
             }
-            Record::Forked { process, parent } => {
-                if self.processes.forked(process, parent) {
+            Record::Forked { process, parent, thread } => {
+                if self.processes.forked(process, parent, thread) {
                     sink.started(process, time, None);
                 }
             }
             Record::Ended { process, thread } => {
                 sink.ended(process, Some(thread), time);
-                if self.processes.ended(process) {
+                if self.processes.ended(process, thread) {
                     self.files.maps.forget(process);
+                    self.events.retain(|root| self.processes.has_any_of(root));
                     sink.ended(process, None, time);
                 }
             }

@@ -68,6 +68,20 @@ void *thread(void *seconds) {
     return NULL;
 }
 
+pthread_barrier_t go;
+void *waiting(void *seconds) {
+    pthread_barrier_wait(&go);
+    work(*(double *)seconds);
+    return NULL;
+}
+
+void *starting(void *seconds) {
+    pthread_t threads[10];
+    for (int i = 0; i < 10; i++, usleep(300)) pthread_create(&threads[i], NULL, thread, seconds);
+    for (int i = 0; i < 10; i++) pthread_join(threads[i], NULL);
+    return NULL;
+}
+
 void on_signal(int number) {
     (void)number;
     other(0.1);
@@ -115,6 +129,30 @@ int main(int count, char **arguments) {
         pthread_t threads[3];
         for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, thread, &seconds);
         for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    } else if (!strcmp(what, "already")) {
+        pthread_t threads[4];
+        seconds = 0.1;
+        pthread_barrier_init(&go, NULL, 4);
+        for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, waiting, &seconds);
+        puts("");
+        fflush(stdout);
+        getchar();
+        pthread_barrier_wait(&go);
+        pthread_create(&threads[3], NULL, thread, &seconds);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+        if (fork() == 0) other(seconds);
+        else wait(NULL);
+    } else if (!strcmp(what, "starting")) {
+        pthread_t threads[4];
+        double none = 0;
+        seconds = 0.05;
+        pthread_barrier_init(&go, NULL, 201);
+        for (int i = 0; i < 200; i++) pthread_create(&threads[0], NULL, waiting, &none);
+        puts("");
+        fflush(stdout);
+        for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, starting, &seconds);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+        pthread_barrier_wait(&go);
     } else if (!strcmp(what, "fork")) {
         if (fork() == 0) {
             other(seconds);

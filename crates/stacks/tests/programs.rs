@@ -1,7 +1,7 @@
 //! Real programs, sampled: which functions are found, and what is said of those that are not.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +50,20 @@ struct Run {
 }
 
 impl Run {
+    fn of(told: Told, sampler: &Sampler, began: u64) -> Run {
+        let (mut stacks, mut sources) = (BTreeMap::new(), BTreeMap::new());
+        for (.., frames, is_cut_off) in &told.samples {
+            let functions = frames.iter().map(|id| sampler.function(*id));
+            sources.extend(functions.map(|of| (of.name.clone(), (of.file.clone(), of.line))));
+            let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
+            names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
+            *stacks.entry(names.join(";")).or_default() += 1;
+        }
+        let run = Run { told, stacks, sources, figures: sampler.figures(), times: [began, now()] };
+        run.check();
+        run
+    }
+
     /// How much of the samples' stacks contain this, in percent.
     fn percent(&self, part: &str) -> f64 {
         let with: usize =
@@ -84,6 +98,11 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+fn sampler_of(launcher: u32, options: &Options) -> Result<Sampler, StacksError> {
+    let mut sampler = Sampler::begin(options)?;
+    sampler.add_launcher(launcher).map(|()| sampler)
+}
+
 /// Samples a command. `None`, with the reason printed: this machine does not allow it.
 fn run_with(command: &[&str], options: &Options) -> Option<Run> {
     // A launcher of its own: what other tests start is not sampled.
@@ -95,9 +114,9 @@ fn run_with(command: &[&str], options: &Options) -> Option<Run> {
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    let mut sampler = match Sampler::begin(launcher.id(), options) {
+    let mut sampler = match sampler_of(launcher.id(), options) {
         Ok(sampler) => sampler,
-        Err(error @ (StacksError::Paranoid { .. } | StacksError::Denied { .. } | StacksError::Absent)) => {
+        Err(error @ (StacksError::Paranoid { .. } | StacksError::Denied | StacksError::Absent)) => {
             println!("skipped: perf_event_open is not allowed here");
             eprintln!("{error}");
             drop(go);
@@ -116,20 +135,7 @@ fn run_with(command: &[&str], options: &Options) -> Option<Run> {
         sampler.wait(Duration::from_millis(300), never.as_fd());
     }
     sampler.finish(&mut told);
-    let times = [began, now()];
-    let (mut stacks, mut sources) = (BTreeMap::new(), BTreeMap::new());
-    for (.., frames, is_cut_off) in &told.samples {
-        let functions = frames.iter().map(|id| sampler.function(*id));
-        sources.extend(
-            functions.map(|function| (function.name.clone(), (function.file.clone(), function.line))),
-        );
-        let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
-        names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
-        *stacks.entry(names.join(";")).or_default() += 1;
-    }
-    let run = Run { told, stacks, sources, figures: sampler.figures(), times };
-    run.check();
-    Some(run)
+    Some(Run::of(told, &sampler, began))
 }
 
 /// The tests' program, compiled.
@@ -338,7 +344,7 @@ fn a_file_that_is_gone_has_unknown_functions() {
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    let begun = Sampler::begin(launcher.id(), &options);
+    let begun = sampler_of(launcher.id(), &options);
     go.write_all(b"\n").unwrap();
     let Ok(mut sampler) = begun else {
         println!("skipped: perf_event_open is not allowed here");
@@ -368,17 +374,71 @@ fn a_file_that_is_gone_has_unknown_functions() {
     assert!(unknown.count() > 200, "{:?}", sampler.figures());
 }
 
+/// A program that runs already, and says when it does. `None`: this machine does not allow it.
+fn run_already(programs: &Programs, what: &str) -> Option<Run> {
+    let mut sampler = match Sampler::begin(&Options::default()) {
+        Err(StacksError::Paranoid { .. } | StacksError::Denied | StacksError::Absent) => {
+            println!("skipped: perf_event_open is not allowed here");
+            return None;
+        }
+        sampler => sampler.unwrap(),
+    };
+    let mut program =
+        Command::new(&programs.path).arg(what).stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().unwrap();
+    program.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let began = now();
+    sampler.add_running(program.id()).unwrap();
+    sampler.add_running(program.id()).expect("no second time");
+    drop(program.stdin.take());
+    let mut told = Told::default();
+    while program.try_wait().unwrap().is_none() {
+        sampler.poll(&mut told);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    sampler.finish(&mut told);
+    assert_eq!(told.ended.last(), Some(&(program.id(), None)));
+    Some(Run::of(told, &sampler, began))
+}
+
+/// Samples of each thread, without the main one.
+fn of_threads(run: &Run) -> Vec<usize> {
+    let mut all = BTreeMap::<u32, usize>::new();
+    let others = run.told.samples.iter().filter(|(process, thread, ..)| process != thread);
+    others.for_each(|(_, thread, ..)| *all.entry(*thread).or_default() += 1);
+    all.into_values().collect()
+}
+
+#[test]
+fn a_process_that_runs_already_is_sampled_with_all_threads_and_children() {
+    let Some(run) = run_already(&compile(TABLES), "already") else { return };
+    let counts = of_threads(&run);
+    assert_eq!(counts.len(), 4, "three that were there, and one more: {:?}", run.stacks);
+    assert!(counts.iter().all(|count| (80..150).contains(count)), "{counts:?}");
+    assert!(run.percent("waiting;work") > 40.0, "{:?}", run.stacks);
+    assert!(run.stacks.keys().any(|stack| stack.ends_with("main;other")), "its child: {:?}", run.stacks);
+    assert!(run.complete_percent() > 99.0, "{:?}", run.figures);
+}
+
+#[test]
+fn threads_that_start_meanwhile_are_sampled_once() {
+    let Some(run) = run_already(&compile(TABLES), "starting") else { return };
+    let counts = of_threads(&run);
+    // 40 of 50 ms each, the four that start them, and 200 that make it take long to add the process.
+    assert!(counts.iter().all(|count| *count < 75), "{counts:?}");
+    assert!(counts.iter().filter(|count| **count > 35).count() > 36, "{counts:?}");
+}
+
 #[test]
 fn a_launcher_that_has_ended_and_odd_settings_are_errors() {
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
-    let error = Sampler::begin(ended.id(), &Options::default()).err().unwrap();
+    let error = sampler_of(ended.id(), &Options::default()).err().unwrap();
     assert_eq!(
         error.to_string(),
         format!("process {} is not there: begin sampling before it ends", ended.id())
     );
     let options = Options { stack_bytes: 70000, ..Options::default() };
-    let error = Sampler::begin(std::process::id(), &options).err().unwrap();
+    let error = Sampler::begin(&options).err().unwrap();
     assert_eq!(
         error.to_string(),
         "70000 bytes of a stack cannot be sampled with: a multiple of 8, at most 64000"
@@ -444,7 +504,7 @@ fn what_is_lost_is_counted() {
     let mut go = launcher.stdin.take().unwrap();
     // The rings are full after a tenth of a second.
     let options = Options { stack_bytes: 64000, period: Duration::from_micros(250), ..Options::default() };
-    let begun = Sampler::begin(launcher.id(), &options);
+    let begun = sampler_of(launcher.id(), &options);
     go.write_all(b"\n").unwrap();
     let Ok(mut sampler) = begun else {
         println!("skipped: perf_event_open is not allowed here");

@@ -3,6 +3,7 @@
 
 mod cluster;
 
+use ampere_stacks::{Options, Sampler};
 use ampere_tests::counting_program::{assert_conserved, assert_trace_readable};
 use ampere_tests::jobs::{Place, have, run, until};
 use ampere_tests::root;
@@ -155,6 +156,52 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_control_groups_a
 #[test]
 fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_children_are_killed() {
     jobs_that_are_ended(Tracking::Parents);
+}
+
+/// `ampere run` on both sides of `srun`: slurmd starts the ranks.
+#[test]
+fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() {
+    if !have(&["mpicc.openmpi"]) {
+        return;
+    }
+    if Sampler::begin(&Options::default()).is_err() {
+        println!("skipped: perf_event_open is not allowed here");
+        return;
+    }
+    let Some(cluster) = Cluster::start(Tracking::ControlGroups) else { return };
+    let place = Place::new();
+    let source = std::fs::read_to_string(root().join("examples/mpi/stencil.c")).expect("an example");
+    let program = place.compile("mpicc.openmpi", "stencil", &source, &["-O2", "-fno-inline", "-lm"]);
+    let (launcher, measure) = (["srun", "--mpi=pmix"], ["ampere", "run", "-o", "out", "--"]);
+    for words in [[&measure[..], &launcher[..]], [&launcher[..], &measure[..]]] {
+        let mut command = cluster.command(&place, "salloc");
+        command.args(["--quiet", "--ntasks=2"]).args(words.concat()).arg(&program).arg("2");
+        let done = run(command.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE"));
+        assert_eq!(done.code, 0, "{done:#?}");
+        place.no_process_left();
+        let summary = place.summary("out");
+        assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+        let rows = summary["devices"][0]["views"][0]["callpaths"].as_array().expect("rows");
+        let name = |frame: &Value| frame.as_str().expect("a name").to_owned();
+        let path = |row: &Value| {
+            [&row["location_group"]]
+                .into_iter()
+                .chain(row["path"].as_array().expect("a path"))
+                .map(name)
+                .collect()
+        };
+        let paths: Vec<Vec<String>> = rows.iter().map(path).collect();
+        for (rank, last) in
+            [(0, "relax_block"), (0, "MPI_Allreduce"), (1, "relax_block"), (1, "MPI_Allreduce")]
+        {
+            let begin = [&format!("MPI Rank {rank}"), "stencil", "main"];
+            let has = paths.iter().any(|path| {
+                path.starts_with(&begin.map(str::to_owned)) && path.last().is_some_and(|name| name == last)
+            });
+            assert!(has, "{words:?}: no {last} of rank {rank} among {paths:#?}\n{}", summary["run"]);
+        }
+        std::fs::remove_dir_all(place.path("out")).expect("its results");
+    }
 }
 
 /// Open MPI by PMIx, MPICH by PMI-2: `ampere run` before and after the launcher.

@@ -1,0 +1,110 @@
+//! How many events are open. They are counted in all of this process: one test, and no other beside it.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use ampere_stacks::{FunctionId, Options, Sampler, Sink, StacksError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// How many samples there were.
+struct Count(usize);
+
+impl Sink for Count {
+    fn sample(&mut self, _process: u32, _thread: u32, _time: u64, _frames: &[FunctionId], _is_cut_off: bool) {
+        self.0 += 1;
+    }
+
+    fn started(&mut self, _process: u32, _time: u64, _name: Option<&str>) {}
+
+    fn ended(&mut self, _process: u32, _thread: Option<u32>, _time: u64) {}
+}
+
+const LAUNCHER: &str = "read go; sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done' & exit 0";
+
+const THREADS: usize = 41;
+const MANY: &str = r#"
+    #include <pthread.h>
+    #include <stdio.h>
+    static void *wait_for_end(void *nothing) { getchar(); return nothing; }
+    int main(void) {
+        pthread_t thread;
+        for (int i = 1; i < 41; i++) pthread_create(&thread, NULL, wait_for_end, NULL);
+        puts("");
+        fflush(stdout);
+        getchar();
+        return 0;
+    }
+"#;
+
+fn open() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn events_are_as_many_as_are_needed_and_may_be() {
+    let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
+        println!("skipped: perf_event_open is not allowed here");
+        return;
+    };
+    are_closed_when_a_process_and_what_it_started_have_ended(&mut sampler);
+    leave_half_of_the_files_that_may_be_open(&mut sampler);
+}
+
+fn are_closed_when_a_process_and_what_it_started_have_ended(sampler: &mut Sampler) {
+    let before = open();
+    for _ in 0..3 {
+        let mut parent = Command::new("sh").args(["-c", LAUNCHER]).stdin(Stdio::piped()).spawn().unwrap();
+        let go = parent.stdin.take();
+        sampler.add_running(parent.id()).unwrap();
+        drop(go);
+        parent.wait().unwrap();
+        let mut of_child = Count(0);
+        while open() > before {
+            sampler.poll(&mut of_child);
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        assert!(of_child.0 > 50, "{}", of_child.0);
+    }
+}
+
+fn leave_half_of_the_files_that_may_be_open(sampler: &mut Sampler) {
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    if cpus == 1 {
+        println!("skipped: one CPU");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["many.c", "many"].map(|name| directory.path().join(name));
+    std::fs::write(&source, MANY).unwrap();
+    let compiled = Command::new("cc").arg(source).arg("-o").arg(&program).arg("-pthread").status();
+    assert!(compiled.unwrap().success());
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = 2 * (cpus + THREADS) as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum }).unwrap();
+
+    let mut anywhere = start(Command::new(&program));
+    let why = sampler.add_running(anywhere.id()).unwrap_err();
+    assert!(matches!(why, StacksError::Files { needed, .. } if needed == cpus * THREADS), "{why}");
+    end(&mut anywhere);
+
+    let mut bound = Command::new("taskset");
+    bound.args(["-c", "0"]).arg(&program);
+    let mut bound = start(bound);
+    let before = open();
+    sampler.add_running(bound.id()).unwrap();
+    assert_eq!(open() - before, THREADS);
+    end(&mut bound);
+}
+
+/// It waits for its input to be closed.
+fn start(mut program: Command) -> Child {
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().map(|output| output.read_exact(&mut [0])).unwrap().unwrap();
+    child
+}
+
+fn end(child: &mut Child) {
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
