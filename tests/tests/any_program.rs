@@ -875,8 +875,10 @@ fn programs_with_sanitizers_are_as_without_samples() {
             done.no_panic();
             // ThreadSanitizer ends at once where the kernel places programs at random.
             if plain.code == 23 {
-                let rows = rows(&json(&place.path(output).join("summary.json")));
-                assert!(joules(&rows, "work") > 0.0, "{case} with {sanitizer}: {rows:#?}");
+                let summary = json(&place.path(output).join("summary.json"));
+                let rows = rows(&summary);
+                let all = summary.to_string();
+                assert!(joules(&rows, "work") > 0.0, "{case} with {sanitizer}: {rows:#?} {all}");
             }
         }
     }

@@ -54,6 +54,23 @@ impl<'a> Sample<'a> {
 mod tests {
     use super::*;
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn what_is_inlined_at_an_address_is_said_by_the_debug_information() {
+        let seed = include_bytes!("../../../fuzz/seeds/stacks/inlined");
+        let (record, file) = seed[2..].split_at(u16::from_le_bytes([seed[0], seed[1]]).into());
+        let mut sample = Sample::of(record, file.to_vec()).expect("a sample");
+        let mut names = |address: u64| {
+            let (functions, _) = sample.walk(Some(FILE_AT + address));
+            functions.iter().map(|function| function.name.clone()).take(3).collect::<Vec<_>>()
+        };
+        let all: Vec<String> =
+            (0..file.len() as u64).step_by(100).map(|address| names(address).join(" < ")).collect();
+        for expected in ["innermost < between < around", "between < around"] {
+            assert!(all.iter().any(|names| names.starts_with(expected)), "{all:?}");
+        }
+    }
+
     /// The seeds of the fuzz target are samples of small programs.
     #[cfg(target_arch = "x86_64")]
     #[test]

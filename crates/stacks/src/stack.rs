@@ -144,6 +144,7 @@ impl Walker<'_> {
             frames.push(place.function);
             has_python |= self.functions.get(place.function).role == Role::Python;
             if frames.len() >= FRAMES_MAX {
+                frames.truncate(FRAMES_MAX);
                 break Some(CutReason::StackTooDeep);
             }
             step = self.step(place.rule, mapping, lookup, is_first, &mut registers, stack);
