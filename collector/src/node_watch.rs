@@ -20,7 +20,6 @@ pub struct NodeWatch {
     cpu: Option<NodeCpu>,
     neighbours: Neighbours,
     next_neighbours: Instant,
-    since: Instant,
 }
 
 impl NodeWatch {
@@ -33,7 +32,6 @@ impl NodeWatch {
             cpu: None,
             neighbours: Neighbours::of(session),
             next_neighbours: Instant::now(),
-            since: Instant::now(),
         }
     }
 
@@ -62,7 +60,7 @@ impl NodeWatch {
     pub(crate) fn look(&mut self) {
         let (busy, (cpus, node_cpus)) = self.with(|run| (run.busy(), run.cpus()));
         self.cpu = busy.map(|busy| NodeCpu {
-            seconds: self.since.elapsed().as_secs_f64(),
+            seconds: busy.counted_ns as f64 * 1e-9,
             own_busy_seconds: busy.own_ns as f64 * 1e-9,
             collector_busy_seconds: overhead::cpu_seconds(),
             node_busy_seconds: busy.node_ns as f64 * 1e-9,

@@ -32,10 +32,12 @@ async function main([url, width, screenshot]) {
   }));
   told.first = await shown();
   const words = id => page.evaluate(id => document.getElementById(id).textContent, id);
+  // Of a picture, what a screen reader is told of the place that the keys are at.
+  const place = id => page.evaluate(id => document.getElementById(document.getElementById(id).getAttribute('aria-activedescendant')).textContent, id);
   // The flame graph, by keyboard.
   await page.focus('#flame-picture');
   for (const key of ['Home', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
-  told.said = await words('said');
+  told.said = await place('flame-picture');
   told.zoomed = await words('flame-path');
   told.focus = await page.evaluate(() => document.activeElement.id);
   await page.keyboard.press('Escape');
@@ -58,12 +60,12 @@ async function main([url, width, screenshot]) {
   await page.fill('#functions-search', '');
   await page.focus('#power-picture');
   for (const key of ['Home', 'ArrowRight']) await page.keyboard.press(key);
-  told.power = await words('said');
+  told.power = await page.getAttribute('#power-picture', 'aria-valuetext');
   await page.keyboard.press('Escape');
   if (await page.isVisible('#heat-picture')) {
     await page.focus('#heat-picture');
     for (const key of ['ArrowRight', 'ArrowRight']) await page.keyboard.press(key);
-    told.heat = await words('said');
+    told.heat = await place('heat-picture');
   }
   told.text = await page.evaluate(() => document.body.innerText);
   told.scripts = await page.evaluate(() => [...document.querySelectorAll('script')].length);

@@ -25,6 +25,7 @@ async function main([url, width, search]) {
     rows: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => [...row.cells].map(cell => cell.textContent)),
     sentences: [...document.querySelectorAll('#sentences li')].map(line => line.textContent),
     heads: [...document.querySelectorAll('#nodes-table thead th')].map(head => head.textContent),
+    function_heads: [...document.querySelectorAll('#functions-table thead th')].map(head => head.textContent),
     joules: [...document.querySelectorAll('#nodes-table tbody tr')].map(row => +row.cells[1].dataset.value),
     rest: document.getElementById('nodes-rest').textContent,
     functions: [...document.querySelectorAll('#functions-table tbody tr .name')].map(name => name.textContent),

@@ -6,7 +6,7 @@ use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, number, on_path, python_with, relative,
 };
 use ampere_tests::{artifact, root, skip_unless};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -129,7 +129,45 @@ fn a_program_as_it_is_has_its_call_paths() {
     assert!((larger + smaller) / all > 0.95, "{larger} and {smaller} J of {rows:#?}");
     assert!(notes(&summary).iter().any(|note| note.contains("are sampled")), "{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
+    calls_of_samples_are_not_known(&place, &summary);
     place.is_clean();
+}
+
+/// In every form; CSV, Parquet and the page have the standard error instead.
+fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
+    const READ: &str = "import csv, json, sqlite3\n\
+         rows = [row for row in csv.DictReader(open('rows.csv', newline='')) if row['region'] == 'spin']\n\
+         ask = lambda sql: sqlite3.connect('run.rpd').execute(sql).fetchall()\n\
+         print(json.dumps([[[row['calls'], float(row['sampled_error_joules'])] for row in rows],\n\
+             ask(\"SELECT TotalCalls, TotalDuration > 0 FROM functions WHERE Name = 'spin'\"),\n\
+             ask(\"SELECT DISTINCT calls FROM ampere_region WHERE region = 'spin'\"),\n\
+             ask('SELECT * FROM top'), ask('SELECT * FROM ktop'), ask('SELECT * FROM busy')]))";
+    for (form, file) in [("csv", "rows.csv"), ("sqlite", "run.rpd")] {
+        assert_eq!(
+            run(place.ampere(["report", "out", "-f", form, "-o", file]).current_dir(place.path(""))).code,
+            0
+        );
+    }
+    let read = run(place.command("python3").args(["-c", READ]).current_dir(place.path("")));
+    let read: Value = serde_json::from_str(&read.stdout).unwrap_or_else(|_| panic!("{read:#?}"));
+    let rows = read[0].as_array().expect("rows");
+    let is_right = |row: &Value| row[0] == "" && row[1].as_f64() > Some(0.0);
+    assert!(!rows.is_empty() && rows.iter().all(is_right), "{rows:?}");
+    assert_eq!(
+        read.as_array().expect("answers")[1..],
+        [json!([[null, 1]]), json!([[null]]), json!([]), json!([]), json!([])]
+    );
+    let page = std::fs::read_to_string(place.path("out/report.html")).expect("a page");
+    let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next());
+    let page: Value = serde_json::from_str(data.expect("data")).expect("JSON");
+    let functions = &page["tables"]["functions"];
+    let is_spin =
+        |name: &Value| name.as_u64().is_some_and(|at| page["tables"]["names"][at as usize] == "spin");
+    let at = list(functions, "name").iter().position(is_spin).expect("the function");
+    let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
+    let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
+    let error = list(functions, "sampled_error_joules")[at].as_f64().expect("an error");
+    assert!(relative(error, number(row, "sampled_error_joules")) < 1e-6, "{error} J: {row}");
 }
 
 /// Of n of N samples, one in each millisecond: √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).

@@ -4,6 +4,7 @@ use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, have, run, start, until};
 use ampere_tests::runs::{may_mount, on_path};
 use ampere_tests::{artifact, browser, http, openmetrics, root, skip_unless};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +28,7 @@ const SOURCE: &str = r#"
     void bytes(void) { spin(0.005); }
     void longest(void) { spin(0.005); }
     __attribute__((noinline)) void step(void) { odd(); bytes(); longest(); }
-    int main(void) { while (access("go", F_OK)) step(); return 0; }
+    int main(void) { while (access("go", F_OK)) step(); return 3; }
 "#;
 
 fn browse(place: &Place, url: &str, width: u32) -> Command {
@@ -130,14 +131,17 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     until("people have done what they do", || place.path("mark").exists());
     let after = joules();
     place.write("go", "");
-    assert_eq!(running.wait().code, 0);
+    assert_eq!(running.wait().code, 3);
     let done = browser.wait();
     assert_eq!(done.code, 0, "{done:#?}");
     let told = told(&done.stdout);
     check(&told, &format!("http://{address}/"));
     let (first, _) = shown(&told, "first");
     assert!((before..=after).contains(&first), "between two scrapes: {before} {first} {after}");
-    assert_eq!((&told["first"]["state"], &told["last"]["state"]), (&"running".into(), &"complete".into()));
+    assert_eq!(
+        (&told["first"]["state"], &told["last"]["state"]),
+        (&"running".into(), &"ended with status 3".into())
+    );
     let now = told["first"]["now"].to_string();
     assert!(now.contains("1 rank"), "{now}");
     // In the end.
@@ -161,6 +165,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
         let told = self::told(&done.stdout);
         check(&told, &url);
         assert_eq!(shown(&told, "first"), (last, functions.clone()), "at {width} pixels");
+        assert_eq!(told["first"]["state"], "ended with status 3", "at {width} pixels");
     }
 }
 
@@ -186,7 +191,7 @@ fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
     let asked = start(browse(&place, &url, 1600).env("TOKEN", TOKEN).env("MARK", &marks[1]));
     until("both have seen it", || marks.iter().all(|mark| mark.exists()));
     place.write("go", "");
-    assert_eq!(running.wait().code, 0);
+    assert_eq!(running.wait().code, 3);
     for browser in [by_address, asked] {
         let done = browser.wait();
         assert_eq!(done.code, 0, "{done:#?}");
@@ -330,6 +335,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
         assert!(words("heat").ends_with(" functions on 2 ranks or groups of ranks"), "{}", words("heat"));
         let more = words("more");
         assert!(more.starts_with("Show more (") && more.ends_with(" %)"), "{more}");
+        assert!(shown["function_heads"].to_string().contains("\"±\""), "{}", shown["function_heads"]);
         let functions: Vec<&str> =
             shown["functions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         assert!(
@@ -358,6 +364,105 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     let mut functions = text.lines().skip_while(|line| !line.ends_with("  function")).skip(1);
     let is_nothing = |line: &&str| line.starts_with("             0 ");
     assert_eq!(functions.by_ref().take_while(|line| !line.contains("...")).find(is_nothing), None, "{text}");
+}
+
+/// What a screen reader gets of a page, by tests/programs/reader.js.
+fn read(told: &Value) {
+    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
+    let order: Vec<(String, String)> =
+        list(&told["order"]).iter().map(|at| (text(&at["role"]), text(&at["name"]))).collect();
+    let place = |role: &str, begin: &str| {
+        let at = order.iter().position(|(of, name)| of == role && name.starts_with(begin));
+        at.unwrap_or_else(|| panic!("no {role} {begin:?} in {order:?}"))
+    };
+    let places = [
+        place("link", "Skip to the figures"),
+        place("slider", "Power of node over "),
+        place("DisclosureTriangle", "As a table: power of each device"),
+        place("searchbox", "Search functions"),
+        place("button", "joules"),
+        place("listbox", "Joules of "),
+        place("searchbox", "Search call paths"),
+        place("tree", "Flame graph of all devices: "),
+        place("DisclosureTriangle", "As a table: call paths"),
+    ];
+    assert!(places.is_sorted(), "the order on the page: {places:?} {order:?}");
+    assert!(order.iter().all(|(_, name)| !name.is_empty()), "each has a name: {order:?}");
+    let tables = list(&told["tables"]);
+    assert!(!tables.is_empty());
+    for table in &tables {
+        assert!(!text(&table["name"]).is_empty(), "a caption: {table}");
+        assert!(
+            list(&table["heads"]).iter().all(|name| !["", "J", "s"].contains(&text(name).as_str())),
+            "{table}"
+        );
+        let rows = list(&table["rows"]);
+        assert!(!rows.is_empty() && rows.iter().all(|row| list(row).len() == 1), "each row's name: {table}");
+    }
+    let at = |of: &Value| text(&of["place"]["name"]);
+    let heat = list(&told["heat"]);
+    assert!(at(&heat[0]).starts_with("work rank 0: ") && at(&heat[0]).ends_with(" J"), "{heat:?}");
+    assert!(at(&heat[1]).starts_with("work rank 1: "), "{heat:?}");
+    let flame = list(&told["flame"]);
+    assert!(at(&flame[0]).starts_with("all devices: ") && at(&flame[0]).contains(" J, 100.0 %"), "{flame:?}");
+    assert!(
+        at(&flame[1]).starts_with("main: ") && at(&flame[1]).contains(" J in itself, 2 calls"),
+        "{flame:?}"
+    );
+    assert!(at(&flame[2]).starts_with("work: "), "{flame:?}");
+    let levels: Vec<Option<u64>> = flame.iter().map(|of| of["place"]["level"].as_u64()).collect();
+    assert_eq!(levels, [Some(1), Some(2), Some(3), Some(3)], "{flame:?}");
+    let power = list(&told["power"]);
+    assert!(text(&power[1]).starts_with("at 0 s: node ") && text(&power[1]).ends_with(" W"), "{power:?}");
+    assert!(text(&power[0]).contains(": node ") && power[1] != power[2], "{power:?}");
+}
+
+#[test]
+fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
+    skip_unless!(browser::is_there(), browser::WHY);
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let source = RANKS_AND_SMALL_FUNCTIONS;
+    let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);
+    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    let running = start(command.arg(&program).env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off"));
+    until("both ranks are there", || {
+        let address = announced(&place.path("out")).map(|collector| collector.address());
+        let page = address.and_then(|address| http::get(address, "/page.json").ok());
+        let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
+        let names = page["tables"]["names"].as_array().cloned().unwrap_or_default();
+        page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
+            && names.contains(&"work".into())
+    });
+    let reader = |url: &str| {
+        let mut command = place.command("node");
+        command.arg(root().join("tests/programs/reader.js")).arg(url).env("MARK", place.path("mark"));
+        command.env("NODE_PATH", browser::modules()).env("HOME", place.path(""));
+        command
+    };
+    let collector = announced(&place.path("out")).expect("a collector");
+    let live = start(&mut reader(&format!("http://{}/", collector.address())));
+    until("it has been read", || place.path("mark").exists());
+    collector.signal(Signal::STOP);
+    place.write("mark.stopped", "");
+    let done = live.wait();
+    collector.signal(Signal::CONT);
+    assert_eq!(done.code, 0, "{done:#?}");
+    let live = told(&done.stdout);
+    read(&live);
+    assert_eq!(live["announced"], serde_json::json!([[], []]), "nothing is told each second");
+    assert_eq!(live["stays"], serde_json::json!([true, "all devices"]), "what a reader is at, and the focus");
+    assert_eq!(live["lost"], true, "it is told that the collector does not answer");
+    place.write("go", "");
+    assert_eq!(running.wait().code, 0);
+    let done = run(&mut reader(&format!("file://{}", place.path("out/report.html").display())));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let report = told(&done.stdout);
+    read(&report);
+    assert_eq!((&live["state"], &report["state"]), (&"running".into(), &"complete".into()));
 }
 
 /// Asked for: the first paint in a second, 60 MB of heap, an update below 50 ms.

@@ -295,8 +295,9 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
     unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);
+    // Of a run that is over it shows what there is.
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
-    assert_eq!(over.code, 1);
-    over.said_once(&["no run goes on in out"]);
+    over.said_once(&["the run is over", "final figures", "ampere report out -f FORM"]);
+    assert_eq!((over.code, over.stdout), (0, report(&place, &["out"]).stdout));
     assert_eq!(run(&mut place.ampere(["compare", "out"])).code, 2);
 }

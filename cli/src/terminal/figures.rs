@@ -267,7 +267,7 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
     }
     let time = |name: &str| times.get(name).copied().unwrap_or_default();
     parts.table(FUNCTIONS, "no function yet", |title, name| match title {
-        "CALLS" => Value::Count(time(name).0),
+        "CALLS" => Value::Calls(time(name).0),
         "SECONDS" => Value::Seconds(time(name).1),
         _ => Value::Text(name.to_owned()),
     })

@@ -9,11 +9,15 @@ use std::fmt::Write;
 /// Plain again, whatever came before.
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes a line of a picture; what lies outside of it is left out.
+/// Writes a line of a picture; what lies outside of it is left out, and an ellipsis says so.
 pub fn put(picture: &mut Buffer, x: u16, y: u16, line: &Line) {
     let area = *picture.area();
-    if y < area.bottom() && x < area.right() {
-        picture.set_line(x, y, line, area.right() - x);
+    if y >= area.bottom() || x >= area.right() {
+        return;
+    }
+    picture.set_line(x, y, line, area.right() - x);
+    if Line::from(line.to_string().trim_end()).width() > usize::from(area.right() - x) {
+        picture[(area.right() - 1, y)].set_symbol("…");
     }
 }
 
@@ -112,7 +116,8 @@ mod tests {
         assert_eq!(change(&one, &one), "");
         assert_eq!(change(&one, &picture("axc".red().into())), "\x1b[2;2H\x1b[0;31maxc\x1b[0m");
         assert_eq!(change(&empty(9, 2), &one), "\x1b[0m\x1b[2J\x1b[2;2H\x1b[0mabc\x1b[0m");
-        assert_eq!(text(&picture("a long line".into())), "\n a long\n");
+        assert_eq!(text(&picture("a long line".into())), "\n a long…\n");
+        assert_eq!(text(&picture("as wide   ".into())), "\n as wide\n");
         put(&mut empty(3, 1), 0, 1, &"below".into());
     }
 

@@ -38,6 +38,8 @@ pub enum Value {
     Bar(f64),
     Seconds(f64),
     Count(u64),
+    /// None of what is sampled: they are not counted.
+    Calls(u64),
     Text(String),
 }
 
@@ -47,7 +49,7 @@ impl Value {
             Value::Joules(number) | Value::WithUnit(number) | Value::Seconds(number) => *number,
             Value::Share(share) | Value::Bar(share) => *share,
             Value::Watts(watts) => watts.unwrap_or(f64::NEG_INFINITY),
-            Value::Count(count) => *count as f64,
+            Value::Count(count) | Value::Calls(count) => *count as f64,
             Value::Text(_) => 0.0,
         }
     }
@@ -60,7 +62,8 @@ impl Value {
             Value::Share(share) => format!("{:.1}%", 100.0 * share),
             Value::Bar(share) => bar(*share, 1.0),
             Value::Seconds(seconds) => format!("{seconds:.2}"),
-            Value::Count(count) => count.to_string(),
+            Value::Calls(0) => String::new(),
+            Value::Count(count) | Value::Calls(count) => count.to_string(),
             Value::Text(text) => printable(text),
         }
     }

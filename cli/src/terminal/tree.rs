@@ -135,7 +135,7 @@ fn row(key: String, (joules, share, own): (f64, f64, f64), calls: u64, name: Str
         Value::Joules(joules),
         Value::Share(share),
         Value::Joules(own),
-        Value::Count(calls),
+        Value::Calls(calls),
         Value::Bar(share),
         Value::Text(name),
     ];
@@ -208,8 +208,8 @@ mod tests {
         let mut open = Open::new();
         expect_test::expect![[r#"
             |      JOULES▼   SHARE         SELF       CALLS CALL PATH
-            |      100.000  100.0%            0           0 - all devices
-            |       10.000   10.0%       10.000           0     (idle)
+            |      100.000  100.0%            0             - all devices
+            |       10.000   10.0%       10.000                 (idle)
             |       90.000   90.0%        5.000           1   - main
             |       83.000   83.0%       50.000           7     - solve
             |       33.000   33.0%       33.000           7         MPI_Send
@@ -222,8 +222,8 @@ mod tests {
         let closed = drawn(&mut open, Sort { column: 0, reversed: true }, "");
         expect_test::expect![[r#"
             |      JOULES▲   SHARE         SELF       CALLS CALL PATH
-            |      100.000  100.0%            0           0 - all devices
-            |       10.000   10.0%       10.000           0     (idle)
+            |      100.000  100.0%            0             - all devices
+            |       10.000   10.0%       10.000                 (idle)
             |       90.000   90.0%        5.000           1   - main
             |        2.000    2.0%        2.000           1       init
             |       83.000   83.0%       50.000           7     + solve

@@ -426,7 +426,7 @@ const HELP: [(&str, &str); 18] = [
     ("F4 or \\", "show only rows with these words; Escape: all"),
     ("F5 or t", "call paths as a tree, and back"),
     ("Enter + -", "open and close a call path"),
-    ("r, R", "call paths of the next rank alone, and of all; or Enter on a rank"),
+    ("r, R", "call paths of the next rank alone, of all; Enter on a rank"),
     ("F6 or >", "sort by the next column; <: by the one before"),
     ("I", "sort the other way round"),
     ("a", "of several nodes: all, or the first alone"),

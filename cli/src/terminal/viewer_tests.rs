@@ -156,7 +156,7 @@ fn a_small_terminal_has_what_fits() {
         (40, 10),
         expect![[r#"
              ampere  12.0 s  2 ranks  35000 events
-             2 devices       2400.0 J     200 W  est
+             2 devices       2400.0 J     200 W  es…
              1 functions
                   JOULES▼   SHARE FUNCTION
                    1200.0   50.0% solve
@@ -221,7 +221,7 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼   SHARE         SELF       CALLS CALL PATH
-                |      120.000  100.0%            0           0 - all devices
+                |      120.000  100.0%            0             - all devices
                 |      120.000  100.0%            0           1   - main
                 |      120.000  100.0%      100.000           7     - solve"#]],
         ),
@@ -367,7 +367,7 @@ fn help_names_the_keys_and_any_key_goes_back() {
               F4 or \            show only rows with these words; Escape: all
               F5 or t            call paths as a tree, and back
               Enter + -          open and close a call path
-              r, R               call paths of the next rank alone, and of all; or Enter on
+              r, R               call paths of the next rank alone, of all; Enter on a rank
               F6 or >            sort by the next column; <: by the one before
               I                  sort the other way round
               a                  of several nodes: all, or the first alone

@@ -13,7 +13,7 @@ use ampere_report::{Format, render};
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Which collector is asked.
@@ -66,10 +66,20 @@ impl Asked {
         if !finish_if_cut_off(directory) {
             return Ok(false);
         }
-        let colour = std::io::stdout().is_terminal();
-        let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
-        print("the report", |out| out.write_all(&table))?;
-        Ok(true)
+        show_results(directory).map(|()| true)
+    }
+
+    /// The results of a run that is over are shown. `false`: it is not.
+    pub fn shows_if_over(&self) -> anyhow::Result<bool> {
+        let Asked::Directory(directory) = self else { return Ok(false) };
+        if self.results().is_none() {
+            return Ok(false);
+        }
+        let shown = directory.display();
+        say!(
+            "ampere: the run is over, these are its final figures; for other forms: ampere report {shown} -f FORM"
+        );
+        show_results(directory).map(|()| true)
     }
 
     /// Where the results are, of a run that is over.
@@ -87,6 +97,12 @@ impl Asked {
             (_, None) => "its collector does not answer any more".to_owned(),
         }
     }
+}
+
+fn show_results(directory: &Path) -> anyhow::Result<()> {
+    let colour = std::io::stdout().is_terminal();
+    let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
+    print("the report", |out| out.write_all(&table))
 }
 
 /// The output directory of this user's run on this node, if there is just one.

@@ -31,12 +31,16 @@ pub struct BusyTime {
     pub own_ns: u64,
     /// Of all processes of the node.
     pub node_ns: u64,
+    /// How long they have been counted.
+    pub counted_ns: u64,
 }
 
 /// The processes of a run, and the CPU time that they have used.
 pub struct RunCpu {
     /// Absent where the node's time cannot be read.
     node: Option<CpuTime>,
+    /// CLOCK_MONOTONIC, and what the node's CPUs had been busy by then.
+    began_ns: u64,
     node_began_ns: u64,
     node_ns: u64,
     /// CPUs that the run may use, and those of the node.
@@ -71,11 +75,13 @@ impl RunCpu {
     /// Counting begins. `cpus`: how many of the node's CPUs the run may use.
     pub fn new(settings: &Settings, cpus: usize) -> RunCpu {
         let mut node = CpuTime::open(&settings.sys_root).ok().map(|(time, _)| time);
-        let node_began_ns = node.as_mut().and_then(|node| node.busy_ns(now_ns()).ok()).unwrap_or(0);
+        let began_ns = now_ns();
+        let node_began_ns = node.as_mut().and_then(|node| node.busy_ns(began_ns).ok()).unwrap_or(0);
         let since_boot = clock_gettime(ClockId::Boottime);
         let ticks_per_second = rustix::param::clock_ticks_per_second();
         RunCpu {
             node,
+            began_ns,
             node_began_ns,
             node_ns: 0,
             cpus: (cpus, cpus_of(&settings.sys_root).max(cpus).max(1)),
@@ -139,10 +145,13 @@ impl RunCpu {
     /// `None` where the node's CPU time cannot be read.
     pub fn busy(&mut self) -> Option<BusyTime> {
         let own_ns = self.own_ns();
-        let node_ns = self.node.as_mut()?.busy_ns(now_ns()).ok()?.saturating_sub(self.node_began_ns);
-        // The kernel counts the node's in steps.
-        self.node_ns = self.node_ns.max(node_ns).max(own_ns);
-        Some(BusyTime { own_ns, node_ns: self.node_ns })
+        let now_ns = now_ns();
+        let node_ns = self.node.as_mut()?.busy_ns(now_ns).ok()?.saturating_sub(self.node_began_ns);
+        let counted_ns = now_ns.saturating_sub(self.began_ns);
+        // The kernel counts the node's in steps, which may have begun before, and end later.
+        let most_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
+        self.node_ns = self.node_ns.max(node_ns.min(most_ns)).max(own_ns);
+        Some(BusyTime { own_ns, node_ns: self.node_ns, counted_ns })
     }
 
     /// Looks for processes that are new, and for what those that have ended used last.

@@ -237,6 +237,16 @@ fn a_run_gets_the_idle_watts_of_its_cpus_and_nothing_of_its_neighbours() {
 }
 
 #[test]
+fn no_more_cpus_of_a_node_are_busy_than_it_has() {
+    let root = tempfile::tempdir().unwrap();
+    let (_, run) = run_on_one_of_four(root.path());
+    wait();
+    proc_stat(root.path(), 100_000, 0, 0);
+    let busy = run.lock().unwrap().busy().unwrap();
+    assert_eq!((busy.own_ns, busy.node_ns), (0, 4 * busy.counted_ns));
+}
+
+#[test]
 fn what_the_runs_processes_used_is_counted_to_their_end() {
     let root = tempfile::tempdir().unwrap();
     let (mut source, run) = run_on_one_of_four(root.path());

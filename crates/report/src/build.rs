@@ -407,17 +407,10 @@ impl Tables<'_> {
     }
 }
 
-/// Calls of sampled functions are not counted. Of n of N samples the standard error is that of a binomial distribution, as Agresti and
-/// Coull estimate it: as if there were two samples more in the function, and two more elsewhere. So none of few samples looks exact.
 fn set_sampled_errors(regions: &mut [Region], period: f64) {
-    let is_sampled = |row: &&mut Region| row.figures.calls == 0 && row.figures.exclusive_seconds > 0.0;
-    let all: f64 = regions.iter_mut().filter(is_sampled).map(|row| row.figures.exclusive_seconds).sum();
-    for row in regions.iter_mut().filter(is_sampled) {
-        let Figures { exclusive_joules, exclusive_seconds, .. } = row.figures;
-        let (samples, of) = ((exclusive_seconds / period).max(1.0), (all / period).max(1.0));
-        let part = (samples + 2.0) / (of + 4.0);
-        let error = (of * part * (1.0 - part)).sqrt();
-        row.sampled_error_joules = Some(exclusive_joules * error / samples);
+    let all = regions.iter().map(|row| row.figures.sampled_seconds()).sum();
+    for row in regions {
+        row.sampled_error_joules = row.figures.sampled_error_joules(all, period);
     }
 }
 

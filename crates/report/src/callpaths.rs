@@ -32,6 +32,23 @@ pub struct Figures {
     pub resolved_seconds: f64,
 }
 
+impl Figures {
+    /// Of a row that was sampled, whose calls are not counted.
+    pub(crate) fn sampled_seconds(&self) -> f64 {
+        if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
+    }
+
+    /// The standard error of a sampled row's exclusive joules; `None` of another row. Of n of N samples it is that of a binomial
+    /// distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more elsewhere. So
+    /// none of few samples looks exact. `all`: the sampled seconds of its view; `period`: from one sample to the next.
+    pub(crate) fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
+        let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
+        let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));
+        let part = (samples + 2.0) / (of + 4.0);
+        Some(self.exclusive_joules * (of * part * (1.0 - part)).sqrt() / samples)
+    }
+}
+
 /// The frames of a location with the same regions on the stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Callpath {

@@ -5,7 +5,7 @@ use crate::summary::{Device, Region, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 const LONGEST_NAME: usize = 56;
 /// Functions that a sentence names.
@@ -27,6 +27,8 @@ pub struct Sums<'a> {
     pub gpu_joules: f64,
     /// Of these, exclusive joules by kernel, most first.
     pub kernels: Vec<(&'a str, f64)>,
+    /// The standard errors of sampled regions. The same samples divide the joules of all devices.
+    pub sampled_errors: HashMap<&'a str, f64>,
 }
 
 impl<'a> Sums<'a> {
@@ -59,6 +61,7 @@ impl<'a> Sums<'a> {
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
                 .sum(),
             kernels: by_name(kernels()),
+            sampled_errors: sampled_errors(ranks()),
         }
     }
 
@@ -84,6 +87,14 @@ pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
 /// The view of this name that tables show, if it has functions.
 pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
     device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
+}
+
+fn sampled_errors<'a>(views: impl Iterator<Item = &'a View>) -> HashMap<&'a str, f64> {
+    let mut sums = HashMap::new();
+    for row in views.flat_map(|view| &view.regions) {
+        row.sampled_error_joules.iter().for_each(|error| *sums.entry(&*row.region).or_insert(0.0) += error);
+    }
+    sums
 }
 
 fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {

@@ -38,6 +38,7 @@ const VALUES: [Column; COLUMNS.len()] = [
     Column::Figure(|row| row.possible_joules),
     Column::Figure(|row| row.exclusive_seconds),
     Column::Figure(|row| row.mean_watts),
+    Column::Figure(|row| row.sampled_error_joules),
 ];
 
 pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {

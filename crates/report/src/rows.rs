@@ -1,6 +1,7 @@
 //! A row for each call path of each view of each device, for formats that are tables of a database.
 
 use crate::summary::{Device, Summary, View};
+use ampere_timeline::attributor::Unit;
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -23,6 +24,7 @@ pub struct Row<'a> {
     /// From the outermost region in, joined by " > ".
     pub path: String,
     pub region: &'a str,
+    /// `None` of sampled rows: they are not counted.
     pub calls: Option<u64>,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
@@ -30,9 +32,10 @@ pub struct Row<'a> {
     pub possible_joules: Option<f64>,
     pub exclusive_seconds: Option<f64>,
     pub mean_watts: Option<f64>,
+    pub sampled_error_joules: Option<f64>,
 }
 
-pub const COLUMNS: [&str; 16] = [
+pub const COLUMNS: [&str; 17] = [
     "node",
     "device",
     "energy",
@@ -49,6 +52,7 @@ pub const COLUMNS: [&str; 16] = [
     "possible_joules",
     "exclusive_seconds",
     "mean_watts",
+    "sampled_error_joules",
 ];
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
@@ -70,6 +74,8 @@ fn of<'a>(device: &'a Device, view: &'a View) -> Row<'a> {
 }
 
 fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
+    let period = summary.run.stack_period_seconds.filter(|_| device.unit != Unit::Seconds.as_str());
+    let sampled = view.callpaths.iter().map(|row| row.figures.sampled_seconds()).sum();
     view.callpaths.iter().map(move |row| {
         let figures = &row.figures;
         Row {
@@ -77,13 +83,14 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
             location: summary.name(row.location),
             path: shortened(summary, row.path).join(" > "),
             region: summary.name(summary.paths.name[row.path as usize]),
-            calls: Some(figures.calls),
+            calls: Some(figures.calls).filter(|calls| *calls > 0),
             exclusive_joules: figures.exclusive_joules,
             inclusive_joules: figures.inclusive_joules,
             resolved_joules: Some(figures.resolved_joules),
             possible_joules: figures.possible_joules,
             exclusive_seconds: Some(figures.exclusive_seconds),
             mean_watts: device.watts(view, figures).mean_watts,
+            sampled_error_joules: period.and_then(|period| figures.sampled_error_joules(sampled, period)),
             ..of(device, view)
         }
     })

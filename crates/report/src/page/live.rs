@@ -3,6 +3,7 @@
 use super::ranks::{Groups, MOST_FUNCTIONS, heat, label, rounded};
 use super::rows::{self, More, Names};
 use super::{Flame, Tables, flame, of_summary};
+use crate::callpaths::Figures;
 use crate::highlights::{Sums, topmost};
 use crate::over_ranks;
 use crate::summary::Summary;
@@ -12,6 +13,7 @@ use ampere_model::RegionRef;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::threads;
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// Boxes of a picture that is sent once a second.
 const MOST_BOXES: usize = 1500;
@@ -87,6 +89,21 @@ fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     topmost.map(view).collect()
 }
 
+/// By function, as in a summary.
+fn sampled_errors<'a>(
+    functions: &[(&'a str, f64)],
+    more: &HashMap<&str, More>,
+    period: Duration,
+) -> HashMap<&'a str, f64> {
+    let figures = functions.iter().map(|(name, exclusive_joules)| {
+        let More { calls, seconds: exclusive_seconds, .. } = more.get(name).copied().unwrap_or_default();
+        Figures { calls, exclusive_joules: *exclusive_joules, exclusive_seconds, ..Figures::default() }
+    });
+    let all = figures.clone().map(|figures| figures.sampled_seconds()).sum();
+    let errors = figures.map(|figures| figures.sampled_error_joules(all, period.as_secs_f64()));
+    functions.iter().zip(errors).filter_map(|((name, _), error)| Some((*name, error?))).collect()
+}
+
 impl LiveTables {
     /// `summary`: of the same moment, with regions and without call paths. `rank`: the call paths of this one alone, by its place
     /// in [`super::Ranks::each`].
@@ -94,13 +111,16 @@ impl LiveTables {
         self.follow(attributor);
         let processes = Processes::of(attributor);
         let groups = Groups::new(&processes.names);
-        let sums = Sums::of(summary);
+        let mut sums = Sums::of(summary);
         let shown: Vec<&str> = sums.regions.iter().take(MOST_FUNCTIONS).map(|row| row.0).collect();
         let ranks = self.of_ranks(attributor, (&processes, &groups), &shown, rank);
         let kernels = self.of_kernels(attributor);
         let mut names = Names::default();
         let [of_functions, of_kernels] =
             [&ranks, &kernels].map(|charged| self.more_by_name(attributor, charged));
+        if let Some(period) = attributor.stack_period {
+            sums.sampled_errors = sampled_errors(&sums.regions, &of_functions, period);
+        }
         let (functions, kernel_rows) = rows::of_all(
             &sums,
             |name| of_functions.get(name).copied(),

@@ -113,6 +113,9 @@ pub struct RunWords {
     pub energy: String,
     /// The run's part of the node's CPU time, in words; empty where that is not known.
     pub cpu: String,
+    /// Of a command that failed, its exit status in words: "139, as of SIGSEGV".
+    #[serde(default)]
+    pub bad_status: Option<String>,
 }
 
 /// Sums over the devices that no other contains, so that no joule counts twice.
@@ -302,8 +305,11 @@ pub struct Rows {
     pub inclusive_joules: Vec<f64>,
     /// Exclusive.
     pub seconds: Vec<f64>,
-    /// How often it was called.
+    /// How often it was called; 0: it was sampled.
     pub calls: Vec<u64>,
+    /// The standard error of a sampled function's joules.
+    #[serde(default)]
+    pub sampled_error_joules: Vec<Option<f64>>,
     /// The device's power while nothing else ran; `None`: below resolution.
     pub watts: Vec<Option<f64>>,
     /// What has no row.

@@ -250,7 +250,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
         lost_joules: view.lost_joules,
         conservation_error_joules: view.conservation_error_joules,
         rows,
-        groups: rows::of_names(&groups, |_| None, names),
+        groups: rows::of_names(&groups, &HashMap::new(), |_| None, names),
         remarks,
     }
 }

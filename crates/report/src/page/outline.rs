@@ -80,6 +80,7 @@ fn run_words(summary: &Summary) -> RunWords {
         seconds: run.seconds,
         energy: printable(&run.energy),
         cpu: run.node_cpu.as_ref().map_or_else(String::new, NodeCpu::words),
+        bad_status: run.bad_status(),
     }
 }
 

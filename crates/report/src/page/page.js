@@ -50,6 +50,22 @@
     return made;
   }
   const fill = (id, ...inside) => (typeof id === 'string' ? $(id) : id).replaceChildren(...inside);
+  // What is drawn each second stays the same elements: the focus, a selection and a screen reader's place are in them.
+  function update(id, ...inside) {
+    const at = typeof id === 'string' ? $(id) : id, wanted = inside.map(of => typeof of === 'string' ? document.createTextNode(of) : of);
+    while (at.childNodes.length > wanted.length) at.lastChild.remove();
+    wanted.forEach((next, place) => {
+      const old = at.childNodes[place];
+      if (!old) at.append(next);
+      else if (old.nodeName !== next.nodeName) old.replaceWith(next);
+      else if (old.nodeType === Node.TEXT_NODE) { if (old.data !== next.data) old.data = next.data; }
+      else if (!old.isEqualNode(next)) {
+        for (const { name } of [...old.attributes]) if (!next.hasAttribute(name)) old.removeAttribute(name);
+        for (const { name, value } of next.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+        update(old, ...next.childNodes);
+      }
+    });
+  }
   function text(id, words) { const at = $(id); if (at.textContent !== words) at.textContent = words; }
   const show = (id, is) => { $(id).hidden = !is; };
   const colours = {};
@@ -101,8 +117,26 @@
     at.style.top = (event.clientY + 18 + height > innerHeight ? Math.max(4, event.clientY - height - 12) : event.clientY + 18) + 'px';
   }
   const say = words => text('said', words);
+  // Of a picture that the keyboard is on, a screen reader would read each new name: it keeps the one that it had.
+  function describe(id, attributes) {
+    const at = $(id);
+    if (document.activeElement === at && at.hasAttribute('aria-label')) return;
+    for (const [key, value] of Object.entries(attributes)) at.setAttribute(key, value);
+  }
+  // What a screen reader tells of the place in a picture that the arrow keys are at. Earlier places stay as long as the keyboard is on
+  // the picture: a reader from which one is taken away begins again with the whole picture.
+  let places = 0;
+  function read(id, make) {
+    const at = $(id), place = `place-${++places}`;
+    if (document.activeElement !== at) fill(at);
+    at.append(make(place));
+    at.setAttribute('aria-activedescendant', place);
+  }
 
   // ---- tables that sort and search ----
+
+  // Titles in words, for screen readers.
+  const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
 
   // Of functions, the first rows are those with at least this part of the whole.
   const FIRST_ROWS = 15, MORE_ROWS = 100, LEAST_PART = 0.001;
@@ -114,7 +148,7 @@
     for (const column of columns) {
       const cell = element('th', { scope: 'col', class: [column.number && 'number', column.minor && 'minor'].filter(Boolean).join(' ') || null, title: column.help });
       if (column.key === '') cell.append(element('span', { class: 'hidden' }, 'share'));
-      else cell.append(element('button', { type: 'button', onclick: () => {
+      else cell.append(element('button', { type: 'button', 'aria-label': UNIT_NAMES[column.title], onclick: () => {
         state.down = state.sort === column.key ? !state.down : !!column.number;
         state.sort = column.key;
         draw();
@@ -143,11 +177,13 @@
         line.className = row.last ? 'rest' : '';
         columns.forEach((column, number) => {
           const cell = line.cells[number] || line.insertCell();
+          if (column.key === 'words') cell.setAttribute('role', 'rowheader');
           const kind = [column.number && 'number', column.minor && 'minor', column.kind && column.kind(row)].filter(Boolean).join(' ');
           if (cell.className !== kind) cell.className = kind;
           if (column.bar !== undefined) {
             const bar = cell.firstChild || cell.appendChild(element('div'));
             bar.style.width = Math.min(100, Math.max(0, 100 * row.part / widest)).toFixed(1) + '%';
+            cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %');
             return;
           }
           const words = column.show ? column.show(row) : row[column.key];
@@ -162,7 +198,8 @@
     }
     return {
       set(rows) { state.rows = rows; draw(); },
-      search(words) { state.search = words; draw(); },
+      // How many rows have these words.
+      search(words) { state.search = words; draw(); return state.rows.filter(row => row.words.toLowerCase().includes(words.toLowerCase())).length; },
     };
   }
   const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
@@ -171,7 +208,9 @@
 
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit) {
-    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules), { ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR];
+    const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules)];
+    if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
+    columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR);
     if (has('least_joules')) columns.push(number('least_joules', 'least', joules, { minor: true, help: LEAST }));
     if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, help: MOST }));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true }));
@@ -182,7 +221,7 @@
     return columns;
   }
   function rowsOf(of, whole, idle, lost) {
-    const keys = ['least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
+    const keys = ['sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
@@ -211,7 +250,9 @@
 
   const STATES = { running: ['running', 'pill live'], over: ['complete', 'pill'], incomplete: ['INCOMPLETE', 'pill bad'], lost: ['connection lost', 'pill bad'] };
   function setState(state) {
-    const [words, kind] = STATES[state];
+    let [words, kind] = STATES[state];
+    const status = state !== 'lost' && page.run.bad_status && `ended with status ${page.run.bad_status}`;
+    if (status) [words, kind] = [state === 'over' ? status : `${words}, ${status}`, STATES.incomplete[1]];
     text('state', state === 'running' && !isLive ? 'RUNNING when written' : words);
     $('state').className = kind;
   }
@@ -244,13 +285,13 @@
     tiles.forEach(([, , value, sign, under, exact], index) => {
       const tile = at.children[index];
       tile.dataset.value = exact;
-      fill(tile.children[1], value, ...(sign ? [' ', element('small', {}, sign)] : []));
+      update(tile.children[1], value, ...(sign ? [' ', element('small', {}, sign)] : []));
       tile.children[2].textContent = under;
       tile.children[2].title = under;
     });
-    fill('sentences', ...page.sentences.map(words => element('li', {}, words)));
+    update('sentences', ...page.sentences.map(words => element('li', {}, words)));
     show('notes', page.notes.length);
-    fill($('notes').lastElementChild, ...page.notes.map(words => element('li', {}, words)));
+    update($('notes').lastElementChild, ...page.notes.map(words => element('li', {}, words)));
     show('short', page.sentences.length + page.notes.length);
   }
 
@@ -395,20 +436,25 @@
       draw.beginPath(); draw.moveTo(x(moment), 0); draw.lineTo(x(moment), bottom); draw.stroke();
     }
     const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
-    fill('power-legend', ...power.slice(0, 2 * MOST_LINES).map(({ of }, index) => element('li', {},
+    update('power-legend', ...power.slice(0, 2 * MOST_LINES).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
     text('power-span', (moment === null ? now : `at ${clock(moment, end)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
-    $('power-picture').setAttribute('aria-label', `Power of ${power.length} devices over ${duration(end)}, at most ${watts(most)}`);
+    describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}, at most ${watts(most)}`, ...powerAt(moment) });
     tableOf('power-table', [{ key: 'words', title: 'device', kind: () => 'name' }, number('mean', 'mean W', value => value.toFixed(1)), number('most', 'most W', value => value.toFixed(1)), number('now', 'now W', value => value.toFixed(1))],
       { caption: 'Power of each device', sort: 'mean' }).set(power.map(({ of, steps }) => ({
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
   }
+  function powerAt(time) {
+    const values = power.slice(0, MOST_LINES).map(({ of, steps }) => `${label(of)} ${watts(time === null ? of.watts ?? of.mean_watts : (at_time(steps, time) || [])[2])}`);
+    const when = time !== null ? `at ${clock(time, drawPower.end)}` : isLive && page.state === 'running' ? 'now' : 'mean';
+    return { 'aria-valuemin': 0, 'aria-valuemax': drawPower.end, 'aria-valuenow': time ?? drawPower.end, 'aria-valuetext': `${when}: ${values.join(', ')}` };
+  }
   function readPower(time) {
     moment = time;
     drawPower();
-    if (time !== null) say(`at ${clock(time, drawPower.end)}: ` + power.slice(0, MOST_LINES).map(({ of, steps }) => `${label(of)} ${watts((at_time(steps, time) || [])[2])}`).join(', '));
+    for (const [key, value] of Object.entries(powerAt(time))) $('power-picture').setAttribute(key, value);
   }
 
   // ---- where ranks are ----
@@ -419,13 +465,13 @@
     if (!is) return;
     const all = now.functions.reduce((sum, of) => sum + of.ranks, 0);
     const shade = words => words ? boxColour(kindOf(words), words) : colours.rest;
-    fill('now-bars', ...now.functions.map(of => element('li', { title: of.name },
+    update('now-bars', ...now.functions.map(of => element('li', { title: of.name },
       element('i', { style: `width:${(100 * of.ranks / all).toFixed(1)}%;background:${shade(of.name)}` }),
       element('span', {}, of.name || 'in no function'), element('b', {}, `${count(of.ranks)} rank${of.ranks === 1 ? '' : 's'}`))));
     const where = cell => cell.function == null ? '' : now.functions[cell.function].name;
     // A process that is no rank has a long name.
     const wide = cell => cell.label.length > 7 ? `;grid-column:span ${Math.min(4, Math.ceil(cell.label.length / 5))}` : '';
-    fill('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
+    update('now-cells', ...now.cells.map(cell => element('span', { style: `background:${shade(where(cell))}${wide(cell)}`, title: `${cell.label}: ${where(cell) || 'in another or no function'}` }, cell.label)));
     text('now-others', now.others);
     if ($('now-table').parentNode.open) tableOf('now-table', [{ key: 'label', title: 'rank' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Where each rank is', sort: 'place' })
       .set(now.cells.map((cell, at) => ({ label: cell.label, place: -at, words: where(cell) || '(other)', last: 0 })));
@@ -492,7 +538,8 @@
       draw.strokeStyle = colours.focus; draw.lineWidth = 2;
       draw.strokeRect(left + cell[0] * wide, head + cell[1] * row, Math.max(3, wide - 1), row - 1);
     }
-    $('heat-picture').setAttribute('aria-label', `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks`);
+    describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
+    if (document.activeElement !== $('heat-picture')) readHeat();
     if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', 'J', joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
@@ -502,6 +549,16 @@
   function cellWords([rank, row]) {
     const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} J each of ${ranks.count[rank]} ranks` : '';
     return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} J${each}`;
+  }
+  function readHeat() {
+    const [rank, row] = cell || [0, 0], { rows, label } = heatShown();
+    read('heat-picture', id => element('div', { id, role: 'option', 'aria-setsize': rows.length * label.length, 'aria-posinset': row * label.length + rank + 1 }, cellWords([rank, row])));
+  }
+  function toCell(at) {
+    if (!isCell(at)) return;
+    cell = at;
+    drawHeat();
+    readHeat();
   }
   function isCell(at) {
     const { rows, label } = heatShown();
@@ -515,7 +572,7 @@
   // ---- flame graph ----
 
   // Of each picture: which one, the zoomed box, the focused box, and the words that are searched.
-  const flame = { of: 0, rank: '', path: [], focus: 0, search: '', boxes: [], tree: null };
+  const flame = { of: 0, rank: '', path: [], focused: [], focus: 0, search: '', boxes: [], tree: null };
   // Boxes of the chosen flame: [{caller, words, kind, own, sum, calls, below: []}], callers first.
   function makeTree(of, column) {
     const own = column < 0 ? of.joules : of.by_rank[column], kernel = of.view === 'kernels' ? 'kernel' : 'function';
@@ -557,7 +614,7 @@
     show('flame-rank-label', !isLive ? chosen.by_rank.length > 1 : ranks.length > 1 && flame.of === 0);
     const boxes = flame.tree = makeTree(chosen, column), zoom = find(boxes, flame.path), whole = boxes[0].sum;
     flame.path = pathOf(boxes, zoom);
-    flame.focus = boxes[flame.focus] ? flame.focus : zoom;
+    flame.focus = find(boxes, flame.focused);
     // Where each box is: callers of the zoomed one are as wide as the picture.
     const callers = [];
     for (let at = zoom; ; at = boxes[at].caller) { callers.unshift(at); if (at === 0) break; }
@@ -603,10 +660,11 @@
     }
     flame.boxes = placed; flame.high = high; flame.zoom = zoom;
     $('flame-out').disabled = zoom === 0;
-    const crumbs = callers.map(at => element('button', { type: 'button', onclick: () => zoomTo(at), title: boxes[at].words }, clip(boxes[at].words, 60)));
-    fill('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], whole, true)}`,
+    const crumbs = callers.map((at, row) => element('button', { type: 'button', 'data-row': row, title: boxes[at].words }, clip(boxes[at].words, 60)));
+    update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], whole, true)}`,
       ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${share(found, whole)}`)] : []));
-    $('flame-picture').setAttribute('aria-label', `Flame graph of ${boxWords(boxes[zoom], whole)}`);
+    describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], whole, true)}` });
+    if (document.activeElement !== $('flame-picture')) readFlame();
     if ($('flame-table').parentNode.open) drawFlameTable(boxes, zoom, whole);
   }
   function drawFlameTable(boxes, zoom, whole) {
@@ -621,22 +679,27 @@
     at.search(flame.search);
   }
   function boxWords(box, whole, isShort) {
-    const own = box.calls === null || isShort ? '' : `\n${joules(box.own)} J in itself, ${count(box.calls)} call${box.calls === 1 ? '' : 's'}`;
+    const own = box.calls === null || box.kind === 'whole' || isShort ? '' : `\n${joules(box.own)} J in itself, ${box.calls ? `${count(box.calls)} call${box.calls === 1 ? '' : 's'}` : 'sampled'}`;
     return `${clip(box.words, 300)}: ${joules(box.sum)} J, ${share(box.sum, whole)}${own}`;
   }
-  function zoomTo(at) {
-    flame.focus = at;
-    flame.path = pathOf(flame.tree, at);
+  function readFlame() {
+    const boxes = flame.tree, at = flame.focus, beside = at === 0 ? [0] : boxes[boxes[at].caller].below;
+    read('flame-picture', id => element('div', { id, role: 'treeitem', 'aria-level': flame.focused.length + 1, 'aria-setsize': beside.length, 'aria-posinset': beside.indexOf(at) + 1 }, boxWords(boxes[at], boxes[0].sum)));
+  }
+  function toBox(at) {
+    flame.focused = pathOf(flame.tree, at);
     drawFlame();
-    say(boxWords(flame.tree[at], flame.tree[0].sum));
+    readFlame();
+  }
+  function zoomTo(at) {
+    flame.path = pathOf(flame.tree, at);
+    toBox(at);
   }
   function moveFlame(key) {
     const boxes = flame.tree, at = flame.focus, box = boxes[at], beside = boxes[box.caller].below, place = beside.indexOf(at);
     const next = { ArrowUp: at === 0 ? 0 : box.caller, ArrowDown: box.below[0], ArrowLeft: at && beside[place - 1], ArrowRight: at && beside[place + 1] }[key];
     if (next === undefined || next === 0 && key !== 'ArrowUp') return;
-    flame.focus = next;
-    drawFlame();
-    say(boxWords(boxes[next], boxes[0].sum));
+    toBox(next);
   }
   function drawChoices() {
     const same = (at, words) => at.children.length === words.length && words.every((word, index) => at.children[index].textContent === word);
@@ -680,7 +743,7 @@
     const remarks = [`${of.metric}, ${of.source}, ${count(of.samples)} samples`].concat(of.stale ? ['STALE: the counter stood still when last seen'] : [], of.remarks);
     const views = tables.views.filter(view => view.device === index);
     if (inside.children.length !== 1 + views.length) fill(inside, element('div', {}), ...views.map(() => element('div', {}, element('h3', {}), element('p', { class: 'small' }), element('div', { class: 'scroll' }), element('p', { class: 'small' }), element('div', { class: 'scroll' }))));
-    fill(inside.firstChild, ...remarks.map(words => element('p', { class: 'small' }, words)));
+    update(inside.firstChild, ...remarks.map(words => element('p', { class: 'small' }, words)));
     views.forEach((view, index) => {
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
@@ -715,11 +778,11 @@
       show(id, page[id].length);
       const list = element('dl', { class: 'facts' }), isNone = fact => fact.value === 0 && !fact.text && fact.unit !== 'J';
       const none = page[id].filter(isNone).map(fact => fact.label.split(':')[0]);
-      for (const fact of page[id].filter(fact => !isNone(fact))) list.append(element('dt', { title: fact.help || null }, fact.label), element('dd', { class: fact.warns ? 'warn' : null, 'data-value': fact.value }, fact.text || UNITS[fact.unit](fact.value)));
-      fill(id + '-list', list, ...(none.length ? [element('p', { class: 'small' }, `None: ${none.join(', ')}.`)] : []));
+      for (const fact of page[id].filter(fact => !isNone(fact))) list.append(element('dt', { title: fact.help || null }, fact.label), element('dd', { class: fact.warns ? 'warn' : null, 'data-value': fact.value }, ...(fact.warns ? [element('span', { class: 'hidden' }, 'warning: ')] : []), fact.text || UNITS[fact.unit](fact.value)));
+      update(id + '-list', list, ...(none.length ? [element('p', { class: 'small' }, `None: ${none.join(', ')}.`)] : []));
     }
     show('assignment', page.assignment.length);
-    fill($('assignment').querySelector('ul'), ...page.assignment.map(line => element('li', { class: 'small' }, line)));
+    update($('assignment').querySelector('ul'), ...page.assignment.map(line => element('li', { class: 'small' }, line)));
   }
 
   // ---- all of it ----
@@ -752,7 +815,7 @@
   // ---- what people do ----
 
   let isLive = false;
-  for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => made.get(id + '-table')?.table.search(event.target.value));
+  for (const id of ['nodes', 'functions', 'kernels']) $(id + '-search').addEventListener('input', event => { const found = made.get(id + '-table')?.table.search(event.target.value); say(`${found} found`); });
   $('heat-scale').addEventListener('change', () => drawHeat());
   $('heat-more').addEventListener('click', () => { isWholeHeat = !isWholeHeat; drawHeat(); });
   for (const id of ['heat', 'flame', 'now']) $(id + '-table').parentNode.addEventListener('toggle', () => page && draw());
@@ -766,7 +829,7 @@
   powerPicture.addEventListener('keydown', event => {
     const step = drawPower.step, from = moment ?? drawPower.end;
     const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: 0, End: drawPower.end }[event.key];
-    if (event.key === 'Escape') { moment = null; drawPower(); }
+    if (event.key === 'Escape') readPower(null);
     if (to === undefined) return;
     event.preventDefault();
     readPower(Math.max(0, Math.min(drawPower.end, to)));
@@ -774,34 +837,32 @@
   const heatPicture = $('heat-picture');
   heatPicture.addEventListener('pointermove', event => { const at = drawHeat.place(event.offsetX, event.offsetY); tip(event, isCell(at) ? cellWords(at) : ''); });
   heatPicture.addEventListener('pointerleave', () => tip());
-  heatPicture.addEventListener('click', event => {
-    const at = drawHeat.place(event.offsetX, event.offsetY);
-    if (!isCell(at)) return;
-    cell = at; drawHeat(); say(cellWords(at));
-  });
+  heatPicture.addEventListener('click', event => toCell(drawHeat.place(event.offsetX, event.offsetY)));
+  heatPicture.addEventListener('focus', () => toCell(cell || [0, 0]));
   heatPicture.addEventListener('keydown', event => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (!move) return;
     event.preventDefault();
-    const at = cell ? [cell[0] + move[0], cell[1] + move[1]] : [0, 0];
-    if (!isCell(at)) return;
-    cell = at; drawHeat(); say(cellWords(at));
+    toCell([cell[0] + move[0], cell[1] + move[1]]);
   });
   const flamePicture = $('flame-picture');
   const boxAt = event => flame.boxes.find(box => box.row === Math.floor(event.offsetY / flame.high) && event.offsetX >= box.x && event.offsetX < box.x + Math.max(1, box.width));
   flamePicture.addEventListener('pointermove', event => { const box = boxAt(event); tip(event, box ? boxWords(flame.tree[box.at], flame.tree[0].sum) : ''); });
   flamePicture.addEventListener('pointerleave', () => tip());
   flamePicture.addEventListener('click', event => { const box = boxAt(event); if (box && !['small', 'rest'].includes(flame.tree[box.at].kind)) zoomTo(box.at); });
-  for (const kind of ['focus', 'blur']) flamePicture.addEventListener(kind, () => page && drawFlame());
+  flamePicture.addEventListener('focus', () => page && toBox(flame.focus));
+  flamePicture.addEventListener('blur', () => page && drawFlame());
   flamePicture.addEventListener('keydown', event => {
     if (event.key.startsWith('Arrow')) { event.preventDefault(); moveFlame(event.key); }
     else if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); zoomTo(flame.focus); }
     else if (event.key === 'Escape' || event.key === 'Backspace') { event.preventDefault(); zoomTo(flame.tree[flame.zoom].caller || 0); }
     else if (event.key === 'Home') { event.preventDefault(); zoomTo(0); }
   });
-  $('flame-out').addEventListener('click', () => zoomTo(0));
-  $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); });
-  $('flame-of').addEventListener('change', event => { flame.of = +event.target.value; flame.path = []; flame.focus = 0; drawFlame(); });
+  // These go, or are disabled, with the zoom.
+  $('flame-out').addEventListener('click', () => { zoomTo(0); flamePicture.focus(); });
+  $('flame-path').addEventListener('click', event => { const { row } = event.target.dataset; if (row) { zoomTo(find(flame.tree, flame.path.slice(0, row))); flamePicture.focus(); } });
+  $('flame-search').addEventListener('input', event => { flame.search = event.target.value.trim(); drawFlame(); say($('flame-path').querySelector('b')?.textContent || ''); });
+  $('flame-of').addEventListener('change', event => { flame.of = +event.target.value; flame.path = flame.focused = []; drawFlame(); });
   $('flame-rank').addEventListener('change', event => { flame.rank = event.target.value; if (isLive) connection.again(); drawFlame(); });
   document.addEventListener('keydown', event => {
     if (event.key !== '/' || event.ctrlKey || event.metaKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
@@ -814,19 +875,22 @@
 
   // ---- the collector ----
 
-  // A stream of events ends after half a minute, and the page asks for the next: nothing is left of a page that is gone.
+  // A stream of events ends after half a minute, and the page asks for the next: nothing is left of a page that is gone. One that
+  // does not end is of a collector, or of a tunnel to it, that hangs.
+  const LONGEST_STREAM = 45000;
   const connection = {
     stop: null, isOver: false, failures: 0,
     again() { if (this.stop) this.stop.abort(); },
     token() { return decodeURIComponent((location.hash.match(/(?:^#|&)token=([^&]*)/) || [])[1] || ''); },
     async run() {
       while (!this.isOver) {
-        this.stop = new AbortController();
+        const stop = this.stop = new AbortController();
+        const silence = setTimeout(() => { this.failures = 1; stop.abort(new Error('no answer')); }, LONGEST_STREAM);
         try {
           const token = this.token();
           if (!token && document.body.dataset.token === 'wanted') return this.ask(false);
           const headers = token ? { Authorization: 'Bearer ' + token } : {};
-          const answer = await fetch('events' + (flame.rank ? '?rank=' + tables.ranks.each.indexOf(flame.rank) : ''), { headers, cache: 'no-store', signal: this.stop.signal });
+          const answer = await fetch('events' + (flame.rank ? '?rank=' + tables.ranks.each.indexOf(flame.rank) : ''), { headers, cache: 'no-store', signal: stop.signal });
           if (answer.status === 401) return this.ask(token !== '');
           if (!answer.ok) throw new Error(answer.statusText);
           await this.read(answer.body.getReader());
@@ -834,6 +898,8 @@
         } catch (why) {
           if (why.name !== 'AbortError' && ++this.failures >= 2 && !this.isOver) setState('lost');
           await new Promise(done => setTimeout(done, why.name === 'AbortError' ? 0 : Math.min(10000, 500 * this.failures)));
+        } finally {
+          clearTimeout(silence);
         }
       }
     },

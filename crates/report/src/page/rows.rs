@@ -51,11 +51,17 @@ pub(crate) struct More {
 }
 
 /// Names with joules, most joules first, and what else is known of them.
-pub(super) fn of_names(rows: &[(&str, f64)], more: impl Fn(&str) -> Option<More>, names: &mut Names) -> Rows {
+pub(super) fn of_names(
+    rows: &[(&str, f64)],
+    sampled_errors: &HashMap<&str, f64>,
+    more: impl Fn(&str) -> Option<More>,
+    names: &mut Names,
+) -> Rows {
     let mut table = Rows::default();
     for (name, joules) in rows.iter().take(MOST_ROWS) {
         table.name.push(names.number(name));
         table.joules.push(*joules);
+        table.sampled_error_joules.push(sampled_errors.get(name).copied());
         if let Some(more) = more(name) {
             table.inclusive_joules.push(more.inclusive_joules);
             table.least_joules.push(more.least_joules);
@@ -81,8 +87,10 @@ impl Rows {
         if self.most_joules.iter().all(|most| most.is_none_or(|joules| joules == 0.0)) {
             (self.least_joules, self.most_joules) = (Vec::new(), Vec::new());
         }
-        if self.watts.iter().all(Option::is_none) {
-            self.watts = Vec::new();
+        for column in [&mut self.watts, &mut self.sampled_error_joules] {
+            if column.iter().all(Option::is_none) {
+                column.clear();
+            }
         }
         self
     }
@@ -91,12 +99,14 @@ impl Rows {
 /// The functions or kernels of one device.
 pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     let mut table = Rows::default();
-    for Region { region, figures, watts, .. } in view.regions.iter().take(MOST_DEVICE_ROWS) {
+    for Region { region, figures, sampled_error_joules, watts } in view.regions.iter().take(MOST_DEVICE_ROWS)
+    {
         table.name.push(names.number(region));
         table.joules.push(figures.exclusive_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
         table.seconds.push(figures.exclusive_seconds);
         table.calls.push(figures.calls);
+        table.sampled_error_joules.push(*sampled_error_joules);
         table.watts.push(watts.resolved_watts);
         if !is_time {
             table.least_joules.push(figures.resolved_joules);
@@ -116,7 +126,11 @@ pub(super) fn of_all(
     kernels: impl Fn(&str) -> Option<More>,
     names: &mut Names,
 ) -> (Rows, Rows) {
-    (of_names(&sums.regions, functions, names), of_names(&sums.kernels, kernels, names))
+    let sampled = &sums.sampled_errors;
+    (
+        of_names(&sums.regions, sampled, functions, names),
+        of_names(&sums.kernels, &HashMap::new(), kernels, names),
+    )
 }
 
 /// Call paths over all ranks.

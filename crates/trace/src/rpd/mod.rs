@@ -8,6 +8,7 @@
 mod joules;
 
 use crate::chrome::Part;
+use crate::evidence;
 use crate::index::{self, node_of, process_of, rank_of_group};
 use crate::offline::{How, Progress, cores};
 use ampere_model::text::{self, one_line};
@@ -86,6 +87,11 @@ pub fn write(
     connection.execute_batch("COMMIT")?;
     connection.close().map_err(|(_, why)| why).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(warnings)
+}
+
+/// As SQLite has it.
+fn count(calls: u64) -> i64 {
+    calls.min(i64::MAX as u64) as i64
 }
 
 /// A file beside the database while it is written.
@@ -206,7 +212,7 @@ impl Database<'_> {
                         of.1,
                         of.2,
                         &*row.region,
-                        figures.calls.min(i64::MAX as u64) as i64,
+                        Some(figures.calls).filter(|calls| *calls > 0).map(count),
                         figures.exclusive_joules,
                         figures.inclusive_joules,
                         figures.resolved_joules,
@@ -267,13 +273,16 @@ enum Row {
 struct Open {
     region: RegionRef,
     time: u64,
-    calls: u64,
+    /// `None` of a sampled frame.
+    calls: Option<u64>,
     /// Ticks in what it called.
     below: u64,
 }
 
 struct Place {
     row: Row,
+    /// Its frames are samples of a stack: calls are not counted.
+    is_sampled: bool,
     /// In [`CallJoules`].
     streams: Vec<usize>,
     open: Vec<Open>,
@@ -339,7 +348,8 @@ impl<'a, 'b> Events<'a, 'b> {
             };
             let at = (node_of(self.definitions, reference), name.to_owned(), location.name.clone());
             let streams = self.charged.as_ref().map_or_else(Vec::new, |charged| charged.of(&at));
-            self.places.insert(reference, Place { row, streams, open: Vec::new(), last: 0 });
+            let is_sampled = evidence::samples(self.definitions, reference).is_some();
+            self.places.insert(reference, Place { row, is_sampled, streams, open: Vec::new(), last: 0 });
         }
         Ok(())
     }
@@ -359,6 +369,7 @@ impl<'a, 'b> Events<'a, 'b> {
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: u64) -> ControlFlow<()> {
         if let Some(place) = self.places.get_mut(&location) {
             place.last = time;
+            let calls = (!place.is_sampled).then_some(calls);
             place.open.push(Open { region, time, calls, below: 0 });
         }
         self.count(Ok(()))
@@ -392,7 +403,8 @@ impl<'a, 'b> Events<'a, 'b> {
             }
         };
         let (joules, inclusive) = charge.unzip();
-        let (start, end, calls) = (self.time(open.time), self.time(time.max(open.time)), open.calls as i64);
+        let (start, end, calls) =
+            (self.time(open.time), self.time(time.max(open.time)), open.calls.map(count));
         match row {
             Row::Api { pid, tid } => {
                 let ticks = time.saturating_sub(open.time).saturating_sub(open.below);

@@ -1,12 +1,12 @@
 -- rocmProfileData's tables, with the columns that its tools read, and what ampere has beside them.
 CREATE TABLE rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT NOT NULL, value TEXT NOT NULL);
 CREATE TABLE rocpd_string (id INTEGER PRIMARY KEY, string TEXT NOT NULL);
--- Calls on the ranks' threads. calls: how many the row stands for; exclusive: nanoseconds in itself, as its joules are; joules are
+-- Calls on the ranks' threads. calls: how many the row stands for, null where a stack was sampled, as calls are not counted then; exclusive: nanoseconds in itself, as its joules are; joules are
 -- null where it draws from no device.
 CREATE TABLE rocpd_api (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
     apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
-    calls INTEGER NOT NULL DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0, joules REAL, inclusive_joules REAL);
+    calls INTEGER DEFAULT 1, exclusive INTEGER NOT NULL DEFAULT 0, joules REAL, inclusive_joules REAL);
 -- Kernels on their GPU streams.
 CREATE TABLE rocpd_op (
     id INTEGER PRIMARY KEY, gpuId INTEGER NOT NULL, queueId INTEGER NOT NULL, sequenceId INTEGER NOT NULL,
