@@ -344,7 +344,7 @@ fn what_is_promised_is_there(samples: &[Sample], node: &str) {
         energy.len()
     );
     let mut calls = of(samples, "ampere_region_calls_total");
-    assert!(calls.any(|s| s.label("region") == "relax" && s.value > 0.0), "no call of relax");
+    assert!(calls.any(|s| s.label("region") == "relax_block" && s.value > 0.0), "no call of relax_block");
 }
 
 fn prometheus_has_scraped(prometheus: &Prometheus) {
