@@ -113,7 +113,7 @@ impl LiveRun {
 
     /// Ranks and other processes that have attached since the run began.
     pub fn processes_seen(&self) -> usize {
-        self.ingest.processes.len()
+        self.ingest.processes_seen()
     }
 
     /// Whether processes have come and all of them are over.
@@ -136,8 +136,15 @@ impl LiveRun {
         }
     }
 
-    /// Samples the stacks of processes that write logs, and that were started by none that is sampled.
+    /// Samples the stacks of processes that were started by none that is sampled: of those that write logs, and of commands.
     fn sample_found(&mut self) {
+        for command in self.ingest.take_commands() {
+            match &self.sampling.stacks {
+                Some(stacks) if command.waits => stacks.add_command(command),
+                Some(stacks) => stacks.add(command.pid),
+                None => self.session.let_go(&command),
+            }
+        }
         let Some(stacks) = &self.sampling.stacks else { return };
         self.ingest.take_found().for_each(|process| stacks.add(process));
     }

@@ -1,7 +1,7 @@
 //! Why this process is not measured, or a metric not recorded. The text is the line that the user sees.
 
-use ampere_ring::session::{OUT_OF_REACH, out_of_reach};
-use std::io;
+use ampere_ring::session::out_of_reach;
+use ampere_ring::start::StartError;
 use std::path::PathBuf;
 use std::time::Duration;
 use thiserror::Error;
@@ -18,20 +18,8 @@ pub enum Error {
         out_of_reach()
     )]
     SessionOutOfReach(PathBuf),
-    #[error("this job's collector is already writing its results; energy is not measured")]
-    CollectorIsFinishing,
-    #[error("this job's collector has already finished; energy is not measured")]
-    CollectorHasFinished,
-    /// The collector, or the process that tried to start it, left this reason.
-    #[error("{0}")]
-    CollectorFailed(String),
-    #[error("cannot start {}: {source}; energy is not measured", .collector.display())]
-    CannotStart { collector: PathBuf, source: io::Error },
-    #[error(
-        "{} did not start ({ended}); energy is not measured: look at AMPERE_COLLECTOR, or reinstall ampere",
-        .collector.display()
-    )]
-    DidNotStart { collector: PathBuf, ended: String },
+    #[error(transparent)]
+    Start(#[from] StartError),
     #[error("cannot find out where the plugin lies; set AMPERE_COLLECTOR to ampere-collector")]
     OwnPathUnknown,
     #[error(
@@ -56,7 +44,7 @@ impl Error {
         match self {
             Error::SharedMemory(error) => error.is_a_limit(),
             Error::SessionOutOfReach(_) => true,
-            Error::CollectorFailed(why) => why.contains(OUT_OF_REACH),
+            Error::Start(error) => error.is_of_this_process(),
             _ => false,
         }
     }

@@ -3,8 +3,9 @@
 use crate::events;
 use crate::inert::{is_inert, say_in_this_process};
 use crate::process::State;
-use crate::start::{self, Purpose};
+use crate::start;
 use ampere_model::Definition;
+use ampere_ring::start::Purpose;
 use ampere_ring::{CollectorState, LogReader, Session};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

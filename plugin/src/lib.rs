@@ -17,7 +17,7 @@
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
 //!
-//! session_name.rs  ring_size.rs    what processes of a job on a node agree on, and how large a ring is
+//! ring_size.rs                     how large a ring is
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; becoming inert, and why
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
 //! metric/                          the metric plugin
@@ -35,7 +35,6 @@ mod memory;
 mod metric;
 mod process;
 mod ring_size;
-mod session_name;
 mod start;
 mod strings;
 

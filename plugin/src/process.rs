@@ -4,8 +4,6 @@ use crate::error::Error;
 use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_silently, is_inert, say, say_in_this_process};
 use crate::ring_size::RingSizes;
-use crate::session_name::{is_of_this_process, session_name};
-use crate::start::Purpose;
 use crate::{inert, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
@@ -14,6 +12,8 @@ use ampere_model::{
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
+use ampere_ring::session_name::{is_of_this_process, session_name};
+use ampere_ring::start::{Purpose, seconds_from};
 use ampere_ring::{
     EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes, ToLeave,
 };
@@ -166,7 +166,7 @@ fn join() -> Result<State, Error> {
         joined,
         overload_policy: overload_policy(),
         ring_sizes,
-        finalize_limit: start::seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
+        finalize_limit: seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
         refused_locations: AtomicU64::new(0),
     })
 }

@@ -7,7 +7,7 @@ use ampere_tests::runs::{
 };
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -270,6 +270,52 @@ fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mp
         std::fs::remove_dir_all(place.path("out")).expect("its results");
     }
     assert_eq!(daemon.wait().code, 0);
+    place.is_clean();
+}
+
+/// `ampere run` behind a launcher, of programs that know nothing of MPI.
+#[test]
+fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let source = WORK.replace(
+        "int main",
+        "__attribute__((constructor)) void first(void) { spin(100000000); sink++; }\nint main",
+    );
+    let program = place.compile("cc", "work", &source, &["-O2", "-lm", "-static"]);
+    let rank = |rank: &str| {
+        let mut command = as_it_is(&place, &[&program.to_string_lossy(), "20"]);
+        let of_srun = ["SLURM_PROCID", "SLURM_LOCALID"].map(|name| (name, rank));
+        let of_step = [
+            ("SLURM_JOB_ID", "17"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_STEP_TASKS_PER_NODE", "2"),
+            ("SLURM_NODEID", "0"),
+        ];
+        start(command.envs(of_srun).envs(of_step))
+    };
+    let first = rank("0");
+    let done = first.wait();
+    assert_eq!((done.code, done.stdout.is_empty()), (3, false), "{done:#?}");
+    // The other one is awaited.
+    assert_eq!(rank("1").wait().code, 3);
+    place.no_process_left();
+    let summary = json(&place.path("out/summary.json"));
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    assert_eq!(summary["run"]["command"], serde_json::json!([program.to_string_lossy(), "20"]));
+    let rows = rows(&summary);
+    let processes: BTreeSet<&String> = rows.keys().map(|(process, _)| process).collect();
+    assert_eq!(processes.len(), 2, "{rows:#?}");
+    for process in processes {
+        for path in ["work > first > spin", "work > main > both > larger > spin"] {
+            assert!(
+                rows.get(&(process.clone(), path.to_owned())) > Some(&0.0),
+                "no {path} of {process}: {rows:#?}"
+            );
+        }
+    }
+    agrees_with_its_trace(&place.path("out"), &summary);
     place.is_clean();
 }
 

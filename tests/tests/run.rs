@@ -442,6 +442,21 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     is_of_two_ranks(&summary, &place);
 }
 
+#[test]
+fn results_that_do_not_come_are_not_promised_to_ranks() {
+    skip_unless!(on_path("mpirun"), "no mpirun");
+    let place = Place::new();
+    std::fs::write(place.path("file"), "").expect("a file");
+    let mut command = place.command("mpirun");
+    command
+        .args(["--oversubscribe", "-n", "2"])
+        .arg(artifact("ampere"))
+        .args(["run", "-o", "file/out", "--"]);
+    command.args([&stencil(), "1"]);
+    let told = text(&succeed(&mut command).stderr);
+    assert_eq!((told.matches("results in").count(), told.matches("cannot create").count()), (0, 1), "{told}");
+}
+
 /// Score-P's three timers: recognised, and in seconds again at the end.
 #[test]
 fn every_timer_gives_the_same_seconds() {

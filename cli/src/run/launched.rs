@@ -1,12 +1,21 @@
 //! `ampere run` that a launcher starts, once for each rank: `srun -n 8 ampere run -- ./program`. Runs of their own would
-//! each count the joules of the whole node. So each becomes its rank, whose plugin finds the others by the name that the
-//! launcher gave the job, as without `ampere run`.
+//! each count the joules of the whole node. So each becomes its rank, and finds the others by the name that the launcher gave the
+//! job, as plugins do without `ampere run`.
 
-use super::command::become_command;
-use crate::installation::CannotRun;
+use super::command::{become_command, with_words};
+use crate::installation::{CannotRun, Installation};
 use ampere_model::launcher::rank_and_size;
-use std::path::Path;
+use ampere_ring::Session;
+use ampere_ring::session::ENV_SESSION_BOOT;
+use ampere_ring::session_name::session_name;
+use ampere_ring::start::{Purpose, StartError, ensure_collector};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
+
+/// The command begins after this time, even if it is not sampled from its begin.
+const READY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Which of several ranks this is. `None` without a launcher.
 pub fn rank() -> Option<u32> {
@@ -14,14 +23,39 @@ pub fn rank() -> Option<u32> {
 }
 
 /// Replaces this process by the command. Returns only if the command cannot be run.
-pub fn become_rank(command: Command, rank: u32, output: Option<&Path>) -> CannotRun {
+pub fn become_rank(mut command: Command, rank: u32, installation: &Installation) -> CannotRun {
+    let announced = announce(&command, installation);
     if rank == 0 {
-        let place =
-            output.map_or("./ampere-<date>_<time>_<id>".into(), |output| output.display().to_string());
-        say!(
-            "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {place}; for the live table \
-             start it once, before the launcher"
-        );
+        match &announced {
+            Ok(None) => {} // the plugin says that it does not find it
+            Ok(Some(output)) => say!(
+                "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {}; for the live table \
+                 start it once, before the launcher",
+                output.display()
+            ),
+            Err(why) => say!("ampere: {why}"),
+        }
+    }
+    if announced.is_err_and(|why| !why.is_of_this_process()) {
+        command.env("AMPERE_DISABLE", "1"); // the plugin would say the same
     }
     become_command(command)
+}
+
+/// Makes sure that the node has a collector, and that it knows of this process. Gives its output directory; `None` of an `ampere run`
+/// whose session this process cannot see.
+fn announce(command: &Command, installation: &Installation) -> Result<Option<PathBuf>, StartError> {
+    let name = session_name();
+    let is_made = std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
+    if is_made && Session::missing(&name).is_some() {
+        return Ok(None);
+    }
+    let session = Session::open_or_create(&name)?;
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<OsString> = words.map(OsString::from).collect();
+    let none: [OsString; 0] = [];
+    let collector = || Ok(with_words(command, installation.collector.as_os_str(), &none));
+    ensure_collector::<StartError>(&session, Purpose::Everything, &words, collector)?;
+    session.announce_command(READY_LIMIT)?;
+    Ok(session.output())
 }

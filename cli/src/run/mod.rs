@@ -147,7 +147,7 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
             "a rank cannot keep --require: start ampere run once, before the launcher"
         );
         let rank_command = command::as_rank(&arguments, &installation);
-        return Err(launched::become_rank(rank_command, rank, given(&arguments.output)).into());
+        return Err(launched::become_rank(rank_command, rank, &installation).into());
     }
     note_leftovers();
     measure(&arguments, &installation, &access)

@@ -12,6 +12,7 @@ use crate::sampling::samples;
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocalLocation, LocationKind};
 use ampere_ring::Session;
+use ampere_ring::session::Command;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
 use ampere_trace::write::SampledFrames;
@@ -27,6 +28,7 @@ impl Ingest {
         }
         self.generation = generation;
         self.find_processes(session, node, notes);
+        self.find_commands(session);
         for process in &mut self.processes {
             process.read_log(&self.spool);
         }
@@ -60,6 +62,23 @@ impl Ingest {
                     self.known_logs.insert(path);
                     notes.add_loss(format!("{why}; what that process did is not measured"));
                 }
+            }
+        }
+    }
+
+    fn find_commands(&mut self, session: &Session) {
+        for command in session.commands() {
+            if self.commands.len() >= limits::MOST_PROCESSES {
+                return;
+            }
+            let is_known = |(known, _): &(Command, u64)| known.pid == command.pid;
+            let is_of_this_namespace = command.pid_namespace == ampere_ring::process::pid_namespace();
+            match ampere_ring::process::start_time(command.pid).filter(|_| is_of_this_namespace) {
+                Some(started) if !self.commands.iter().any(is_known) => {
+                    self.commands.push((command, started));
+                }
+                Some(_) => {}
+                None => session.let_go(&command),
             }
         }
     }

@@ -25,9 +25,12 @@ mod spooling;
 pub(crate) use catching_up::Again;
 
 use crate::live_timeline::{RANKS, StreamProgress};
-use crate::options::BATCH;
+use crate::options::{BATCH, LIVENESS_PERIOD};
 use crate::run_directory::disk_space::DiskSpace;
 use ampere_model::Timestamp;
+use ampere_model::launcher::local_rank_and_size;
+use ampere_ring::process::is_alive;
+use ampere_ring::session::Command;
 use ampere_ring::{Record, Session};
 use ampere_trace::spool::SpoolDirectory;
 use limits::CallPaths;
@@ -36,14 +39,20 @@ use process::{Process, State};
 use spooling::Unspooled;
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long is waited for the other ranks that a launcher has started on the node, when those are over that have come.
+const LATECOMERS: Duration = Duration::from_secs(5);
 
 /// The processes of a run, and where their records go.
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
     known_logs: HashSet<PathBuf>,
-    /// How many of them were there when [`Ingest::take_found`] was last called.
+    /// What `ampere run` became where a launcher started it, with start times.
+    commands: Vec<(Command, u64)>,
+    /// How many processes were there when [`Ingest::take_found`] was last called, and how many commands.
     taken: usize,
+    taken_commands: usize,
     /// The session's count of news when logs were last read.
     generation: u64,
     pub spool: SpoolDirectory,
@@ -72,7 +81,9 @@ impl Ingest {
         Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),
+            commands: Vec::new(),
             taken: 0,
+            taken_commands: 0,
             generation: u64::MAX,
             disk: DiskSpace::reserve(&spool.directory),
             spool,
@@ -132,11 +143,35 @@ impl Ingest {
         new.iter().filter(is_there).map(|process| process.info.pid)
     }
 
+    /// Commands of this node that are new.
+    pub fn take_commands(&mut self) -> impl Iterator<Item = Command> {
+        let new = &self.commands[std::mem::replace(&mut self.taken_commands, self.commands.len())..];
+        new.iter().map(|(command, _)| command.clone())
+    }
+
+    /// Ranks and other processes that have come.
+    pub fn processes_seen(&self) -> usize {
+        self.processes.len() + self.commands.len()
+    }
+
+    /// Without a process that records, a run goes on as long as its commands; others of the node may be about to come.
+    fn commands_are_over(&self) -> bool {
+        self.commands.iter().all(|(command, started)| !is_alive(command.pid, *started))
+    }
+
+    fn awaits_commands(&self) -> bool {
+        let expected = local_rank_and_size(|name| std::env::var(name).ok()).map_or(0, |(_, size)| size);
+        !self.commands.is_empty() && self.commands.len() < expected as usize
+    }
+
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self, session: &Session) -> bool {
         let is_over =
             |process: &Process| process.life.state != State::Running && !process.life.runs_unmeasured;
-        let over = !self.processes.is_empty() && self.recorded_processes().all(is_over);
+        let has_recorded = self.recorded_processes().next().is_some();
+        let over = self.processes_seen() > 0
+            && self.recorded_processes().all(is_over)
+            && (has_recorded || self.commands_are_over());
         if !over {
             self.over_since = None;
         }
@@ -144,7 +179,8 @@ impl Ingest {
         let are_ranks =
             self.recorded_processes().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
         let are_all = session.joined() as usize <= self.recorded_processes().count();
-        over && (are_all && are_ranks
-            || self.over_since.get_or_insert_with(Instant::now).elapsed() > crate::options::LIVENESS_PERIOD)
+        let are_ranks = are_ranks && (has_recorded || self.commands.is_empty());
+        let wait = if !has_recorded && self.awaits_commands() { LATECOMERS } else { LIVENESS_PERIOD };
+        over && (are_all && are_ranks || self.over_since.get_or_insert_with(Instant::now).elapsed() > wait)
     }
 }

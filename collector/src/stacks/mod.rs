@@ -12,6 +12,7 @@ mod writer;
 
 use ampere_model::Timestamp;
 use ampere_ring::Session;
+use ampere_ring::session::Command;
 use ampere_stacks::{Options, Sampler, StacksError};
 use clock::EventClock;
 use rustix::event::{EventfdFlags, eventfd};
@@ -43,6 +44,8 @@ pub(crate) struct StackSampling {
 /// A process that ran at this time.
 struct Found {
     process: u32,
+    /// It is about to become another program, and waits.
+    command: Option<Command>,
     at: Instant,
 }
 
@@ -80,7 +83,16 @@ impl StackSampling {
 
     /// Samples a process that runs, unless it is sampled because it was started by one that is.
     pub fn add(&self, process: u32) {
-        let _ = self.found.as_ref().map(|found| found.send(Found { process, at: Instant::now() }));
+        self.tell(Found { process, command: None, at: Instant::now() });
+    }
+
+    /// Samples the program that a process becomes, and lets it begin.
+    pub fn add_command(&self, command: Command) {
+        self.tell(Found { process: command.pid, command: Some(command), at: Instant::now() });
+    }
+
+    fn tell(&self, found: Found) {
+        let _ = self.found.as_ref().map(|thread| thread.send(found));
         self.wake();
     }
 
@@ -125,12 +137,17 @@ fn sample(
         told.store(writer.reached(), Ordering::Release);
         if is_last {
             told.store(u64::MAX, Ordering::Release);
+            found.into_iter().filter_map(|found| found.command).for_each(|command| writer.let_go(&command));
             return writer.notes(&sampler);
         }
         // By now it is known which processes were started by one that is sampled. One at a time, so that no ring fills up.
         let due = found.iter().position(|found| found.at + TOLD_AFTER <= begun);
         if let Some(due) = due {
-            writer.add(found.swap_remove(due).process, &mut sampler);
+            let Found { process, command, .. } = found.swap_remove(due);
+            match command {
+                Some(command) => writer.add_command(&command, &mut sampler),
+                None => writer.add(sampler.add_running(process)),
+            }
             continue;
         }
         let is_busy = was_busy || !found.is_empty();

@@ -7,6 +7,7 @@ use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
     SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
+use ampere_ring::session::Command;
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_stacks::{FunctionId, Sampler, Sink, StacksError};
 use scorep_abi::{paradigm, region_type};
@@ -149,9 +150,19 @@ impl Writer {
         found
     }
 
-    /// Samples a process that runs, unless it is sampled already.
-    pub fn add(&mut self, process: u32, sampler: &mut Sampler) {
-        match sampler.add_running(process) {
+    /// Samples what a process becomes that waits.
+    pub fn add_command(&mut self, command: &Command, sampler: &mut Sampler) {
+        self.add(sampler.add_launcher(command.pid));
+        self.let_go(command);
+    }
+
+    pub fn let_go(&self, command: &Command) {
+        self.session.let_go(command);
+    }
+
+    /// A process is sampled from now on, or is not.
+    pub fn add(&mut self, outcome: Result<(), StacksError>) {
+        match outcome {
             Ok(()) | Err(StacksError::NoProcess { .. }) => {}
             Err(why) => self.left_out.fail(format!("{why}; stacks of that process are not sampled")),
         }

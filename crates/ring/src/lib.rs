@@ -9,6 +9,7 @@
 //!     collector.lock                   locked by the collector as long as it lives     (session.rs)
 //!     waiter.lock                      locked by the `ampere run` that waits for the results
 //!     command.end                      how the command ended, written by `ampere run`
+//!     <pid>.<namespace>.command        a process that is about to become a program; `.seen` once the collector knows it
 //!     <pid>.defs                       a process' definitions log, append-only         (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process           (layout.rs, this page)
 //!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
@@ -92,6 +93,7 @@
 //! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
 //! clock.rs        the processor's and the system's clocks   error.rs  what can go wrong with shared memory
+//! start.rs        starts the node's collector                session_name.rs   what processes of a job on a node agree on
 //! ```
 
 mod calltree;
@@ -112,6 +114,8 @@ pub mod record;
 mod ring;
 pub mod samples;
 pub mod session;
+pub mod session_name;
+pub mod start;
 mod waiting;
 
 pub use coalescing::{OverloadPolicy, SessionProbes};

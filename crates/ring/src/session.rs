@@ -31,6 +31,7 @@
 
 use crate::cgroup;
 use crate::error::Error;
+use crate::files;
 use crate::mapping::{self, Mapping, ToLeave};
 use crate::process;
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -122,6 +123,22 @@ unsafe impl Sync for Session {}
 const START_LOCK: &str = "start.lock";
 const COLLECTOR_LOCK: &str = "collector.lock";
 const WAITER_LOCK: &str = "waiter.lock";
+/// How names of files of commands end, before and after the collector has seen them.
+const COMMAND: &str = ".command";
+const SEEN_COMMAND: &str = ".seen";
+
+/// A process that `ampere run` was and that becomes a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its [`process::own_name`].
+    name: String,
+    /// Its pid.
+    pub pid: u32,
+    /// Where that means something.
+    pub pid_namespace: u64,
+    /// It waits for [`Session::let_go`].
+    pub waits: bool,
+}
 
 /// A lock that is held until this is dropped or its process ends.
 pub struct HeldLock {
@@ -421,6 +438,43 @@ impl Session {
     pub fn join(&self) {
         self.page().joined.fetch_add(1, Ordering::AcqRel);
         self.announce();
+    }
+
+    /// This process is about to become a program that is to be measured from its first instruction on. Waits until the collector is
+    /// ready for that, but no longer than this.
+    pub fn announce_command(&self, limit: Duration) -> Result<(), Error> {
+        let path = self.directory.join(process::own_name() + COMMAND);
+        files::write_private(&path, "").map_err(|e| Error::io("create", &path, e))?;
+        self.announce();
+        let begun = Instant::now();
+        while path.exists() && self.collector_is_alive() && begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// The processes that have announced themselves.
+    pub fn commands(&self) -> Vec<Command> {
+        let parse = |file: std::fs::DirEntry| {
+            let file = file.file_name().into_string().ok()?;
+            let waiting = file.strip_suffix(COMMAND);
+            let name = waiting.or_else(|| file.strip_suffix(SEEN_COMMAND))?;
+            let (pid, namespace) = name.split_once('.')?;
+            Some(Command {
+                name: name.to_owned(),
+                pid: pid.parse().ok()?,
+                pid_namespace: namespace.parse().ok()?,
+                waits: waiting.is_some(),
+            })
+        };
+        let files = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        files.filter_map(parse).collect()
+    }
+
+    /// A command may begin.
+    pub fn let_go(&self, command: &Command) {
+        let [from, to] = [COMMAND, SEEN_COMMAND].map(|end| self.directory.join(command.name.clone() + end));
+        let _ = std::fs::rename(from, to);
     }
 
     /// How many processes have joined and not left, killed ones included, and the bytes of the rings that there are.

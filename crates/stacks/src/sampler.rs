@@ -123,12 +123,15 @@ impl Sampler {
     }
 
     /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
-    /// not, nor what is started by threads that it makes after this call.
+    /// not, nor what is started by threads that it makes after this call. One that is sampled stays as it is.
     ///
     /// # Errors
     ///
     /// The kernel does not allow it, or has no room.
     pub fn add_launcher(&mut self, launcher: u32) -> Result<(), StacksError> {
+        if self.processes.has(launcher) {
+            return Ok(());
+        }
         self.add(launcher, threads_of(launcher)?, Begin::AtExec).map(drop)
     }
 

@@ -3,10 +3,11 @@
 use crate::error::Error;
 use crate::inert::say;
 use crate::process::log_of_this_process;
-use crate::session_name::session_name;
-use crate::start::{self, Purpose};
+use crate::start;
 use ampere_model::{Definition, Device};
 use ampere_ring::session::METRICS_ONLY;
+use ampere_ring::session_name::{is_of_this_process, session_name};
+use ampere_ring::start::Purpose;
 use ampere_ring::{LogReader, LogWriter, Session};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), Error> {
             Ok((session, Some(log)))
         }
         Err(why) => {
-            if crate::session_name::is_of_this_process(&session_name()) {
+            if is_of_this_process(&session_name()) {
                 session.remove(); // no other process would remove it
             }
             Err(why)

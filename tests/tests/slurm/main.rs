@@ -9,6 +9,7 @@ use ampere_tests::jobs::{Place, have, run, until};
 use ampere_tests::root;
 use cluster::{Cluster, Tracking};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Longer than any of these jobs is let live.
@@ -201,6 +202,46 @@ fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() 
             assert!(has, "{words:?}: no {last} of rank {rank} among {paths:#?}\n{}", summary["run"]);
         }
         std::fs::remove_dir_all(place.path("out")).expect("its results");
+    }
+}
+
+/// Control groups kill the collector with the last of them: a report finishes the run.
+#[test]
+fn programs_that_srun_starts_without_mpi_are_one_run() {
+    if Sampler::begin(&Options::default()).is_err() {
+        println!("skipped: perf_event_open is not allowed here");
+        return;
+    }
+    for tracking in [Tracking::Parents, Tracking::ControlGroups] {
+        let Some(cluster) = Cluster::start(tracking) else { continue };
+        let place = Place::new();
+        std::fs::write(place.path("zeros"), vec![0; 200 << 20]).expect("a file");
+        let mut command = cluster.command(&place, "salloc");
+        command.args([
+            "--quiet",
+            "--ntasks=2",
+            "srun",
+            "ampere",
+            "run",
+            "-o",
+            "out",
+            "--",
+            "gzip",
+            "-c",
+            "zeros",
+        ]);
+        let done = run(command.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE"));
+        assert_eq!(done.code, 0, "{}", done.stderr);
+        place.no_process_left();
+        let report = run(place.ampere(["report"]).arg("out"));
+        assert_eq!(report.code, 0, "{report:#?}");
+        let summary = place.summary("out");
+        assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+        assert_eq!(summary["run"]["command"], serde_json::json!(["gzip", "-c", "zeros"]));
+        assert_conserved(&summary);
+        let rows = summary["devices"][0]["views"][0]["callpaths"].as_array().expect("rows");
+        let groups: BTreeSet<&str> = rows.iter().filter_map(|row| row["location_group"].as_str()).collect();
+        assert_eq!(groups.iter().filter(|group| group.ends_with(" (gzip)")).count(), 2, "{groups:?}");
     }
 }
 

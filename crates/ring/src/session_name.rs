@@ -1,6 +1,6 @@
 //! The name of a process' session: the same for all processes of a job on a node, and different for different jobs.
 
-use ampere_ring::process;
+use crate::process;
 
 /// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
 const LAUNCHERS: [&[&str]; 6] = [
