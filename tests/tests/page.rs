@@ -306,6 +306,22 @@ const RANKS_AND_SMALL_FUNCTIONS: &str = r#"
     }
 "#;
 
+/// The command that runs it on two ranks.
+fn two_ranks(place: &Place) -> Command {
+    let source = RANKS_AND_SMALL_FUNCTIONS;
+    let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);
+    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    command.arg(&program).env("AMPERE_COUNTERS", "estimate");
+    command
+}
+
+/// The data of the live page; null as long as there is none.
+fn live_page(place: &Place) -> Value {
+    let address = announced(&place.path("out")).map(|collector| collector.address());
+    let page = address.and_then(|address| http::get(address, "/page.json").ok());
+    page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default()
+}
+
 /// As by default, stacks are sampled, those of the launcher, too.
 #[test]
 fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
@@ -314,16 +330,9 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
         return;
     }
     let place = Place::new();
-    let source = RANKS_AND_SMALL_FUNCTIONS;
-    let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);
-    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
-    command.arg(&program).env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
-    let running = start(&mut command);
-    let mut address = None;
+    let running = start(two_ranks(&place).env_remove("AMPERE_SAMPLE"));
     until("the launcher and both ranks are there", || {
-        address = announced(&place.path("out")).map(|collector| collector.address());
-        let page = address.and_then(|address| http::get(address, "/page.json").ok());
-        let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
+        let page = live_page(&place);
         let is_there = page["tables"]["ranks"]["has_others"] == true;
         is_there && page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
     });
@@ -343,7 +352,8 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
             "{functions:?}"
         );
     };
-    let shown = browser::shown(&place, &format!("http://{}/", address.expect("a collector")), 1600, None);
+    let address = announced(&place.path("out")).expect("a collector").address();
+    let shown = browser::shown(&place, &format!("http://{address}/"), 1600, None);
     check(&shown);
     let now = shown["now"].to_string();
     assert!(now.contains("work2 ranks"), "{now}");
@@ -425,14 +435,9 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
         return;
     }
     let place = Place::new();
-    let source = RANKS_AND_SMALL_FUNCTIONS;
-    let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);
-    let mut command = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
-    let running = start(command.arg(&program).env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off"));
+    let running = start(two_ranks(&place).env("AMPERE_SAMPLE", "off"));
     until("both ranks are there", || {
-        let address = announced(&place.path("out")).map(|collector| collector.address());
-        let page = address.and_then(|address| http::get(address, "/page.json").ok());
-        let page: Value = page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default();
+        let page = live_page(&place);
         let names = page["tables"]["names"].as_array().cloned().unwrap_or_default();
         page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
             && names.contains(&"work".into())

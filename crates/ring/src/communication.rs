@@ -157,8 +157,7 @@ impl Communication {
         })
     }
 
-    /// Its records: an event that began at `time`.
-    /// The records that the event takes.
+    /// The records of the event, which was at `time`.
     pub fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
         let numbers = self.numbers();
         let payloads = payloads_of(numbers.event).unwrap_or(0);
