@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The kernel lets this user sample the stacks of processes. Containers often forbid it.
 fn may_sample() -> bool {
@@ -324,14 +324,23 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
-    let script = format!("{} 300; exit 5", program.display());
+    // The program works until the other collector has sampled it for a while, however late that one comes.
+    let enough = place.path("enough");
+    let script = format!(
+        "{} 1000000 & until [ -e {} ]; do sleep 0.05; done; kill $!; exit 5",
+        program.display(),
+        enough.display()
+    );
     let running = start(&mut as_it_is(&place, &["sh", "-c", &script]));
     let has_log =
         |end: &str| files_below(&place.path("shm")).iter().any(|path| path.to_string_lossy().ends_with(end));
     until("the program is sampled", || has_log("-s1.defs"));
     let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    let killed = Instant::now();
     kill(collector);
     until("it is sampled again", || has_log("-s2.defs"));
+    std::thread::sleep(Duration::from_secs(1) + 5 * killed.elapsed());
+    std::fs::write(&enough, "").unwrap();
     let done = running.wait();
     assert_eq!(done.code, 5, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
