@@ -150,6 +150,12 @@ fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
     }
     let read = run(place.command("python3").args(["-c", READ]).current_dir(place.path("")));
     let read: Value = serde_json::from_str(&read.stdout).unwrap_or_else(|_| panic!("{read:#?}"));
+    let timeline = run(place
+        .ampere(["report", "out", "-f", "timeline", "--region", "spin", "-o", "spin.csv"])
+        .current_dir(place.path("")));
+    assert!(timeline.stderr.contains("times found by samples (its calls are not known)"), "{timeline:#?}");
+    let table = std::fs::read_to_string(place.path("spin.csv")).expect("a table");
+    assert!(table.lines().count() > 2 && table.lines().skip(1).all(|row| row.ends_with(',')), "{table}");
     let rows = read[0].as_array().expect("rows");
     let is_right = |row: &Value| row[0] == "" && row[1].as_f64() > Some(0.0);
     assert!(!rows.is_empty() && rows.iter().all(is_right), "{rows:?}");

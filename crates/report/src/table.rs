@@ -18,8 +18,8 @@ pub struct Table {
 pub enum Column {
     /// Numbers of names.
     Text(Vec<NameNumber>),
-    /// Whole numbers.
-    Count(Vec<u64>),
+    /// Whole numbers, as far as they are known.
+    Count(Vec<Option<u64>>),
     /// Others.
     Figure(Vec<f64>),
 }
@@ -99,7 +99,9 @@ impl Table {
             for (_, column) in &self.columns {
                 match column {
                     Column::Text(values) => out.write_field(&self.names.all()[values[row] as usize])?,
-                    Column::Count(values) => out.write_field(values[row].to_string())?,
+                    Column::Count(values) => {
+                        out.write_field(values[row].map(|count| count.to_string()).unwrap_or_default())?
+                    }
                     Column::Figure(values) => out.write_field(values[row].to_string())?,
                 }
             }
@@ -132,12 +134,12 @@ impl Table {
         use parquet::data_type::{DoubleType, Int64Type};
         use parquet::file::writer::SerializedFileWriter;
         let fields = self.columns.iter().map(|(name, column)| {
-            let kind = match column {
-                Column::Text(_) => Physical::BYTE_ARRAY,
-                Column::Count(_) => Physical::INT64,
-                Column::Figure(_) => Physical::DOUBLE,
+            let (kind, repetition) = match column {
+                Column::Text(_) => (Physical::BYTE_ARRAY, Repetition::REQUIRED),
+                Column::Count(_) => (Physical::INT64, Repetition::OPTIONAL),
+                Column::Figure(_) => (Physical::DOUBLE, Repetition::REQUIRED),
             };
-            field(name, kind, Repetition::REQUIRED)
+            field(name, kind, repetition)
         });
         let fields = fields.collect::<Result<_, _>>()?;
         let schema = parquet::schema::types::Type::group_type_builder("table").with_fields(fields).build()?;
@@ -153,8 +155,9 @@ impl Table {
                         dictionary.write(&mut group, kind, self.names.all(), values)?;
                     }
                     Column::Count(values) => {
-                        let values: Vec<i64> = values.iter().map(|count| *count as i64).collect();
-                        put::<Int64Type, _>(&mut group, &values, None)?;
+                        let known: Vec<i64> = values.iter().flatten().map(|count| *count as i64).collect();
+                        let levels: Vec<i16> = values.iter().map(|count| count.is_some().into()).collect();
+                        put::<Int64Type, _>(&mut group, &known, Some(&levels))?;
                     }
                     Column::Figure(values) => put::<DoubleType, _>(&mut group, values, None)?,
                 }

@@ -100,7 +100,7 @@ pub fn balance(seconds: f64, series: &[Series]) -> Table {
     }
     let heads = ["start", "seconds", "mean_joules", "most_joules", "imbalance"];
     let mut columns: Vec<_> = heads.into_iter().zip(figures.map(Column::Figure)).collect();
-    columns.push(("ranks", Column::Count(vec![ranks.len() as u64; bins])));
+    columns.push(("ranks", Column::Count(vec![Some(ranks.len() as u64); bins])));
     columns.extend([("node", Column::Text(nodes)), ("rank", Column::Text(most_of))]);
     Table { names, columns }
 }
@@ -151,7 +151,8 @@ pub struct RegionCall {
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
-    pub calls: u32,
+    /// As of a row of the table of calls.
+    pub calls: Option<u32>,
 }
 
 /// The calls of a region, in the order of their begins.
@@ -171,6 +172,8 @@ pub struct Statistics {
     pub device: String,
     pub view: String,
     pub rows: usize,
+    /// Each row is of so many calls as it says; no stacks were sampled.
+    pub calls_are_known: bool,
     pub joules: f64,
     /// Least, lower quartile, median, upper quartile, most.
     pub quartiles: [f64; 5],
@@ -202,7 +205,7 @@ impl RegionCalls {
             ("exclusive_joules", figure(|call| call.exclusive_joules)),
             ("inclusive_joules", figure(|call| call.inclusive_joules)),
             ("resolved_joules", figure(|call| call.resolved_joules)),
-            ("calls", Column::Count(self.calls.iter().map(|call| call.calls.into()).collect())),
+            ("calls", Column::Count(self.calls.iter().map(|call| call.calls.map(u64::from)).collect())),
         ];
         Table { names: self.names, columns }
     }
@@ -241,6 +244,7 @@ impl RegionCalls {
             device: name(device),
             view: name(view),
             rows: rows.len(),
+            calls_are_known: rows.iter().all(|row| self.calls[*row].calls.is_some()),
             joules: sorted.iter().sum(),
             quartiles,
             outliers,
@@ -254,7 +258,11 @@ impl RegionCalls {
         let mut line = format!(
             "{region}: {} {}, {} J of {}{on} ({}); median {median} J, quartiles {lower} and {upper} J, from {least} to {most} J",
             of.rows,
-            if of.rows == 1 { "call" } else { "calls" },
+            match (of.calls_are_known, of.rows) {
+                (true, 1) => "call",
+                (true, _) => "calls",
+                (false, _) => "times found by samples (its calls are not known)",
+            },
             ampere_model::text::joules(of.joules),
             of.device,
             of.view,
@@ -319,7 +327,7 @@ mod tests {
             exclusive_joules,
             inclusive_joules,
             resolved_joules,
-            calls: 1,
+            calls: Some(1),
         }
     }
 
@@ -341,6 +349,9 @@ mod tests {
             "step: 5 calls, 42.000 J of GPU-0 (ranks); median 4.000 J, quartiles 2.000 and 5.000 J, from 1.000 to 30.000 J; \
              outliers: 1, the furthest 30.000 J at -4.000 s ()"
         );
+        all.calls.iter_mut().for_each(|call| call.calls = None);
+        let line = all.line("step", &all.statistics()[0]);
+        assert!(line.starts_with("step: 5 times found by samples (its calls are not known), 42.000 J"), "{line}");
     }
 
     #[test]

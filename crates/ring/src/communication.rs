@@ -2,11 +2,20 @@
 //!
 //! ```text
 //! Communication   word 0  timestamp                    argument: the first number of the event
-//!                 word 1  bits 40..48: which event (the number below)
+//!                 word 1  bits 40..47: which event (the number below); bit 47: it is short
 //! Payload         word 0  a number of 64 bits          argument: one of 32 bits
 //! ```
 //!
-//! As many payloads follow as the event has; all its records are published together. Names are OTF2's.
+//! As many payloads follow as the event has; all its records are published together. Of a short event, the first two payloads are
+//! one, because their numbers are small: nearly every message and collective takes two records instead of three.
+//!
+//! ```text
+//! Communication   word 1  bits 48..64, which no other event uses: the first payload's argument
+//! Payload         word 0  bits 0..32: the first payload's number, 32..64: the second's
+//!                         argument: the second payload's
+//! ```
+//!
+//! Names are OTF2's.
 
 use crate::record::{Kind, Record};
 
@@ -73,8 +82,20 @@ struct Numbers {
     payloads: [(u64, u32); MOST_PAYLOADS],
 }
 
+/// Of the number of an event: it is short.
+const SHORT: u8 = 0x80;
+
 /// The number of payloads of an event; `None`: there is no such event.
+#[inline]
 pub(crate) fn payloads_of(event: u8) -> Option<usize> {
+    match payloads_of_long(event & !SHORT)? {
+        0..=1 if event & SHORT != 0 => None,
+        payloads => Some(payloads - usize::from(event & SHORT != 0)),
+    }
+}
+
+#[inline]
+fn payloads_of_long(event: u8) -> Option<usize> {
     Some(match event {
         9 | 13..=14 | 16..=18 => 0,
         4..=5 | 7..=8 | 11 | 15 => 1,
@@ -95,7 +116,7 @@ impl Communication {
         let collective = |event, c: Collective, request: u64| Numbers {
             event,
             first: c.communicator,
-            payloads: [(c.bytes_sent, c.root as u32), (c.bytes_received, c.operation), (request, 0)],
+            payloads: [(c.bytes_sent, c.operation), (c.bytes_received, c.root as u32), (request, 0)],
         };
         let short = |event, first: u32| Numbers { event, first, ..Numbers::default() };
         let request =
@@ -128,9 +149,9 @@ impl Communication {
         let Numbers { event, first, payloads: [one, two, three] } = numbers;
         let message = Message { peer: two.1, communicator: first, tag: one.1, bytes: one.0 };
         let collective = Collective {
-            operation: two.1,
+            operation: one.1,
             communicator: first,
-            root: one.1 as i32,
+            root: two.1 as i32,
             bytes_sent: one.0,
             bytes_received: two.0,
         };
@@ -158,13 +179,42 @@ impl Communication {
     }
 
     /// The records of the event, which was at `time`.
+    #[inline]
     pub fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
-        let numbers = self.numbers();
+        let (head, numbers) = self.numbers().shortened();
         let payloads = payloads_of(numbers.event).unwrap_or(0);
         (0..1 + payloads).map(move |at| match at.checked_sub(1) {
-            None => Record::communication(time, numbers.event, numbers.first),
+            None => Record::communication(time, numbers.event, head, numbers.first),
             Some(at) => Record::new(Kind::Payload, numbers.payloads[at].0, numbers.payloads[at].1),
         })
+    }
+}
+
+impl Numbers {
+    /// As a short event, if it can be one, and what its first record has in the bits of a short one.
+    fn shortened(self) -> (u16, Numbers) {
+        let [(one, first), (two, second), third] = self.payloads;
+        let short = self.event | SHORT;
+        let small = (u16::try_from(first), u32::try_from(one), u32::try_from(two));
+        match small {
+            (Ok(first), Ok(one), Ok(two)) if payloads_of(short).is_some() => {
+                let both = (u64::from(two) << 32 | u64::from(one), second);
+                (first, Numbers { event: short, payloads: [both, third, (0, 0)], ..self })
+            }
+            _ => (0, self),
+        }
+    }
+
+    /// The numbers of an event by its records.
+    #[inline]
+    fn of_records(head: Record, payloads: [(u64, u32); MOST_PAYLOADS]) -> Numbers {
+        let (event, first) = (head.communication_event(), head.argument());
+        if event & SHORT == 0 {
+            return Numbers { event, first, payloads };
+        }
+        let [(both, second), third, _] = payloads;
+        let one = (both & u64::from(u32::MAX), head.communication_bits().into());
+        Numbers { event: event & !SHORT, first, payloads: [one, (both >> 32, second), third] }
     }
 }
 
@@ -183,30 +233,32 @@ pub(crate) fn whole_of(records: &[Record]) -> Option<Communication> {
         let record = records.get(at).filter(|record| record.is_payload());
         record.map_or((0, 0), |record| (record.word0, record.argument()))
     };
-    let head = records.first()?;
     let payloads = [payload(1), payload(2), payload(3)];
-    Communication::of_numbers(Numbers { event: head.communication_event(), first: head.argument(), payloads })
+    Communication::of_numbers(Numbers::of_records(*records.first()?, payloads))
 }
 
 /// An event of which some records have come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partial {
-    pub time: u64,
-    numbers: Numbers,
+    head: Record,
+    payloads: [(u64, u32); MOST_PAYLOADS],
     come: usize,
 }
 
 impl Partial {
     /// It begins with a record of kind `Communication`.
     pub fn new(head: Record) -> Partial {
-        let numbers =
-            Numbers { event: head.communication_event(), first: head.argument(), ..Numbers::default() };
-        Partial { time: head.word0, numbers, come: 0 }
+        Partial { head, payloads: Default::default(), come: 0 }
+    }
+
+    /// When it was.
+    pub fn time(&self) -> u64 {
+        self.head.word0
     }
 
     /// The next payload.
     pub fn add(&mut self, payload: Record) {
-        if let Some(place) = self.numbers.payloads.get_mut(self.come) {
+        if let Some(place) = self.payloads.get_mut(self.come) {
             *place = (payload.word0, payload.argument());
         }
         self.come += 1;
@@ -214,7 +266,8 @@ impl Partial {
 
     /// The event, if all of its records have come.
     pub fn complete(&self) -> Option<Communication> {
-        (payloads_of(self.numbers.event)? <= self.come).then(|| Communication::of_numbers(self.numbers))?
+        let is_whole = payloads_of(self.head.communication_event())? <= self.come;
+        is_whole.then(|| Communication::of_numbers(Numbers::of_records(self.head, self.payloads)))?
     }
 }
 
@@ -225,7 +278,10 @@ pub(crate) mod tests {
 
     /// Any event.
     pub fn any_communication() -> impl Strategy<Value = Communication> {
-        (1u8..=18, any::<u32>(), any::<[(u64, u32); MOST_PAYLOADS]>()).prop_map(|(event, first, payloads)| {
+        let number = |most: u64| prop_oneof![0..=most, Just(most), most..=most + 1, any::<u64>()];
+        let payload = (number(u32::MAX.into()), number(u16::MAX.into()).prop_map(|number| number as u32));
+        let payloads = [payload.clone(), payload.clone(), payload];
+        (1u8..=18, any::<u32>(), payloads).prop_map(|(event, first, payloads)| {
             Communication::of_numbers(Numbers { event, first, payloads }).unwrap()
         })
     }
@@ -242,13 +298,28 @@ pub(crate) mod tests {
                 prop_assert_eq!((partial.complete(), payload.kind()), (None, Some(Kind::Payload)));
                 partial.add(payload);
             }
-            prop_assert_eq!((partial.time, partial.complete()), (time, Some(event)));
+            prop_assert_eq!((partial.time(), partial.complete()), (time, Some(event)));
         }
     }
 
     #[test]
+    fn only_large_numbers_take_a_third_record() {
+        let message = Message { peer: u32::MAX, communicator: u32::MAX, tag: 0xffff, bytes: u32::MAX.into() };
+        let request = u64::from(u32::MAX);
+        let collective =
+            Collective { operation: 7, communicator: 1, root: -2, bytes_sent: 8, bytes_received: 8 };
+        let records = |event: Communication| event.records(0).len();
+        assert_eq!(records(Communication::MpiIsend(message, request)), 2);
+        assert_eq!(records(Communication::MpiIsend(message, request + 1)), 3);
+        assert_eq!(records(Communication::MpiSend(Message { tag: 0x10000, ..message })), 3);
+        assert_eq!(records(Communication::MpiRecv(Message { bytes: 1 << 32, ..message })), 3);
+        assert_eq!(records(Communication::MpiCollectiveEnd(collective)), 2);
+        assert_eq!(records(Communication::NonBlockingCollectiveComplete(collective, u64::MAX)), 3);
+    }
+
+    #[test]
     fn every_event_has_a_number_of_its_own() {
-        let known: Vec<u8> = (0..=u8::MAX).filter(|event| payloads_of(*event).is_some()).collect();
+        let known: Vec<u8> = (0..SHORT).filter(|event| payloads_of(*event).is_some()).collect();
         assert_eq!(known, (1..=18).collect::<Vec<u8>>());
         for event in known {
             let numbers = Numbers { event, ..Numbers::default() };

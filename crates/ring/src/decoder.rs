@@ -98,7 +98,7 @@ impl Decoder {
         if !matches!(self.incomplete, Incomplete::Nothing) {
             return None;
         }
-        match record.kind() {
+        match record.common_kind() {
             Some(Kind::Enter) => {
                 let time = self.advance(record.word0);
                 self.open_regions.push(record.argument());
@@ -160,7 +160,7 @@ impl Decoder {
     /// As [`Decoder::decode_communication`], for those who do not ask what it says.
     #[inline]
     pub fn skip_communication(&mut self, records: &[Record]) -> Option<usize> {
-        let head = records.first().filter(|record| record.may_be_communication())?;
+        let head = records.first().filter(|record| record.is_communication())?;
         if !matches!(self.incomplete, Incomplete::Nothing) {
             return None;
         }
@@ -267,7 +267,7 @@ impl Decoder {
         self.incomplete = Incomplete::Communication(partial);
         if let Some(communication) = partial.complete() {
             self.incomplete = Incomplete::Nothing;
-            let time = self.advance(partial.time);
+            let time = self.advance(partial.time());
             out(Event::Communication(time, communication));
         }
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// The first bytes of a ring.
 pub const MAGIC: [u8; 8] = *b"AMPRING1";
 /// Changes with the format.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// The records begin after so many bytes: a page.
 pub const HEADER_BYTES: usize = 4096;
 /// The size of a record.

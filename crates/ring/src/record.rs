@@ -99,11 +99,16 @@ impl Record {
     /// `None`: a kind that this version does not know, or bits that must be zero are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
-        // Nearly all records are of these two kinds.
+        self.common_kind().or_else(|| self.rare_kind())
+    }
+
+    /// Nearly all records are of these two kinds.
+    #[inline]
+    pub(crate) fn common_kind(&self) -> Option<Kind> {
         match self.word1 >> 32 {
             1 => Some(Kind::Enter),
             2 => Some(Kind::Leave),
-            _ => self.rare_kind(),
+            _ => None,
         }
     }
 
@@ -112,9 +117,7 @@ impl Record {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
         let is_valid = match kind {
             Kind::CoalescedCalls => self.word1 >> 40 & 0xff == 0,
-            Kind::Communication => {
-                self.word1 >> 48 == 0 && communication::payloads_of(self.communication_event()).is_some()
-            }
+            Kind::Communication => communication::payloads_of(self.communication_event()).is_some(),
             _ => self.word1 >> 40 == 0,
         };
         is_valid.then_some(kind)
@@ -146,22 +149,16 @@ impl Record {
         }
     }
 
-    /// The first record of an event with this number.
-    pub(crate) const fn communication(time: u64, event: u8, argument: u32) -> Record {
+    /// The first record of an event with this number, and what a short one has in its last bits.
+    pub(crate) const fn communication(time: u64, event: u8, bits: u16, argument: u32) -> Record {
         let head = Record::new(Kind::Communication, time, argument);
-        Record { word0: time, word1: head.word1 | (event as u64) << 40 }
+        Record { word0: time, word1: head.word1 | (event as u64) << 40 | (bits as u64) << 48 }
     }
 
-    /// Whether it looks like the first record of an event of this kind. Cheaper than [`Record::kind`].
-    #[inline]
-    pub(crate) const fn may_be_communication(&self) -> bool {
-        (self.word1 >> 32) as u8 == Kind::Communication as u8
-    }
-
-    /// Whether it is one, but for the number of the event.
+    /// Whether it is the first record of an event of this kind, but for the number of the event. Cheaper than [`Record::kind`].
     #[inline]
     pub(crate) const fn is_communication(&self) -> bool {
-        self.may_be_communication() && self.word1 >> 48 == 0
+        (self.word1 >> 32) as u8 == Kind::Communication as u8
     }
 
     /// As `kind() == Some(Kind::Payload)`.
@@ -173,6 +170,11 @@ impl Record {
     /// The number of the event, of a record of kind `Communication`.
     pub(crate) const fn communication_event(&self) -> u8 {
         (self.word1 >> 40) as u8
+    }
+
+    /// The last bits of a record of kind `Communication`: of a short event, the first payload's argument.
+    pub(crate) const fn communication_bits(&self) -> u16 {
+        (self.word1 >> 48) as u16
     }
 
     /// The region handle, device index or number of records that comes with the kind.
@@ -243,7 +245,7 @@ mod tests {
             let record = Record::from_bytes(&bytes);
             let unused = match bytes[12] {
                 10 => &bytes[13..14],
-                12 if (1..=16).contains(&bytes[13]) => &bytes[14..],
+                12 if matches!(bytes[13], 1..=18 | 0x81..=0x83 | 0x86 | 0x8a | 0x8c) => &[],
                 12 => &[1][..],
                 _ => &bytes[13..],
             };

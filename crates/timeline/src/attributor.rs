@@ -141,6 +141,11 @@ impl Attributor {
         self.sampled.is_sampled(LocationIndex(location as u32))
     }
 
+    /// Whether frames of a location are samples, all or some.
+    pub fn has_samples(&self, location: LocationIndex) -> bool {
+        self.sampled.has(location)
+    }
+
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;

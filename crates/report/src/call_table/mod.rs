@@ -28,8 +28,8 @@ pub struct CallRow {
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     pub resolved_joules: f64,
-    /// How many calls it stands for.
-    pub calls: u32,
+    /// How many calls it stands for; `None` where stacks were sampled, and that is not known.
+    pub calls: Option<u32>,
 }
 
 /// Where a call was.

@@ -17,12 +17,12 @@ use std::sync::Arc;
 const ROWS_A_GROUP: usize = 1 << 17;
 
 const TEXT: [&str; 6] = ["node", "rank", "thread", "device", "view", "region"];
-const INTEGERS: [(&str, Physical); 5] = [
-    ("callpath", Physical::INT32),
-    ("depth", Physical::INT32),
-    ("start", Physical::INT64),
-    ("end", Physical::INT64),
-    ("calls", Physical::INT64),
+const INTEGERS: [(&str, Physical, Repetition); 5] = [
+    ("callpath", Physical::INT32, Repetition::REQUIRED),
+    ("depth", Physical::INT32, Repetition::REQUIRED),
+    ("start", Physical::INT64, Repetition::REQUIRED),
+    ("end", Physical::INT64, Repetition::REQUIRED),
+    ("calls", Physical::INT64, Repetition::OPTIONAL),
 ];
 const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_joules"];
 
@@ -34,7 +34,8 @@ pub struct CallsFile<W: Write + Send> {
     devices: Vec<DeviceView>,
     paths: Vec<u32>,
     times: [Vec<i64>; 2],
-    calls: Vec<i64>,
+    /// Those that are known, and where they are.
+    calls: (Vec<i64>, Vec<i16>),
     figures: [Vec<f64>; 3],
     dictionary: Dictionary,
 }
@@ -46,7 +47,7 @@ impl<W: Write + Send> CallsFile<W> {
     /// It cannot be written.
     pub fn new(out: W, about: &[(&str, String)]) -> Result<CallsFile<W>> {
         let text = TEXT.iter().map(|name| field(name, Physical::BYTE_ARRAY, Repetition::REQUIRED));
-        let integers = INTEGERS.iter().map(|(name, kind)| field(name, *kind, Repetition::REQUIRED));
+        let integers = INTEGERS.iter().map(|(name, kind, repetition)| field(name, *kind, *repetition));
         let figures = FIGURES.iter().map(|name| field(name, Physical::DOUBLE, Repetition::REQUIRED));
         let fields = text.chain(integers).chain(figures).collect::<Result<_>>()?;
         let schema = Type::group_type_builder("calls").with_fields(fields).build()?;
@@ -60,7 +61,7 @@ impl<W: Write + Send> CallsFile<W> {
             devices: Vec::new(),
             paths: Vec::new(),
             times: Default::default(),
-            calls: Vec::new(),
+            calls: Default::default(),
             figures: Default::default(),
             dictionary: Dictionary::default(),
         })
@@ -77,7 +78,8 @@ impl<W: Write + Send> CallsFile<W> {
         self.paths.push(row.path);
         self.times[0].push(row.start);
         self.times[1].push(row.end);
-        self.calls.push(row.calls.into());
+        self.calls.0.extend(row.calls.map(i64::from));
+        self.calls.1.push(row.calls.is_some().into());
         for (column, value) in
             self.figures.iter_mut().zip([row.exclusive_joules, row.inclusive_joules, row.resolved_joules])
         {
@@ -106,9 +108,10 @@ impl<W: Write + Send> CallsFile<W> {
         put::<Int32Type, W>(&mut group, &numbers, None)?;
         let depths: Vec<i32> = self.paths.iter().map(|path| all[*path as usize].depth).collect();
         put::<Int32Type, W>(&mut group, &depths, None)?;
-        for column in times.iter().chain([&*calls]) {
+        for column in &*times {
             put::<Int64Type, W>(&mut group, column, None)?;
         }
+        put::<Int64Type, W>(&mut group, &calls.0, Some(&calls.1))?;
         for column in &*figures {
             put::<DoubleType, W>(&mut group, column, None)?;
         }
@@ -116,7 +119,8 @@ impl<W: Write + Send> CallsFile<W> {
         self.places.clear();
         self.devices.clear();
         self.paths.clear();
-        self.calls.clear();
+        self.calls.0.clear();
+        self.calls.1.clear();
         self.times.iter_mut().for_each(Vec::clear);
         self.figures.iter_mut().for_each(Vec::clear);
         Ok(())
@@ -233,7 +237,7 @@ mod tests {
                     exclusive_joules: row as f64,
                     inclusive_joules: 0.0,
                     resolved_joules: 0.0,
-                    calls: 1,
+                    calls: (row % 3 > 0).then_some(row as u32),
                 };
                 file.push(&row, &names, &paths).unwrap();
             }
@@ -246,6 +250,7 @@ mod tests {
                 let region = format!("region {}", expected(at));
                 assert_eq!((row.get_string(0).unwrap(), row.get_string(5).unwrap()), (&region, &region));
                 assert_eq!((row.get_string(2).unwrap().as_str(), row.get_int(7).unwrap()), ("thread", 2));
+                assert_eq!(row.get_long(10).ok(), (at % 3 > 0).then_some(at as i64));
                 assert_eq!(
                     (row.get_long(8).unwrap(), row.get_double(11).unwrap()),
                     (at as i64 * 1000, at as f64)

@@ -203,8 +203,8 @@ fn messages_without_room_are_counted() {
         }
         run.read(usize::MAX);
         let lost = run.reader.dropped_records() as usize;
-        // Three records each, in a ring of 4096.
-        assert!((1300..=1365).contains(&run.received.len()), "{}", run.received.len());
+        // Two records each, in a ring of 4096.
+        assert!((1950..=2048).contains(&run.received.len()), "{}", run.received.len());
         assert_eq!(run.received.len() + lost, run.sent.len());
         assert_eq!(run.received[..], run.sent[..run.received.len()]);
         run.end(20_000);
@@ -237,19 +237,22 @@ fn a_message_waits_for_room_where_calls_do() {
 /// The records end in the middle of a message, as when what follows is damaged.
 #[test]
 fn a_message_that_is_cut_short_is_left_out_and_counted() {
-    let message = Communication::MpiSend(Message { peer: 1, communicator: 2, tag: 3, bytes: 4 });
-    let records: Vec<Record> = message.records(7).collect();
-    for cut in 0..records.len() {
-        let (begin, end) = (Record::new(Kind::Enter, 5, 1), Record::new(Kind::ProgramEnd, 9, 0));
-        let all: Vec<Record> = [begin].into_iter().chain(records[..cut].to_vec()).chain([end]).collect();
-        let (events, repairs) = decode(&all);
-        assert_eq!(events, [Event::Enter(5, 1), Event::Leave(9, 1), Event::ProgramEnd(9)]);
-        assert_eq!(repairs.damaged, u64::from(cut > 0));
+    for bytes in [4, u64::MAX] {
+        let message = Communication::MpiSend(Message { peer: 1, communicator: 2, tag: 3, bytes });
+        let records: Vec<Record> = message.records(7).collect();
+        for cut in 0..records.len() {
+            let (begin, end) = (Record::new(Kind::Enter, 5, 1), Record::new(Kind::ProgramEnd, 9, 0));
+            let all: Vec<Record> = [begin].into_iter().chain(records[..cut].to_vec()).chain([end]).collect();
+            let (events, repairs) = decode(&all);
+            assert_eq!(events, [Event::Enter(5, 1), Event::Leave(9, 1), Event::ProgramEnd(9)]);
+            assert_eq!(repairs.damaged, u64::from(cut > 0));
+        }
+        let (events, repairs) = decode(&records);
+        assert_eq!((&events[..], repairs), (&[Event::Communication(7, message)][..], Repairs::default()));
+        // Payloads that belong to nothing.
+        let damaged = records.len() as u64 - 1;
+        assert_eq!(decode(&records[1..]), (Vec::new(), Repairs { damaged, ..Repairs::default() }));
     }
-    let (events, repairs) = decode(&records);
-    assert_eq!((&events[..], repairs), (&[Event::Communication(7, message)][..], Repairs::default()));
-    // Payloads that belong to nothing.
-    assert_eq!(decode(&records[1..]), (Vec::new(), Repairs { damaged: 2, ..Repairs::default() }));
 }
 
 #[test]

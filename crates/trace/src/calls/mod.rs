@@ -156,7 +156,7 @@ impl CallTable {
                 exclusive_joules: call.exclusive_joules,
                 inclusive_joules: call.inclusive_joules(),
                 resolved_joules: call.resolved_joules,
-                calls: call.calls,
+                calls: (call.calls > 0 || !attributor.has_samples(call.location)).then_some(call.calls),
             };
             sink.push(&row, names, paths)?;
         }
