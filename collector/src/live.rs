@@ -142,7 +142,7 @@ impl LiveRun {
             match &self.sampling.stacks {
                 Some(stacks) if command.waits => stacks.add_command(command),
                 Some(stacks) => stacks.add(command.pid),
-                None => self.session.let_go(&command),
+                None => self.session.release_command(&command),
             }
         }
         let Some(stacks) = &self.sampling.stacks else { return };

@@ -1042,8 +1042,10 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
     let rows = rows(&summary);
     let (work, all) = (joules(&rows, " > work"), rows.values().sum::<f64>());
     assert!(work > 0.7 * all, "{work} J of {all} J: {:#?}", notes(&summary));
-    // Where the tests beside it have the CPUs, samples may be lost.
-    assert!(!notes(&summary).iter().any(|note| note.contains("files")), "{:#?}", notes(&summary));
+    // Where the tests beside it have the CPUs, samples may be lost, or come late: to charge these as of their time, all locations of
+    // the trace would be read at once.
+    let is_of_files = |note: &&str| note.contains("files") && !note.contains("came late");
+    assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
 
 /// `ampere run` of a user who is not root and may lock no memory but what every user may for sampling.

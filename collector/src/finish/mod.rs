@@ -14,6 +14,7 @@ mod summary;
 
 pub use results::{ResultsError, knows_more, write_results};
 
+use crate::ingest::process::Process;
 use crate::live::{LiveRun, Mode};
 use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
@@ -97,6 +98,10 @@ impl LiveRun {
         self.notes.extend(self.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
             self.notes.add("it was cut off with its collector: this was made of what was left");
+            // Which samples the kernel still had is not known.
+            if self.ingest.processes.iter().any(Process::is_sampled) {
+                self.notes.set_incomplete();
+            }
         }
         self.finish(true)
     }

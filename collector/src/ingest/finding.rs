@@ -12,7 +12,6 @@ use crate::sampling::samples;
 use ampere_attribution::LocationIndex;
 use ampere_model::{LocalLocation, LocationKind};
 use ampere_ring::Session;
-use ampere_ring::session::Command;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
 use ampere_trace::write::SampledFrames;
@@ -71,14 +70,13 @@ impl Ingest {
             if self.commands.len() >= limits::MOST_PROCESSES {
                 return;
             }
-            let is_known = |(known, _): &(Command, u64)| known.pid == command.pid;
+            if self.commands.iter().any(|(known, _)| known.pid == command.pid) {
+                continue;
+            }
             let is_of_this_namespace = command.pid_namespace == ampere_ring::process::pid_namespace();
             match ampere_ring::process::start_time(command.pid).filter(|_| is_of_this_namespace) {
-                Some(started) if !self.commands.iter().any(is_known) => {
-                    self.commands.push((command, started));
-                }
-                Some(_) => {}
-                None => session.let_go(&command),
+                Some(started) => self.commands.push((command, started)),
+                None => session.release_command(&command),
             }
         }
     }

@@ -153,11 +153,11 @@ impl Writer {
     /// Samples what a process becomes that waits.
     pub fn add_command(&mut self, command: &Command, sampler: &mut Sampler) {
         self.add(sampler.add_launcher(command.pid));
-        self.let_go(command);
+        self.release_command(command);
     }
 
-    pub fn let_go(&self, command: &Command) {
-        self.session.let_go(command);
+    pub fn release_command(&self, command: &Command) {
+        self.session.release_command(command);
     }
 
     /// A process is sampled from now on, or is not.

@@ -136,7 +136,7 @@ pub struct Command {
     pub pid: u32,
     /// Where that means something.
     pub pid_namespace: u64,
-    /// It waits for [`Session::let_go`].
+    /// It waits for [`Session::release_command`].
     pub waits: bool,
 }
 
@@ -472,7 +472,7 @@ impl Session {
     }
 
     /// A command may begin.
-    pub fn let_go(&self, command: &Command) {
+    pub fn release_command(&self, command: &Command) {
         let [from, to] = [COMMAND, SEEN_COMMAND].map(|end| self.directory.join(command.name.clone() + end));
         let _ = std::fs::rename(from, to);
     }

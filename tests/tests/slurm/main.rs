@@ -238,6 +238,9 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
         // With control groups, Slurm may kill the collector before the results are whole.
         let is_whole = summary["run"]["complete"] == true;
         assert!(is_whole || tracking == Tracking::ControlGroups, "{}", summary["run"]);
+        let notes = summary["run"]["notes"].as_array().expect("notes");
+        let is_cut_off = notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("cut off with")));
+        assert!(is_whole != is_cut_off, "{}", summary["run"]);
         assert_eq!(summary["run"]["command"], serde_json::json!(["gzip", "-c", "zeros"]));
         assert_conserved(&summary);
         let rows = summary["devices"][0]["views"][0]["callpaths"].as_array().expect("rows");
