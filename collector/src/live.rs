@@ -303,6 +303,11 @@ impl LiveRun {
             return;
         };
         let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
+        let queues = &self.options.manifest.progress.queues;
+        for process in self.ingest.processes.iter_mut().filter(|_| !queues.is_empty()) {
+            let gpus = queues.get(&process.pid_and_start());
+            gpus.into_iter().for_each(|gpus| process.set_queues(gpus));
+        }
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
         let needs_no_stacks = timeline.attributor.records_functions()
             && self.options.config.sampler.stacks == Some(StackPeriod::Auto);
@@ -442,6 +447,7 @@ impl LiveRun {
                 self.ingest.check_unmeasured_successor(at);
             } else {
                 self.look_at_threads(at);
+                self.look_at_queues(at);
                 let now = self.timeline.as_ref().map(|timeline| timeline.now(&self.session));
                 self.ingest.processes[at].life.seen_alive = now;
             }
@@ -470,6 +476,26 @@ impl LiveRun {
                 let known = &mut timeline.attributor.locations[index.0 as usize];
                 known.name.clone_from(&location.definition.name);
             }
+        }
+    }
+
+    /// Looks which GPUs a process uses. The driver forgets it with the process: the manifest keeps it for the next collector.
+    fn look_at_queues(&mut self, process: usize) {
+        let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
+        let process = &mut self.ingest.processes[process];
+        if !timeline.attributor.tells_gpus_apart() || !process.is_queue_look_due() {
+            return;
+        }
+        let gpus = node.gpus_of(process.info.pid);
+        if gpus.is_empty() {
+            return;
+        }
+        let known = self.options.manifest.progress.queues.entry(process.pid_and_start()).or_default();
+        let before = known.len();
+        known.extend(gpus.into_iter().map(str::to_owned));
+        if known.len() > before {
+            self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+            self.introduce();
         }
     }
 

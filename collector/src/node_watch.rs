@@ -1,11 +1,13 @@
-//! What else happens on the node while the run goes on: CPU time of the run's processes and of all others, and other runs.
+//! What else happens on the node while the run goes on: CPU time of the run's processes and of all others, GPUs that processes
+//! use, and other runs.
 
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
-use ampere_counters::{RunCpu, Settings, SharedRunCpu};
+use ampere_counters::{Queues, RunCpu, Settings, SharedRunCpu};
 use ampere_model::Quality;
 use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
 /// Looked at by the collector's loop; the CPU time also by the estimate.
 pub struct NodeWatch {
     run_cpu: SharedRunCpu,
+    queues: Option<Queues>,
     /// As last read.
     cpu: Option<NodeCpu>,
     neighbours: Neighbours,
@@ -29,6 +32,7 @@ impl NodeWatch {
         launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
         NodeWatch {
             run_cpu: Arc::new(Mutex::new(run_cpu)),
+            queues: Queues::open(&settings.sys_root),
             cpu: None,
             neighbours: Neighbours::of(session),
             next_neighbours: Instant::now(),
@@ -47,6 +51,11 @@ impl NodeWatch {
     /// What the run's processes have used until now.
     pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);
+    }
+
+    /// PCI addresses of the GPUs that a process uses now, where the driver tells.
+    pub(crate) fn gpus_of(&self, pid: u32) -> BTreeSet<&str> {
+        self.queues.as_ref().map_or_else(BTreeSet::new, |queues| queues.of(pid))
     }
 
     pub(crate) fn cpu(&self) -> Option<NodeCpu> {

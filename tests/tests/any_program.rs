@@ -5,6 +5,7 @@ use ampere_tests::jobs::{Done, Place, files_below, is_root, kill, run, start, un
 use ampere_tests::runs::{
     assert_same_figures, attribute, json, list, number, on_path, python_with, relative,
 };
+use ampere_tests::stand_ins::with_rocm_smi;
 use ampere_tests::{artifact, root, skip_unless};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,6 +355,84 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
     let work = joules(&rows, "work > main > both > ");
     assert!(work > 0.8 * rows.values().sum::<f64>(), "{rows:#?}\n{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
+    place.is_clean();
+}
+
+/// Works until a file is there.
+const WORK_UNTIL: &str = r#"
+    #include <math.h>
+    #include <unistd.h>
+    volatile double sink;
+    __attribute__((noinline)) void work(void) { for (long i = 0; i < 100000; i++) sink += sqrt((double)i); }
+    int main(int argc, char **argv) { while (argc > 1 && access(argv[1], F_OK)) work(); return 0; }
+"#;
+
+/// Two programs, and what the driver tells of them: the queues of a process are there as long as it is.
+const ON_GPUS: &str = r#"
+    has_queue() { mkdir -p node/sys/class/kfd/kfd/proc/$1/queues/0; echo $2 > node/sys/class/kfd/kfd/proc/$1/queues/0/gpuid; }
+    ./one one-ends & one=$!
+    ./other other-ends & other=$!
+    has_queue $one 4661
+    has_queue $other 4660
+    wait $one
+    rm -r node/sys/class/kfd/kfd/proc/$one
+    touch one-has-ended
+    wait $other
+"#;
+
+/// Which of the two it was is known to the collector that is killed, and to nobody else then.
+#[test]
+fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    for name in ["one", "other"] {
+        place.compile("cc", name, WORK_UNTIL, &["-O2", "-lm"]);
+    }
+    let node = place.made_up_node();
+    let topology = node.join("sys/class/kfd/kfd/topology/nodes");
+    for gpu in [0, 1] {
+        let folder = topology.join((gpu + 1).to_string());
+        std::fs::create_dir_all(&folder).expect("a directory");
+        std::fs::write(folder.join("gpu_id"), format!("{}\n", 4660 + gpu)).expect("a file");
+        let properties = format!("location_id {}\ndomain 0\n", (0xc1 + gpu) << 8);
+        std::fs::write(folder.join("properties"), properties).expect("a file");
+    }
+    std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
+    std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
+    let mut command = as_it_is(&place, &["sh", "-c", ON_GPUS]);
+    with_rocm_smi(&mut command, "watts=300,100").env("AMPERE_SYS_ROOT", &node);
+    let running = start(command.current_dir(place.path("")));
+    let manifests = || files_below(&place.path("out")).into_iter().filter(|path| path.ends_with("run.json"));
+    let has_seen = |gpu: &str| {
+        manifests().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(gpu)))
+    };
+    until("both are known", || has_seen("0000:c1:00.0") && has_seen("0000:c2:00.0"));
+    place.write("one-ends", "");
+    until("one is over", || place.path("one-has-ended").exists());
+    let collectors = place.collectors();
+    collectors.iter().for_each(|collector| kill(*collector));
+    let is_sampled = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("-s2.defs");
+    until("the other is sampled again", || files_below(&place.path("shm")).iter().any(is_sampled));
+    place.write("other-ends", "");
+    assert_eq!(running.wait().code, 0);
+    let summary = json(&place.path("out/summary.json"));
+    let links = |of: &Value| -> BTreeSet<String> {
+        let links = list(of, "topology").iter().map(|link| {
+            let consumer = link["consumer"].as_str().expect("a name");
+            let program =
+                consumer.split_once('(').map_or(consumer, |(_, program)| program.trim_end_matches(')'));
+            format!("{} <- {program}: {}", link["device"].as_str().unwrap_or("no GPU"), link["reason"])
+        });
+        links.filter(|link| link.contains("one") || link.contains("other")).collect()
+    };
+    let expected = [
+        "GPU-0 <- other: \"the driver has had queues of it at PCI address 0000:c1:00.0\"",
+        "GPU-1 <- one: \"the driver has had queues of it at PCI address 0000:c2:00.0\"",
+    ];
+    assert_eq!(links(&summary), expected.map(str::to_owned).into(), "{:#?}", summary["topology"]);
+    agrees_with_its_trace(&place.path("out"), &summary);
+    let again = attribute(&place.path("out/traces.otf2"), &[]);
+    assert_eq!(again["topology"], summary["topology"]);
     place.is_clean();
 }
 

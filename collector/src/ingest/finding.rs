@@ -17,6 +17,7 @@ use ampere_trace::replay::Replay;
 use ampere_trace::write::SampledFrames;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 impl Ingest {
     /// Reads logs if a process has said that there is something new. `true`: there was.
@@ -209,6 +210,11 @@ impl Ingest {
 
 fn introduce_locations(process: &mut Process, number: usize, timeline: &mut LiveTimeline) {
     let attributor = &mut timeline.attributor;
+    if process.take_new_queues() {
+        let environment: Arc<[String]> = process.environment().into();
+        let known = process.locations.iter().filter_map(|location| location.index);
+        known.for_each(|index| attributor.set_environment(index, environment.clone()));
+    }
     for at in 0..process.locations.len() {
         let definition = &process.locations[at].definition;
         let (group, node, rank) =

@@ -5,7 +5,8 @@ use ampere_counters::Stat;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::{
-    Communicator, Definition, Location, LocationKind, Program, Region, RegionRef, SAMPLED_HOST, Timestamp,
+    Communicator, Definition, Location, LocationKind, Program, QUEUES, Region, RegionRef, SAMPLED_HOST,
+    Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::ProcessHandle;
@@ -14,6 +15,7 @@ use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// How far a process has come.
@@ -47,6 +49,7 @@ pub(crate) struct Process {
     pub life: Life,
     pub losses: Losses,
     pub threads: Threads,
+    pub queues: QueueLooks,
     /// Of a replay: what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
     /// Of a process that is sampled: the rank that records its calls, and its group.
@@ -103,8 +106,28 @@ pub(crate) struct Losses {
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
-    /// How often that was looked at.
-    looks: u64,
+    looks: Looks,
+}
+
+/// Whether the GPUs are known that it uses.
+#[derive(Debug, Default)]
+pub(crate) struct QueueLooks {
+    looks: Looks,
+    /// The attributor does not know all of them yet.
+    are_new: bool,
+}
+
+/// How often something was looked at.
+#[derive(Debug, Default)]
+struct Looks(u64);
+
+impl Looks {
+    /// Counts one more. Of a process that has just begun it is always due, then every tenth time.
+    fn is_due(&mut self) -> bool {
+        const FIRST: u64 = 10;
+        self.0 += 1;
+        self.0 <= FIRST || self.0.is_multiple_of(FIRST)
+    }
 }
 
 /// Handles that were used and never defined: more are damage, and their events are left out.
@@ -146,6 +169,7 @@ impl Process {
             life: Life::default(),
             losses: Losses::default(),
             threads: Threads::default(),
+            queues: QueueLooks::default(),
             replayed: None,
             sampled_rank: None,
         };
@@ -251,17 +275,14 @@ impl Process {
     }
 
     /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
-    /// Of a process that has just begun always, then every tenth time.
     pub fn look_at_threads(&mut self) {
-        const FIRST_LOOKS: u64 = 10;
         let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
         if self.replayed.is_some() || self.locations.iter().filter(|location| is_thread(location)).count() < 2
         {
             return;
         }
-        self.threads.looks += 1;
         let pid = self.info.pid;
-        if self.threads.looks > FIRST_LOOKS && !self.threads.looks.is_multiple_of(FIRST_LOOKS) {
+        if !self.threads.looks.is_due() {
             return;
         }
         let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
@@ -283,6 +304,33 @@ impl Process {
                 *is_named = true;
             }
         }
+    }
+
+    /// Pid and start time, the same in all logs of a process.
+    pub fn pid_and_start(&self) -> String {
+        format!("{} {}", self.info.pid, self.info.start_time)
+    }
+
+    /// Whether to look which GPUs it uses.
+    pub fn is_queue_look_due(&mut self) -> bool {
+        self.replayed.is_none() && self.has_pid_here() && self.queues.looks.is_due()
+    }
+
+    /// The GPUs where the driver has had queues of it.
+    pub fn set_queues(&mut self, gpus: &BTreeSet<String>) {
+        let list: Vec<&str> = gpus.iter().map(String::as_str).collect();
+        let entry = format!("{QUEUES}={}", list.join(","));
+        let environment = &mut self.info.environment;
+        if !environment.contains(&entry) {
+            environment.retain(|entry| !entry.starts_with(QUEUES));
+            environment.push(entry);
+            self.queues.are_new = true;
+        }
+    }
+
+    /// Whether its variables have changed since this was last asked.
+    pub fn take_new_queues(&mut self) -> bool {
+        std::mem::take(&mut self.queues.are_new)
     }
 
     /// What the names of a location's files begin with.

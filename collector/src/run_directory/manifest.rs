@@ -13,7 +13,7 @@ use ampere_ring::process::{boot_id, node_name, start_time};
 use ampere_settings::Config;
 use ampere_trace::spool::{RECORDS, Store};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -85,6 +85,9 @@ pub struct Progress {
     /// which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
+    /// PCI addresses of the GPUs where the driver has had queues of a process, by its pid and start time.
+    #[serde(default)]
+    pub queues: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// What was not recorded of a run.

@@ -29,13 +29,15 @@
 //! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
 //! one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
+//! **Queues** ([`Queues`]) say which process uses which AMD GPU.
+//!
 //! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi`,
 //! `amdsmi` and `nvml`.
 //!
 //! ```text
 //! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate/      the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which, and their names
-//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share
+//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share; queues
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
 //! ```
@@ -61,6 +63,7 @@ mod run_cpu;
 mod select;
 mod vendor;
 
+pub use amd::queues::Queues;
 pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};

@@ -41,6 +41,9 @@ pub const VISIBLE_DEVICES: [&str; 4] =
 /// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
+/// Among a process' variables: PCI addresses of the GPUs where the driver has had queues of it, by commas.
+pub const QUEUES: &str = "ampere::queues";
+
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
 /// `mpirun` in a Slurm job, Slurm's is that of the script.
 pub const LOCAL_RANKS: [&str; 8] = [

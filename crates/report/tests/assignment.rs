@@ -307,6 +307,60 @@ fn both_dies_of_a_package_draw_from_its_counter() {
     ]);
 }
 
+/// The driver tells addresses of GPUs where a process has had queues.
+#[test]
+fn queues_show_which_gpus_a_rank_uses() {
+    let gpus = |model: &str| {
+        Made::counters(&[
+            &format!("rocm_smi:::energy_count:device=0; model={model}; pci=0000:c1:00.0"),
+            &format!("rocm_smi:::energy_count:device=2; model={model}; pci=0000:c9:00.0"),
+        ])
+    };
+    gpus("MI100")
+        .rank("ampere::queues=0000:c9:00.0", &[])
+        // What it does is more than what it may do, and numbers of GPUs may be others in its control group.
+        .rank("ROCR_VISIBLE_DEVICES=0 ampere::queues=0000:c1:00.0,0000:c9:00.0", &[])
+        // Its streams tell more.
+        .rank("ampere::queues=0000:c1:00.0", &["HIP[2:0]"])
+        .gives(&[
+            "GPU-0 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c1:00.0",
+            "GPU-2 <- MPI Rank 0-1: the driver has had queues of it at PCI address 0000:c9:00.0",
+            "GPU-2 <- MPI Rank 2: its GPU stream HIP[2:0] ran on it",
+            "GPU-2 <- MPI Rank 2/HIP[2:0]: device 2 in its name",
+        ]);
+    // A second die. A GPU without a counter says nothing of the others.
+    gpus("MI250X")
+        .rank("ampere::queues=0000:c6:00.0", &[])
+        .rank("ampere::queues=0000:01:00.0 ROCR_VISIBLE_DEVICES=3", &[])
+        .rank("ampere::queues=0000:01:00.0", &[])
+        .gives(&[
+            "GPU-0 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c6:00.0, the second die of the package \
+             that is counted at 0000:c1:00.0",
+            "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
+            "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
+        ]);
+    // Another vendor's driver has queues of its own.
+    Made::counters(&[
+        "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0",
+        "nvml:::total_energy_consumption:device=0; pci=0000:02:00.0",
+    ])
+    .rank("ampere::queues=0000:c1:00.0 CUDA_VISIBLE_DEVICES=0", &[])
+    .gives(&[
+        "GPU-0 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c1:00.0",
+        "GPU-0 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0",
+    ]);
+    // Where counters have no addresses, the list is of no use; numbers are not needed for it.
+    Made::rocm_smi(&[0, 1], "")
+        .rank("ampere::queues=0000:c1:00.0 ROCR_VISIBLE_DEVICES=1", &[])
+        .gives(&["GPU-1 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=1"]);
+    Made::counters(&[
+        "hwmon:::energy:amdgpu-0; kind=gpu; pci=0000:c1:00.0",
+        "hwmon:::energy:amdgpu-1; kind=gpu; pci=0000:c9:00.0",
+    ])
+    .rank("ampere::queues=0000:c9:00.0", &[])
+    .gives(&["amdgpu-1 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c9:00.0"]);
+}
+
 /// What is measured is more than a name.
 #[test]
 fn a_second_die_whose_own_counter_rises_counts_for_itself() {

@@ -9,12 +9,14 @@ use crate::linking::{Links, Run, ThreadSeconds};
 use crate::recorder::Recording;
 use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
+use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
 use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
 use scorep_abi::{paradigm, region_type};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// So many steps of a location at once, where calls are recorded: then some of them may be taken.
@@ -119,9 +121,7 @@ impl Attributor {
 
     /// Adds a location whose frames are samples of a thread's stack.
     pub fn add_samples(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
-        let mut variables = evidence.environment.iter().filter_map(|entry| entry.split_once('='));
-        let period =
-            variables.find(|(name, _)| *name == STACK_PERIOD).and_then(|(_, text)| text.parse().ok());
+        let period = variable(&evidence.environment, STACK_PERIOD).and_then(|text| text.parse().ok());
         self.stack_period = self.stack_period.or(period.map(Duration::from_nanos));
         let index = self.add_location_with(info, evidence);
         self.sampled.add(index);
@@ -164,6 +164,18 @@ impl Attributor {
         info.group = group;
         let (links, mut run) = self.links_and_run();
         links.update_location(&mut run, location.0 as usize);
+    }
+
+    /// More is known of the process of a location than when that was added: all its variables.
+    pub fn set_environment(&mut self, location: LocationIndex, environment: Arc<[String]>) {
+        let (links, mut run) = self.links_and_run();
+        links.set_environment(&mut run, location.0 as usize, environment);
+    }
+
+    /// Whether counters of GPUs have addresses.
+    pub fn tells_gpus_apart(&self) -> bool {
+        let mut parts = (0..self.devices.len()).map(|device| self.counted_part(device));
+        parts.any(|part| part.is_gpu() && part.evidence.pci.is_some())
     }
 
     /// Whether a location's frames are a rank's, by the settings.

@@ -14,6 +14,7 @@ use ampere_attribution::{Engine, LocationIndex};
 use ampere_model::LocationKind;
 use ampere_settings::Locations;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// How long a process' main thread ran, and all of its other threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,6 +129,12 @@ impl Links {
             LocationKind::CpuThread => self.update_one(run, location),
             LocationKind::Metric => {}
         }
+    }
+
+    /// More is known of a location's process.
+    pub fn set_environment(&mut self, run: &mut Run, location: usize, environment: Arc<[String]>) {
+        self.evidence[location].environment = environment;
+        self.update_location(run, location);
     }
 
     fn update_one(&mut self, run: &mut Run, location: usize) {

@@ -11,10 +11,12 @@
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
-//! 3. the GPUs that it may see, where that is not all of them;
-//! 4. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
+//! 3. the GPUs where the driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
+//!    and addresses need no numbering;
+//! 4. the GPUs that it may see, where that is not all of them;
+//! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
-//! 5. else all ranks of the node share it. A wrong link charges one rank with another's joules and looks
+//! 6. else all ranks of the node share it. A wrong link charges one rank with another's joules and looks
 //!    exact; sharing by all is coarse, and says so.
 //!
 //! A counter that is not a GPU's is shared by all ranks of its node.
@@ -25,11 +27,12 @@
 //!
 //! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
+use ampere_model::QUEUES;
 use ampere_settings::{DeviceSetting, Ranks};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use visible::{Entry, Vendor, Visible};
+use visible::{Entry, Vendor, Visible, variable};
 
 pub mod local;
 pub mod visible;
@@ -372,6 +375,9 @@ impl Node<'_> {
             return by_streams(device.index, streams);
         }
         let counter = device.part;
+        if let Some(finding) = self.by_queues(counter, &evidence.environment) {
+            return finding;
+        }
         let Some(number) = counter.number else {
             return shared_by_all("its metric's name has no GPU number");
         };
@@ -400,6 +406,25 @@ impl Node<'_> {
             1 => format!("{undecided}it is the node's only GPU with a counter"),
             _ => format!("{undecided}the ranks' GPUs are not known"),
         })
+    }
+
+    /// Whether a process draws from a GPU, by the driver's list of its queues. Where none of the counters is of a GPU in it, the
+    /// list is about other GPUs.
+    fn by_queues(&self, counter: &CountedPart, environment: &[String]) -> Option<Finding> {
+        let list = variable(environment, QUEUES)?;
+        let reason = |counter: &CountedPart| {
+            let own = counter.evidence.pci.as_deref()?;
+            list.split(',').find_map(|on| self.reason_by_pci(counter, on, own, ""))
+        };
+        let is_about = counter.evidence.pci.is_some() && counter.vendor.goes_with(Vendor::Amd);
+        let says = "the driver has had queues of it at ";
+        match reason(counter) {
+            Some(reason) => Some(Finding::Draws(format!("{says}{reason}"))),
+            None if is_about && self.gpus().any(|other| reason(other.part).is_some()) => {
+                Some(Finding::DrawsNot(format!("{says}{list}")))
+            }
+            None => None,
+        }
     }
 
     /// Whether a process draws from a GPU, by the variables that say what it may see.

@@ -4,6 +4,7 @@
 //! | what | where |
 //! | --- | --- |
 //! | a process' variables | properties of its location group, by the variable's name |
+//! | the GPUs where the driver has had queues of a process | the same, by the name [`QUEUES`] |
 //! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
 //! | that a location's frames are samples, and the location where calls of the thread are recorded | a property, [`SAMPLES_ON`] |
 //! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
@@ -13,7 +14,7 @@
 //! | what a counter counts, what it contains, and where it wraps | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
-use ampere_model::{Device, LOCAL_RANKS, STACK_PERIOD, VISIBLE_DEVICES};
+use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_PERIOD, VISIBLE_DEVICES};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence, metric_number};
@@ -102,8 +103,12 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
 /// Variables of a process, `NAME=value`.
 pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<String> {
     let Some(group) = definitions.location_groups.get(process) else { return Vec::new() };
-    let known = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&[STACK_PERIOD]);
-    known.filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
+    variables().filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
+}
+
+/// Names of those that a trace has.
+fn variables() -> impl Iterator<Item = &'static str> {
+    VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS).chain([STACK_PERIOD, QUEUES])
 }
 
 /// The device of a context, by the system tree.
@@ -152,12 +157,11 @@ pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> O
 
 /// A process' properties: those of its variables that links depend on, and how long its threads ran.
 pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
-    let known =
-        |name: &str| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name) || name == STACK_PERIOD;
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
-    let variables = split.filter(|(name, _)| known(name)).map(|(name, value)| property(name, value));
+    let known = split.filter(|(name, _)| variables().any(|known| known == *name));
+    let known = known.map(|(name, value)| property(name, value));
     let threads = threads.map(|seconds| format!("{} {}", seconds.main, seconds.others));
-    variables.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
+    known.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
 }
 
 /// The evidence of a live run about a counter.

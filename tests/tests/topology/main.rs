@@ -171,6 +171,22 @@ fn counters_tell_their_model_and_address() {
     );
 }
 
+/// What the driver told of a process, its trace tells again.
+#[test]
+fn queues_of_each_rank() {
+    finds(
+        "counter 0 pci=193\ncounter 1 pci=201\n\
+         rank n ampere::queues=0000:c9:00.0\n\
+         rank n ampere::queues=0000:c1:00.0,0000:c9:00.0\n",
+        "",
+        &[
+            "GPU-0 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c1:00.0",
+            "GPU-1 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c9:00.0",
+            "GPU-1 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c9:00.0",
+        ],
+    );
+}
+
 const RISES: &str = "by its model (MI250X) the second die of a package, which the first one's counter counts, yet its own counter \
      rises: it counts for itself";
 

@@ -9,6 +9,7 @@ use crate::vendor::{self, CallError};
 use crate::{Device, Gauge, Kind, Quality, Quantity, ReadError, Reading, Settings, Source};
 
 pub(crate) mod presence;
+pub(crate) mod queues;
 
 /// How long a counter that shows 0 at first may take to leave it. The driver renews its figures every millisecond, and
 /// an idle GPU makes more than a thousand ticks in that time.

@@ -1,6 +1,6 @@
 //! The place of a process among the ranks of its node, as launchers and MPI libraries tell it.
 
-use super::Evidence;
+use super::{Evidence, visible};
 use ampere_model::LOCAL_RANKS;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -34,10 +34,8 @@ impl LocalRank {
 pub fn local_ranks(processes: &[&Evidence]) -> Option<Vec<LocalRank>> {
     let of = processes.len() as u32;
     LOCAL_RANKS.iter().find_map(|variable| {
-        let rank = |evidence: &&Evidence| {
-            let text = evidence.environment.iter().find_map(|e| e.strip_prefix(*variable)?.strip_prefix('='));
-            text.and_then(|text| text.trim().parse::<u32>().ok())
-        };
+        let rank =
+            |evidence: &&Evidence| visible::variable(&evidence.environment, variable)?.parse::<u32>().ok();
         let ranks: Vec<u32> = processes.iter().map(rank).collect::<Option<_>>()?;
         let distinct: BTreeSet<u32> = ranks.iter().copied().collect();
         let complete = distinct.len() == ranks.len() && distinct.last().is_none_or(|last| *last + 1 == of);

@@ -66,11 +66,8 @@ pub struct Visible {
 
 /// `None`: no variable says anything, and the process sees all of the node's GPUs. `environment`: `NAME=value`.
 pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
-    let value = |name: &str| {
-        environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
-    };
     // A variable that is there, but empty, hides all GPUs from ROCr and from CUDA, and none from HIP.
-    let variable = |name: &'static str| value(name).map(|text| (name, text));
+    let variable = |name: &'static str| variable(environment, name).map(|text| (name, text));
     let filled = |name: &'static str| variable(name).filter(|(_, text)| !text.is_empty());
     let (first, second) = match vendor {
         Vendor::Nvidia => (variable("CUDA_VISIBLE_DEVICES"), None),
@@ -102,6 +99,11 @@ pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
         return Some(outer);
     }
     Some(Visible { entries, because: format!("{} and {}", outer.because, said(name, text)) })
+}
+
+/// The value of a variable, of a process with these.
+pub fn variable<'a>(environment: &'a [String], name: &str) -> Option<&'a str> {
+    environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
 }
 
 fn said(name: &str, text: &str) -> String {

@@ -1,0 +1,159 @@
+//! On which GPUs the amdgpu driver has queues of a process. All that HIP, OpenCL and ROCr run on a GPU goes through one.
+
+use super::pci_address;
+use crate::file::{ValueFile, entries, text_of};
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The kernel's first pid namespace. The driver's numbers of processes are that one's: elsewhere they mean other processes.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+/// The driver allows no more to a process.
+const MOST_QUEUES: usize = 1024;
+
+/// The driver's lists of queues (KFD).
+pub struct Queues {
+    processes: PathBuf,
+    /// PCI addresses of the GPUs, by the driver's numbers.
+    addresses: HashMap<u64, String>,
+}
+
+impl Queues {
+    /// `None` where there are none, or where they are of processes with other numbers. `root`: where `proc` and `sys` are.
+    pub fn open(root: &Path) -> Option<Queues> {
+        let namespace = fs::read_link(root.join("proc/self/ns/pid")).ok()?;
+        let driver = root.join("sys/class/kfd/kfd");
+        let nodes = entries(&driver.join("topology/nodes"));
+        let addresses: HashMap<u64, String> = nodes.iter().filter_map(|(_, node)| gpu(node)).collect();
+        let is_usable = namespace == Path::new(FIRST_NAMESPACE) && !addresses.is_empty();
+        is_usable.then(|| Queues { processes: driver.join("proc"), addresses })
+    }
+
+    /// PCI addresses, as `0000:c1:00.0`, of the GPUs on which a process has a queue now.
+    pub fn of(&self, pid: u32) -> BTreeSet<&str> {
+        let queues = fs::read_dir(self.processes.join(format!("{pid}/queues"))).into_iter().flatten();
+        let numbers = queues.take(MOST_QUEUES).filter_map(|queue| number(queue.ok()?.path().join("gpuid")));
+        numbers.filter_map(|number| self.addresses.get(&number)).map(String::as_str).collect()
+    }
+}
+
+/// A GPU's number and its PCI address. `None`: it is a CPU, or a GPU that this process may not use.
+fn gpu(node: &Path) -> Option<(u64, String)> {
+    let number = number(node.join("gpu_id")).filter(|number| *number != 0)?;
+    let properties = text_of(&node.join("properties"))?;
+    let property = |name: &str| {
+        let mut values = properties.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        values.next()?.trim().parse::<u32>().ok()
+    };
+    let domain = property("domain").unwrap_or(0);
+    Some((number, pci_address(u64::from(domain) << 32 | u64::from(property("location_id")?))))
+}
+
+fn number(file: PathBuf) -> Option<u64> {
+    ValueFile::open(file).ok()?.number().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Made(tempfile::TempDir);
+
+    impl Made {
+        /// Two GPUs, and a CPU.
+        fn new(namespace: &str) -> Made {
+            let made = Made(tempfile::tempdir().unwrap());
+            made.put("proc/self/ns/x", "");
+            symlink(namespace, made.0.path().join("proc/self/ns/pid")).unwrap();
+            made.node(0, "0\n", "cpu_cores_count 64\nlocation_id 0\n");
+            made.node(1, "51974\n", "simd_count 440\nlocation_id 49408\ndomain 0\n");
+            // A partition of a GPU, whose number is in the upper bits.
+            made.node(2, "1234\n", "location_id 268493056\ndomain 2\n");
+            made
+        }
+
+        fn put(&self, file: &str, text: &str) {
+            let path = self.0.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn node(&self, number: u32, id: &str, properties: &str) {
+            let node = format!("sys/class/kfd/kfd/topology/nodes/{number}");
+            self.put(&format!("{node}/gpu_id"), id);
+            self.put(&format!("{node}/properties"), properties);
+        }
+
+        fn queue(&self, pid: u32, queue: &str, gpu: &str) {
+            self.put(&format!("sys/class/kfd/kfd/proc/{pid}/queues/{queue}/gpuid"), gpu);
+        }
+
+        fn queues(&self) -> Option<Queues> {
+            Queues::open(self.0.path())
+        }
+    }
+
+    #[test]
+    fn a_process_has_queues_on_these_gpus() {
+        let made = Made::new(FIRST_NAMESPACE);
+        made.queue(17, "0", "51974");
+        made.queue(17, "3", "51974\n");
+        made.queue(18, "0", "51974\n");
+        made.queue(18, "1", "1234\n");
+        let queues = made.queues().unwrap();
+        assert_eq!(queues.of(17), ["0000:c1:00.0"].into());
+        assert_eq!(queues.of(18), ["0000:c1:00.0", "0002:e1:00.0"].into());
+        assert_eq!(queues.of(1), [].into());
+    }
+
+    #[test]
+    fn other_numbers_of_processes_say_nothing() {
+        assert!(Made::new("pid:[4026532871]").queues().is_none());
+        let made = Made::new(FIRST_NAMESPACE);
+        fs::remove_file(made.0.path().join("proc/self/ns/pid")).unwrap();
+        assert!(made.queues().is_none());
+    }
+
+    #[test]
+    fn what_is_no_queue_of_a_known_gpu_is_passed_over() {
+        let made = Made::new(FIRST_NAMESPACE);
+        for (queue, gpu) in [
+            ("0", ""),
+            ("1", "-51974\n"),
+            ("2", "99999999999999999999999999\n"),
+            ("3", "0\n"),
+            ("4", "77\n"),
+            ("5", "0xcb06\n"),
+            ("6", "5197\u{0}4\n"),
+            ("7", &"5".repeat(1 << 20)),
+            ("a queue", "1234\n"),
+        ] {
+            made.queue(17, queue, gpu);
+        }
+        let folder = made.0.path().join("sys/class/kfd/kfd/proc/17/queues");
+        symlink("8", folder.join("8")).unwrap();
+        symlink("/dev", folder.join("9")).unwrap();
+        fs::create_dir_all(folder.join("10/gpuid")).unwrap();
+        fs::write(folder.join("11"), "51974\n").unwrap();
+        made.put("sys/class/kfd/kfd/proc/18/queues", "51974\n");
+        let queues = made.queues().unwrap();
+        assert_eq!(queues.of(17), ["0002:e1:00.0"].into());
+        assert_eq!(queues.of(18), [].into());
+        // More than the driver allows are not read to the end.
+        (0..2 * MOST_QUEUES).for_each(|queue| made.queue(19, &queue.to_string(), "77\n"));
+        assert_eq!(queues.of(19), [].into());
+    }
+
+    #[test]
+    fn gpus_that_cannot_be_read_are_not_known() {
+        let made = Made::new(FIRST_NAMESPACE);
+        made.node(3, "5\n", "domain 0\nlocation_id 99999999999\n");
+        made.node(4, "6\n", "domain 0\n");
+        made.put("sys/class/kfd/kfd/topology/nodes/5/gpu_id", "7\n");
+        ["5", "6", "7", "1234"].iter().for_each(|gpu| made.queue(17, gpu, gpu));
+        assert_eq!(made.queues().unwrap().of(17), ["0002:e1:00.0"].into());
+        fs::remove_dir_all(made.0.path().join("sys/class/kfd/kfd/topology")).unwrap();
+        assert!(made.queues().is_none());
+    }
+}
