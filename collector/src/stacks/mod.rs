@@ -137,7 +137,10 @@ fn sample(
         told.store(writer.reached(), Ordering::Release);
         if is_last {
             told.store(u64::MAX, Ordering::Release);
-            found.into_iter().filter_map(|found| found.command).for_each(|command| writer.release_command(&command));
+            found
+                .into_iter()
+                .filter_map(|found| found.command)
+                .for_each(|command| writer.release_command(&command));
             return writer.notes(&sampler);
         }
         // By now it is known which processes were started by one that is sampled. One at a time, so that no ring fills up.

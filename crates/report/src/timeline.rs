@@ -351,7 +351,10 @@ mod tests {
         );
         all.calls.iter_mut().for_each(|call| call.calls = None);
         let line = all.line("step", &all.statistics()[0]);
-        assert!(line.starts_with("step: 5 times found by samples (its calls are not known), 42.000 J"), "{line}");
+        assert!(
+            line.starts_with("step: 5 times found by samples (its calls are not known), 42.000 J"),
+            "{line}"
+        );
     }
 
     #[test]

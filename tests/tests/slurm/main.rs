@@ -239,7 +239,8 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
         let is_whole = summary["run"]["complete"] == true;
         assert!(is_whole || tracking == Tracking::ControlGroups, "{}", summary["run"]);
         let notes = summary["run"]["notes"].as_array().expect("notes");
-        let is_cut_off = notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("cut off with")));
+        let is_cut_off =
+            notes.iter().any(|note| note.as_str().is_some_and(|note| note.contains("cut off with")));
         assert!(is_whole != is_cut_off, "{}", summary["run"]);
         assert_eq!(summary["run"]["command"], serde_json::json!(["gzip", "-c", "zeros"]));
         assert_conserved(&summary);
