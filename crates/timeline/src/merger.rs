@@ -11,7 +11,7 @@ use crate::attributor::Attributor;
 use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
-use tournament::Tree;
+use tournament::{Key, Tree};
 
 /// One stream's place in a merger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,12 +115,10 @@ impl Queue {
         self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)
     }
 
-    /// Hands over the break that is next, if it is.
+    /// Hands over the next break, and what comes before it.
     #[inline]
     fn pass_break(&mut self, into: &mut Attributor) {
-        if self.breaks.front() != Some(&self.done) {
-            return;
-        }
+        self.pass_run(Timestamp::MAX, into);
         let step = self.steps[self.done];
         match self.location {
             Some(location) => into.step(location, step),
@@ -133,13 +131,13 @@ impl Queue {
         self.done += 1;
     }
 
-    /// Hands over what comes before the next break and no later than `limit`.
+    /// Hands over what comes before the next break and before `end`.
     #[inline]
-    fn pass_run(&mut self, limit: Timestamp, into: &mut Attributor) {
+    fn pass_run(&mut self, end: Timestamp, into: &mut Attributor) {
         let Some(location) = self.location else { return };
-        let end = self.breaks.front().copied().unwrap_or(self.steps.len());
-        let waiting = &self.steps[self.done..end];
-        let count = waiting.iter().position(|step| step.time > limit).unwrap_or(waiting.len());
+        let next_break = self.breaks.front().copied().unwrap_or(self.steps.len());
+        let waiting = &self.steps[self.done..next_break];
+        let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
         into.steps(location, &waiting[..count]);
         self.done += count;
     }
@@ -198,17 +196,23 @@ impl Merger {
         self.queues.iter().map(|queue| queue.steps.len() - queue.done).sum()
     }
 
-    /// Hands everything before `watermark` to the engine, in order.
+    /// Hands everything before `watermark` to the engine, breaks in order.
     pub fn advance(&mut self, watermark: Timestamp, into: &mut Attributor) {
         let mut fronts = Tree::new(self.queues.iter().map(Queue::first_time));
         let mut breaks = Tree::new(self.queues.iter().map(Queue::first_break_time));
-        while let Some(first) = fronts.first().filter(|first| first.time < watermark) {
-            let queue = &mut self.queues[first.place];
-            queue.pass_break(into);
-            breaks.set(first.place, queue.first_break_time());
-            let next_break = breaks.first().map_or(Timestamp::MAX, |next| next.time);
-            queue.pass_run(next_break.min(watermark - 1), into);
-            fronts.set(first.place, queue.first_time());
+        let queues = &mut self.queues;
+        loop {
+            let next = breaks.first().filter(|next| next.time < watermark);
+            let end = next.map_or(watermark, |next| next.time);
+            // By place, for it does not matter to the engine: what neighbours need lies side by side in memory.
+            fronts.pass_before(end, &mut |place| {
+                queues[place].pass_run(end, into);
+                queues[place].first_time()
+            });
+            let Some(Key { place, .. }) = next else { break };
+            queues[place].pass_break(into);
+            fronts.set(place, queues[place].first_time());
+            breaks.set(place, queues[place].first_break_time());
         }
         self.queues.iter_mut().for_each(Queue::tidy);
         self.set_done_until(self.done_until.max(watermark));

@@ -83,6 +83,29 @@ impl Tree {
         least.some()
     }
 
+    /// Calls `pass` for each stream whose next event is before `end`, in the order of their places. It returns the time of the
+    /// stream's next event from then on.
+    #[inline]
+    pub fn pass_before(&mut self, end: u64, pass: &mut impl FnMut(usize) -> Option<u64>) {
+        if self.nodes[1].time < end {
+            self.pass_below(1, end, pass);
+        }
+    }
+
+    fn pass_below(&mut self, at: usize, end: u64, pass: &mut impl FnMut(usize) -> Option<u64>) {
+        let leaves = self.nodes.len() / 2;
+        if at >= leaves {
+            self.nodes[at] = Key::of(pass(at - leaves), at - leaves);
+            return;
+        }
+        for child in [2 * at, 2 * at + 1] {
+            if self.nodes[child].time < end {
+                self.pass_below(child, end, pass);
+            }
+        }
+        self.nodes[at] = self.nodes[2 * at].earlier(self.nodes[2 * at + 1]);
+    }
+
     /// A stream's next event is another one now.
     #[inline]
     pub fn set(&mut self, place: usize, time: Option<u64>) {
@@ -109,6 +132,28 @@ mod tests {
         match (event as u64 / 2).pow(2) + (stream as u64 % 3) * 2 {
             late if late > 30 => u64::MAX,
             time => time,
+        }
+    }
+
+    #[test]
+    fn streams_pass_in_the_order_of_their_places() {
+        for streams in 0..20 {
+            let mut next: Vec<u64> = (0..streams).map(|place| place * 7 % 5).collect();
+            let mut tree = Tree::new(next.iter().map(|time| Some(*time)).collect::<Vec<_>>().into_iter());
+            for end in 0..12 {
+                let mut passed = Vec::new();
+                let expected: Vec<usize> = (0..next.len()).filter(|place| next[*place] < end).collect();
+                tree.pass_before(end, &mut |place| {
+                    passed.push(place);
+                    next[place] = end + place as u64 % 3;
+                    (next[place] < 10).then_some(next[place])
+                });
+                assert_eq!(passed, expected, "{streams} streams, before {end}");
+                next.iter_mut().filter(|time| **time >= 10).for_each(|time| *time = u64::MAX);
+                let first =
+                    (0..next.len()).min_by_key(|place| next[*place]).filter(|place| next[*place] < 10);
+                assert_eq!(tree.first(), first.map(|place| Key { time: next[place], place }));
+            }
         }
     }
 
