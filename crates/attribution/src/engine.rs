@@ -56,6 +56,10 @@ pub struct Engine {
 /// So many steps stay in the first-level cache.
 const STEPS_MAX: usize = 512;
 
+/// Call paths that were first entered one after the other are likely to be so again. Of many locations, none of them is in the
+/// cache: so many at most are loaded at once, which takes hardly longer than one.
+const LOADED_AHEAD: usize = 32;
+
 /// An enter or a leave of a location. It is small, for a great many may wait to be put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -239,6 +243,11 @@ impl Engine {
         let Location { paths, current, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
             return 0;
+        }
+        let ahead = (steps.len() / 2).min(LOADED_AHEAD);
+        paths.load(*current, ahead);
+        for (view, consumer) in draws_from.iter() {
+            self.views[view.0 as usize].load_accounts(*consumer, *current, ahead);
         }
         self.moves.clear();
         for step in steps {

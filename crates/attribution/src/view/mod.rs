@@ -204,6 +204,13 @@ impl View {
         (time, due)
     }
 
+    /// Loads the accounts of so many of its call paths from one on into the cache, all at once.
+    #[inline]
+    pub fn load_accounts(&self, consumer: u32, from: NodeIndex, count: usize) {
+        let accounts = self.consumers[consumer as usize].accounts.iter().skip(from.0 as usize).take(count);
+        std::hint::black_box(accounts.fold(0, |all, account| all | account.joules.to_bits()));
+    }
+
     /// Several of its moves, where it runs before, between and after them. `nodes`: how many call paths it has.
     pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
