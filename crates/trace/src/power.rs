@@ -256,13 +256,33 @@ impl Bins {
             return *self.bin(last) += joules;
         }
         let per_tick = joules / ticks as f64;
-        for bin in first..=last {
+        let mut bin = first;
+        while bin <= last {
+            if bin > first {
+                bin = self.skip_alike(bin, last, per_tick, values);
+            }
             let (begin, next) = (self.begin_of(bin).max(start), self.begin_of(bin + 1).min(end));
             *self.bin(bin) += per_tick * (next - begin) as f64;
             if self.joules.len() > MOST_BINS {
                 self.take_first(values);
             }
+            bin += 1;
         }
+    }
+
+    /// From this bin on, of those that the interval up to `last` fills and no other one has joules in, hands over what would be too
+    /// much to keep. Returns the bin that is next.
+    fn skip_alike(&mut self, bin: u64, last: u64, joules_per_tick: f64, values: &mut Vec<Value>) -> u64 {
+        let kept = last.saturating_sub(MOST_BINS as u64);
+        if bin < self.first + self.joules.len() as u64 || bin >= kept {
+            return bin;
+        }
+        self.take_all(values);
+        self.first = kept;
+        let ticks = self.bin_ticks as f64;
+        let watts = joules_per_tick * ticks * (self.ticks_per_second / ticks);
+        self.put(Value { time: self.begin_of(kept), watts }, values);
+        kept
     }
 
     fn bin(&mut self, number: u64) -> &mut f64 {
@@ -343,6 +363,15 @@ mod tests {
         // Without time.
         assert_eq!(of(&[(0, 10, 1.0), (10, 10, 2.0)]), [(0, 0.0), (10, 3.0)]);
         assert_eq!(of(&[(7, 7, 0.5)]), [(6, 0.0), (7, 5.0)]);
+    }
+
+    /// As of a counter that stood still for years, or of times that are damaged: its bins are not gone through one by one.
+    #[test]
+    fn an_interval_of_any_length_takes_no_longer() {
+        let end = 1 << 60;
+        let all = values(&[(0, 20, 4.0), (25, end, end as f64), (end, end + 10, 5.0)], |_| 0);
+        assert_eq!(all[..4], [(0, 0.0), (20, 2.0), (30, 5.0), (end / 10 * 10, 10.0)]);
+        assert_eq!(all.len(), 6, "{all:?}");
     }
 
     #[test]
