@@ -411,7 +411,11 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     until("one is over", || place.path("one-has-ended").exists());
     let collectors = place.collectors();
     collectors.iter().for_each(|collector| kill(*collector));
-    let is_sampled = |path: &std::path::PathBuf| path.to_string_lossy().ends_with("-s2.defs");
+    // A ring is made when it has been written what the process is.
+    let is_sampled = |path: &std::path::PathBuf| {
+        let name = path.to_string_lossy();
+        name.contains("-s2.") && name.ends_with(".ring")
+    };
     until("the other is sampled again", || files_below(&place.path("shm")).iter().any(is_sampled));
     place.write("other-ends", "");
     assert_eq!(running.wait().code, 0);

@@ -81,10 +81,6 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
         each(whole),
         each(filtered)
     );
-    assert!(
-        filtered - alone < 0.5 * (whole - alone),
-        "{alone} s plain, {whole} recorded, {filtered} filtered"
-    );
     place.is_clean();
 }
 

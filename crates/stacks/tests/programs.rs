@@ -78,7 +78,8 @@ impl Run {
             self.told.times.iter().all(|time| (began..ended).contains(time)),
             "times are those of the clock"
         );
-        assert_eq!(self.figures.lost, 0);
+        // On a busy machine they are fetched late.
+        assert!(10 * self.figures.lost <= self.figures.samples, "{:?}", self.figures);
         let cut_off: u64 = self.figures.cut_off.iter().map(|cut| cut.samples).sum();
         assert_eq!(self.figures.complete + cut_off, self.figures.samples);
         assert_eq!(self.told.samples.len() as u64, self.figures.samples);
