@@ -165,7 +165,12 @@ fn strict() {
         for depth in (0..2 * DEEP).rev() {
             watched(|| plugin.leave(location, usual(), HANDLED + 1 + depth % MANY));
         }
-        for round in 0..1_000_000u32 {
+        // Longer than a collector takes to start, so that calls find room again.
+        let begun = Instant::now();
+        for round in 0u32.. {
+            if round % 1000 == 0 && begun.elapsed() > STORM {
+                break;
+            }
             event(INNER);
             if round % 4 == 0 {
                 let region = HANDLED + 1 + round % MANY;
@@ -185,7 +190,7 @@ fn strict() {
     std::io::Read::read_exact(&mut from, &mut word).expect("the thread came to its end");
     std::mem::forget(thread);
     end();
-    println!("{{\"calls\": 1000001}}");
+    println!("{{\"calls\": null}}");
 }
 
 /// That the filter does stop what it is to stop.
@@ -276,21 +281,15 @@ fn the_event_path_makes_no_system_call() {
         ["tsc", "kvm-clock"].contains(&clock.trim()),
         "this machine's clock cannot be read without the kernel"
     );
-    // A small ring: it is soon full, and calls are coalesced, and suppressed where there are more call paths than are kept. If the
-    // collector comes too late to read any of it, all are suppressed.
-    let has_both = (0..5).any(|_| {
-        let place = Place::new();
-        let played = figures(&play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]));
-        let summary = json(&place.path("out/summary.json"));
-        let number = |key: &str| summary["quality"][key].as_u64().expect("a number");
-        let [coalesced, suppressed] = ["coalesced_calls", "suppressed_calls"].map(number);
-        println!("{coalesced} coalesced, {suppressed} suppressed");
-        assert!(number("events") > 1000 && suppressed > 0, "{}", summary["quality"]);
-        assert_eq!(played["calls"], 1_000_001);
-        assert_eq!(number("damaged_records"), 0);
-        coalesced > 1000
-    });
-    assert!(has_both, "calls are never coalesced");
+    let place = Place::new();
+    // A small ring: it is soon full, and calls are coalesced, and suppressed.
+    figures(&play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]));
+    let summary = json(&place.path("out/summary.json"));
+    let number = |key: &str| summary["quality"][key].as_u64().expect("a number");
+    println!("{} coalesced, {} suppressed", number("coalesced_calls"), number("suppressed_calls"));
+    assert!(number("events") > 1000 && number("coalesced_calls") > 1000, "{}", summary["quality"]);
+    assert!(number("suppressed_calls") > 0, "more call paths than are kept: {}", summary["quality"]);
+    assert_eq!(number("damaged_records"), 0);
 }
 
 /// The other tests can fail.
