@@ -94,6 +94,13 @@ pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     }
 }
 
+/// The same, by the first record of an event. `None`, too: bits are set that only a short one uses.
+#[inline]
+pub(crate) fn payloads_after(head: &Record) -> Option<usize> {
+    let event = head.communication_event();
+    (event & SHORT != 0 || head.communication_bits() == 0).then(|| payloads_of(event))?
+}
+
 #[inline]
 fn payloads_of_long(event: u8) -> Option<usize> {
     Some(match event {
@@ -222,7 +229,7 @@ impl Numbers {
 #[inline]
 pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
     let head = records.first().filter(|record| record.is_communication())?;
-    let count = 1 + payloads_of(head.communication_event())?;
+    let count = 1 + payloads_after(head)?;
     records.get(1..count)?.iter().all(Record::is_payload).then_some(count)
 }
 

@@ -117,7 +117,7 @@ impl Record {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
         let is_valid = match kind {
             Kind::CoalescedCalls => self.word1 >> 40 & 0xff == 0,
-            Kind::Communication => communication::payloads_of(self.communication_event()).is_some(),
+            Kind::Communication => communication::payloads_after(self).is_some(),
             _ => self.word1 >> 40 == 0,
         };
         is_valid.then_some(kind)
@@ -245,7 +245,8 @@ mod tests {
             let record = Record::from_bytes(&bytes);
             let unused = match bytes[12] {
                 10 => &bytes[13..14],
-                12 if matches!(bytes[13], 1..=18 | 0x81..=0x83 | 0x86 | 0x8a | 0x8c) => &[],
+                12 if (1..=18).contains(&bytes[13]) => &bytes[14..],
+                12 if matches!(bytes[13], 0x81..=0x83 | 0x86 | 0x8a | 0x8c) => &[],
                 12 => &[1][..],
                 _ => &bytes[13..],
             };
