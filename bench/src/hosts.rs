@@ -41,6 +41,7 @@ fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<(Vec<Way>, Option<anyhow::Error>)> {
     let least = least::build_plugin()?.to_string_lossy().into_owned();
+    let lossless = least::build_lossless()?.to_string_lossy().into_owned();
     let nothing = least::build_nothing()?.to_string_lossy().into_owned();
     let host = child::beside("libampere_host.so").to_string_lossy().into_owned();
     let (plain, hooks) = (build("plain", &[], &[])?, build("hooks", &[], &["-finstrument-functions"])?);
@@ -65,6 +66,12 @@ fn ways(
             &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &least)],
             None,
         ),
+        way(
+            "embedded host, lossless C plugin",
+            &hooks,
+            &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &lossless)],
+            None,
+        ),
         way("embedded host, ampere", &hooks, &[], Some("embedded")),
     ];
     if let Err(missing) = need("scorep") {
@@ -73,12 +80,13 @@ fn ways(
     let scorep = build("scorep", &["scorep"], &[])?;
     let libraries = least::directory().to_string_lossy().into_owned();
     let quiet = [("SCOREP_ENABLE_PROFILING", "false"), ("SCOREP_ENABLE_TRACING", "false")];
-    let with_least =
-        [quiet[0], quiet[1], ("SCOREP_SUBSTRATE_PLUGINS", "least"), ("LD_LIBRARY_PATH", &libraries)];
+    let with =
+        |plugin| [quiet[0], quiet[1], ("SCOREP_SUBSTRATE_PLUGINS", plugin), ("LD_LIBRARY_PATH", &*libraries)];
     let tracing = [quiet[0], ("SCOREP_ENABLE_TRACING", "true"), ("SCOREP_TOTAL_MEMORY", SCOREP_MEMORY)];
     ways.extend([
         way("Score-P, no plugin", &scorep, &quiet, None),
-        way("Score-P, least C plugin", &scorep, &with_least, None),
+        way("Score-P, least C plugin", &scorep, &with("least"), None),
+        way("Score-P, lossless C plugin", &scorep, &with("lossless"), None),
         way("Score-P, ampere", &scorep, &quiet, Some("scorep")),
         way("Score-P's tracing", &scorep, &tracing, None),
     ]);

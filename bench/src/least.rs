@@ -20,22 +20,28 @@ pub fn source(name: &str) -> PathBuf {
 }
 
 pub fn build_plugin() -> anyhow::Result<PathBuf> {
-    build("least.c", "libscorep_substrate_least.so")
+    build("least.c", &[], "libscorep_substrate_least.so")
+}
+
+/// As [`build_plugin`], with a process that reads the events; none is lost.
+pub fn build_lossless() -> anyhow::Result<PathBuf> {
+    build("least.c", &["-DLOSSLESS"], "libscorep_substrate_lossless.so")
 }
 
 /// A plugin that takes no event.
 pub fn build_nothing() -> anyhow::Result<PathBuf> {
-    build("nothing.c", "libnothing.so")
+    build("nothing.c", &[], "libnothing.so")
 }
 
 pub fn build_engine() -> anyhow::Result<PathBuf> {
-    build("least_engine.c", "libleast_engine.so")
+    build("least_engine.c", &[], "libleast_engine.so")
 }
 
-fn build(name: &str, library: &str) -> anyhow::Result<PathBuf> {
+fn build(name: &str, options: &[&str], library: &str) -> anyhow::Result<PathBuf> {
     std::fs::create_dir_all(directory())?;
     let library = directory().join(library);
-    child::run(Command::new("cc").args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(source(name)))
-        .with_context(|| name.to_owned())?;
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-shared", "-fPIC"]).args(options).arg("-o").arg(&library).arg(source(name));
+    child::run(&mut compile).with_context(|| name.to_owned())?;
     Ok(library)
 }

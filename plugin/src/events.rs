@@ -6,7 +6,7 @@
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
 
-use crate::communication;
+use crate::{communication, known_locations};
 use ampere_ring::EventWriter;
 use ampere_ring::communication::Communication;
 use ampere_signal_safety::{is_on_alternate_stack, stack_address};
@@ -39,7 +39,7 @@ struct Inner {
 const FREE: usize = 0;
 /// Bytes on the stack between an interrupted frame and the handler's: the kernel puts more there.
 const SIGNAL_FRAME: usize = 512;
-/// Flag of `busy`: a signal handler's events were dropped.
+/// Flag of `busy`, in which addresses on the stack are even: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
 
 impl LocationData {
@@ -51,26 +51,62 @@ impl LocationData {
 
     /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler interrupted the
     /// other one: all events of the handler are dropped, enters and leaves, so that the stream still nests (`false`). But if a
-    /// handler was left by `siglongjmp`, the thread is about where it was before, and the other event was abandoned (`true`).
+    /// handler was left by `siglongjmp`, the thread is about where it was before, and the other event was abandoned: the writer
+    /// is repaired (`true`). Called by the thread that writes the location's events.
     #[cold]
-    fn other_was_abandoned(&self, here: usize) -> bool {
+    fn take_over(&self, here: usize) -> bool {
         // Of the two, one is dropped either way.
         self.dropped.fetch_add(1, Ordering::Relaxed);
         let other = self.busy.load(Ordering::Relaxed) & !INTERRUPTED;
-        if here + SIGNAL_FRAME > other && !is_on_alternate_stack() {
-            return true;
+        if here + SIGNAL_FRAME <= other || is_on_alternate_stack() {
+            self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);
+            return false;
         }
-        self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);
-        false
-    }
-
-    /// Repairs the writer after an abandoned event. Called by the thread that writes the location's events.
-    #[cold]
-    fn repair(&self, state: usize) {
-        self.busy.store(state, Ordering::Relaxed);
+        self.busy.store(here | INTERRUPTED, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
-        unsafe { &mut *self.inner.get() }.writer.event_was_abandoned();
+        unsafe { self.inner() }.writer.event_was_abandoned();
+        true
+    }
+
+    /// Begins an event. `false`: another one is being written.
+    #[inline(always)]
+    fn begin(&self) -> bool {
+        let is_free = self.busy.load(Ordering::Relaxed) == FREE;
+        if is_free {
+            self.busy.store(stack_address(), Ordering::Relaxed);
+            // Only a handler in this thread can interrupt: the compiler must keep the order, the processor does.
+            compiler_fence(Ordering::SeqCst);
+        }
+        is_free
+    }
+
+    /// Ends what [`LocationData::begin`] or [`LocationData::take_over`] has begun.
+    #[inline(always)]
+    fn end(&self) {
+        compiler_fence(Ordering::SeqCst);
+        if self.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
+            return self.end_interrupted();
+        }
+        // Pairs with the acquire in `between_events`.
+        self.busy.store(FREE, Ordering::Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_interrupted(&self) {
+        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        self.report_dropped(unsafe { self.inner() });
+        self.busy.store(FREE, Ordering::Release);
+    }
+
+    /// # Safety
+    /// ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    unsafe fn inner(&self) -> &mut Inner {
+        // SAFETY: by this function's contract.
+        unsafe { &mut *self.inner.get() }
     }
 
     #[cold]
@@ -139,6 +175,7 @@ fn is_stopped() -> bool {
 /// From now on events are ignored.
 pub fn stop() {
     GET_DATA.store(no_data as *mut (), Ordering::Relaxed);
+    known_locations::forget_all();
 }
 
 /// Runs `body` with what is attached to a location, unless that interrupts an event. `false`: nothing is attached.
@@ -148,27 +185,11 @@ pub fn stop() {
 #[inline(always)]
 unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) -> bool {
     let Some(data) = data_of(location) else { return false };
-    let here = stack_address() & !INTERRUPTED;
-    let mut state = here;
-    if data.busy.load(Ordering::Relaxed) != FREE {
-        if !data.other_was_abandoned(here) {
-            return true;
-        }
-        state |= INTERRUPTED;
-        data.repair(state);
+    if data.begin() || data.take_over(stack_address()) {
+        // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+        body(unsafe { data.inner() });
+        data.end();
     }
-    data.busy.store(state, Ordering::Relaxed);
-    // Only a handler in this thread can interrupt: the compiler must keep the order, the processor does.
-    compiler_fence(Ordering::SeqCst);
-    // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
-    let inner = unsafe { &mut *data.inner.get() };
-    body(inner);
-    compiler_fence(Ordering::SeqCst);
-    if data.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
-        data.report_dropped(inner);
-    }
-    // Pairs with the acquire in `between_events`.
-    data.busy.store(FREE, Ordering::Release);
     true
 }
 
@@ -191,6 +212,10 @@ pub fn unrecorded_calls() -> u64 {
 /// What `process::new_location` attached.
 #[inline(always)]
 fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
+    known_locations::find(location).or_else(|| ask_for_data(location))
+}
+
+fn ask_for_data<'a>(location: *const Location) -> Option<&'a LocationData> {
     // SAFETY: GET_DATA only holds functions of this type; LOCATION DATA is NULL or a `LocationData`, which is never freed.
     unsafe {
         let get_data: GetData = std::mem::transmute(GET_DATA.load(Ordering::Relaxed));
@@ -257,6 +282,7 @@ pub fn deactivate_location(location: *const Location) {
 pub fn delete_location(location: *const Location) {
     // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush_last()) };
+    known_locations::forget(location);
 }
 
 pub unsafe extern "C" fn enter(
@@ -265,10 +291,32 @@ pub unsafe extern "C" fn enter(
     region: AnyHandle,
     _metrics: *mut u64,
 ) {
+    // What is frequent calls nothing, so that it keeps no registers; all else is a call at the end.
+    let Some(data) = known_locations::find(location).filter(|data| data.begin()) else {
+        // SAFETY: ONE WRITER, LOCATION LIFE.
+        return unsafe { enter_elsewhere(location, timestamp, region) };
+    };
+    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+    let writer = unsafe { &mut data.inner().writer };
+    if !writer.enter_at_once(timestamp, region) {
+        return enter_slowly(data, timestamp, region);
+    }
+    data.end();
+}
+
+#[inline(never)]
+unsafe fn enter_elsewhere(location: *const Location, timestamp: u64, region: AnyHandle) {
     // SAFETY: ONE WRITER, LOCATION LIFE.
     if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
         count_unrecorded(location, 1);
     }
+}
+
+#[inline(never)]
+fn enter_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+    unsafe { data.inner() }.writer.enter(timestamp, region);
+    data.end();
 }
 
 pub unsafe extern "C" fn leave(
@@ -277,8 +325,29 @@ pub unsafe extern "C" fn leave(
     region: AnyHandle,
     _metrics: *mut u64,
 ) {
+    let Some(data) = known_locations::find(location).filter(|data| data.begin()) else {
+        // SAFETY: ONE WRITER, LOCATION LIFE.
+        return unsafe { leave_elsewhere(location, timestamp, region) };
+    };
+    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+    let writer = unsafe { &mut data.inner().writer };
+    if !writer.leave_at_once(timestamp, region) {
+        return leave_slowly(data, timestamp, region);
+    }
+    data.end();
+}
+
+#[inline(never)]
+unsafe fn leave_elsewhere(location: *const Location, timestamp: u64, region: AnyHandle) {
     // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
+}
+
+#[inline(never)]
+fn leave_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+    unsafe { data.inner() }.writer.leave(timestamp, region);
+    data.end();
 }
 
 unsafe extern "C" fn program_begin(

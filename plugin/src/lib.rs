@@ -17,6 +17,7 @@
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
 //!
+//! known_locations.rs               which data belongs to which location
 //! ring_size.rs                     how large a ring is
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; becoming inert, and why
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
@@ -31,6 +32,7 @@ mod events;
 mod finish;
 mod guard;
 mod inert;
+mod known_locations;
 mod memory;
 mod metric;
 mod process;

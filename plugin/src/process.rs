@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_silently, is_inert, say, say_in_this_process};
+use crate::known_locations;
 use crate::ring_size::RingSizes;
 use crate::{inert, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
@@ -397,10 +398,11 @@ pub fn new_location(location: *const Location) {
     state.define(&Definition::Location(ampere_model::Location { id, kind, name, ring, thread }));
     // Never freed: events may come as long as the process lives.
     let writer = EventWriter::with_policy(producer, state.overload_policy, PROBES);
-    let data = Box::into_raw(Box::new(LocationData::new(writer)));
+    let data: &'static LocationData = Box::leak(Box::new(LocationData::new(writer)));
     if let Some(set_data) = callbacks.location_set_data {
         // SAFETY: LOCATION LIFE; the data is this plugin's.
-        unsafe { set_data(location, events::plugin_id(), data.cast()) };
+        unsafe { set_data(location, events::plugin_id(), std::ptr::from_ref(data).cast_mut().cast()) };
+        known_locations::remember(location, data);
     }
 }
 

@@ -45,6 +45,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("usual", usual),
     ("odd calls", odd_calls),
     ("threads", threads),
+    ("many locations", many_locations),
     ("finalize twice", finalize_twice),
     ("without init", without_init),
     ("events first", events_first),
@@ -189,6 +190,32 @@ fn definitions_from_several_threads_are_all_recorded() {
         let found = definitions.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
         assert_eq!(found, 1, "{name}");
     }
+    place.is_clean();
+}
+
+const MANY: u32 = 600;
+
+/// So many that some share a place in the plugin's table of locations. All exist before the first has an event.
+fn many_locations() {
+    let (plugin, main) = Plugin::begin();
+    plugin.init_mpp(0, 1);
+    plugin.enter(main, 1);
+    let all: Vec<_> = (1..=MANY).map(|id| HostLocation::new(id, location_type::CPU_THREAD)).collect();
+    all.iter().for_each(|location| plugin.create_location(location));
+    // One within the other, if two of them wrote into one ring.
+    all.iter().zip(1000..).for_each(|(location, region)| plugin.enter(location, region));
+    all.iter().zip(1000..).for_each(|(location, region)| plugin.leave(location, region));
+    plugin.leave(main, 1);
+    plugin.end(main);
+}
+
+#[test]
+fn each_of_many_locations_has_its_own_events() {
+    let place = Place::new();
+    play(&place, "many locations").said_nothing();
+    let summary = place.summary("out");
+    assert_eq!(summary["quality"]["events"], 2 + 2 * u64::from(MANY), "{}", summary["quality"]);
+    assert_eq!(summary["quality"]["repaired_events"], 0, "no two locations wrote into one ring");
     place.is_clean();
 }
 

@@ -66,29 +66,45 @@ impl EventWriter {
     /// A region is entered. `timestamp` in ticks of the process' event clock.
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
-        if self.coalesce_short_enter(timestamp, region) {
-            return;
-        }
-        if self.ring.position() + self.open < self.limit {
-            self.open += 1;
-            self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
-        } else {
+        if !self.enter_at_once(timestamp, region) {
             self.enter_not_recorded(timestamp, region);
         }
+    }
+
+    /// What is frequent of [`EventWriter::enter`]. `false`: nothing is done.
+    #[inline(always)]
+    pub fn enter_at_once(&mut self, timestamp: u64, region: u32) -> bool {
+        if self.coalesce_short_enter(timestamp, region) {
+            return true;
+        }
+        let is_admitted = self.ring.position() + self.open < self.limit;
+        if is_admitted {
+            self.open += 1;
+            self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+        }
+        is_admitted
     }
 
     /// A region is left.
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
-        if self.coalesce_short_leave(timestamp, region) {
-            return;
-        }
-        if self.recording && self.open > 0 {
-            self.open -= 1;
-            self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
-        } else {
+        if !self.leave_at_once(timestamp, region) {
             self.leave_not_recorded(timestamp, region);
         }
+    }
+
+    /// What is frequent of [`EventWriter::leave`]. `false`: nothing is done.
+    #[inline(always)]
+    pub fn leave_at_once(&mut self, timestamp: u64, region: u32) -> bool {
+        if self.coalesce_short_leave(timestamp, region) {
+            return true;
+        }
+        let is_innermost = self.recording && self.open > 0;
+        if is_innermost {
+            self.open -= 1;
+            self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
+        }
+        is_innermost
     }
 
     /// What is most frequent where calls are coalesced. `false`: nothing is done.

@@ -1,0 +1,61 @@
+//! Which data belongs to which location. The event path looks here first: to ask Score-P costs more than all else that it does.
+
+use crate::events::LocationData;
+use scorep_abi::Location;
+use std::ptr::{null_mut, without_provenance_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A location and its data.
+struct Place {
+    location: AtomicPtr<Location>,
+    /// Valid while `location` is none of the two below.
+    data: AtomicPtr<LocationData>,
+}
+
+/// No location's address.
+const FREE: *mut Location = without_provenance_mut(1);
+/// No location's address: the place is being filled.
+const TAKEN: *mut Location = without_provenance_mut(2);
+
+const PLACES_LOG2: u32 = 10;
+static PLACES: [Place; 1 << PLACES_LOG2] =
+    [const { Place { location: AtomicPtr::new(FREE), data: AtomicPtr::new(null_mut()) } }; 1 << PLACES_LOG2];
+
+/// The only place where a location can be.
+#[inline(always)]
+fn place_of(location: *const Location) -> &'static Place {
+    // The upper bits of such a product depend on all bits of the address. The shift leaves an index into the table.
+    &PLACES[((location.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
+}
+
+/// What was remembered of a location, if anything.
+#[inline(always)]
+pub fn find(location: *const Location) -> Option<&'static LocationData> {
+    let place = place_of(location);
+    // Pairs with the release in `remember`.
+    let is_it = std::ptr::eq(place.location.load(Ordering::Acquire), location);
+    // SAFETY: the location's data is never freed.
+    is_it.then(|| unsafe { &*place.data.load(Ordering::Relaxed) })
+}
+
+/// Remembers a location's data, unless another location has its place: Score-P has to be asked for it then.
+pub fn remember(location: *const Location, data: &'static LocationData) {
+    let place = place_of(location);
+    if place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
+        place.location.store(location.cast_mut(), Ordering::Release);
+    }
+}
+
+/// Another location may get this one's address.
+pub fn forget(location: *const Location) {
+    let place = place_of(location);
+    _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// From now on nothing is found that is known so far.
+pub fn forget_all() {
+    for place in &PLACES {
+        place.location.store(FREE, Ordering::Relaxed);
+    }
+}
