@@ -21,11 +21,11 @@ use ampere_timeline::merger::Merger;
 use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
-/// How often all rings are drained and what is in them attributed. In between, only those are that fill up: of hundreds of
+/// How often all rings are drained and what is in them attributed, at least. In between, only those are that fill up: of hundreds of
 /// threads with few events each, looking at a handful at a time would cost more than the events.
-const THOROUGH_PERIOD: Duration = Duration::from_millis(16);
-/// How often while nothing happens.
-const IDLE_THOROUGH_PERIOD: Duration = Duration::from_millis(100);
+const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
+/// After so many records it is time, too: they are still in the cache when they are attributed.
+const THOROUGH_RECORDS: usize = 1 << 18;
 /// So long is waited for samples of stacks at most.
 const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
@@ -47,6 +47,8 @@ pub struct LiveRun {
     pub(crate) node: Option<NodeWatch>,
     pub(crate) notes: Notes,
     next_thorough: Instant,
+    /// Records that were taken out of rings since the last thorough round.
+    taken: usize,
     next_liveness: Instant,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
@@ -81,6 +83,7 @@ impl LiveRun {
             node,
             notes: Notes::default(),
             next_thorough: Instant::now(),
+            taken: 0,
             next_liveness: Instant::now(),
             is_idle: false,
             session,
@@ -193,14 +196,16 @@ impl LiveRun {
         self.read_definitions();
         self.take_over_ended_processes();
         let catching_up = self.is_catching_up();
-        let thorough = self.is_replayed() || catching_up || self.next_thorough <= Instant::now();
+        let is_due = self.taken >= THOROUGH_RECORDS || self.next_thorough <= Instant::now();
+        // What is published is as new as can be.
+        let thorough = is_due || self.publisher.is_due() || self.is_replayed() || catching_up;
         let round = self.drain_rings(thorough, now);
+        self.taken += round.records;
         if !thorough && self.ingest.is_ring_pressed() {
             self.spool_taken();
         }
         if thorough {
-            let period = if self.is_idle { IDLE_THOROUGH_PERIOD } else { THOROUGH_PERIOD };
-            self.next_thorough = Instant::now() + period;
+            (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
             let certain = self.attribute_samples(now);
             if catching_up || self.is_replayed() || self.ingest.is_spooling_due() {
                 self.spool_taken();
