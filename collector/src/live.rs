@@ -205,9 +205,11 @@ impl LiveRun {
             self.spool_taken();
         }
         if thorough {
-            (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
             let certain = self.attribute_samples(now);
-            if catching_up || self.is_replayed() || self.ingest.is_spooling_due() {
+            if catching_up
+                || self.is_replayed()
+                || self.ingest.is_spooling_due(self.sampling.samples.as_ref())
+            {
                 self.spool_taken();
             }
             if catching_up {
@@ -223,6 +225,10 @@ impl LiveRun {
         self.check_liveness();
         if self.publisher.is_due() {
             self.publish();
+        }
+        if thorough {
+            // After publishing, so that what is due next is due at the same time.
+            (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
         }
         if let Some(sampler) = &self.sampling.sampler {
             sampler.set_calm(self.is_idle);

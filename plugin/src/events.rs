@@ -37,7 +37,8 @@ struct Inner {
 }
 
 const FREE: usize = 0;
-/// Bytes on the stack between an interrupted frame and the handler's: the kernel puts more there.
+/// Bytes on the stack between an interrupted frame and the handler's: the kernel puts more there. Addresses are taken in different
+/// functions of ours, which are less apart.
 const SIGNAL_FRAME: usize = 512;
 /// Flag of `busy`, in which addresses on the stack are even: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
@@ -291,30 +292,36 @@ pub unsafe extern "C" fn enter(
     region: AnyHandle,
     _metrics: *mut u64,
 ) {
-    // What is frequent calls nothing, so that it keeps no registers; all else is a call at the end.
-    let Some(data) = known_locations::find(location).filter(|data| data.begin()) else {
+    // The frequent cases call nothing, so that no registers are saved; all else is a call at the end.
+    let data = match known_locations::find(location) {
+        Some(data) if data.begin() => data,
         // SAFETY: ONE WRITER, LOCATION LIFE.
-        return unsafe { enter_elsewhere(location, timestamp, region) };
+        _ => return unsafe { enter_with_lookup(location, timestamp, region) },
     };
     // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
     let writer = unsafe { &mut data.inner().writer };
     if !writer.enter_at_once(timestamp, region) {
-        return enter_slowly(data, timestamp, region);
+        // SAFETY: as above.
+        return unsafe { enter_slowly(data, timestamp, region) };
     }
     data.end();
 }
 
+/// # Safety
+/// ONE WRITER, LOCATION LIFE.
 #[inline(never)]
-unsafe fn enter_elsewhere(location: *const Location, timestamp: u64, region: AnyHandle) {
-    // SAFETY: ONE WRITER, LOCATION LIFE.
+unsafe fn enter_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
+    // SAFETY: by this function's contract.
     if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
         count_unrecorded(location, 1);
     }
 }
 
+/// # Safety
+/// ONE WRITER is this thread, after `begin`. This ends the event.
 #[inline(never)]
-fn enter_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
-    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+unsafe fn enter_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+    // SAFETY: by this function's contract.
     unsafe { data.inner() }.writer.enter(timestamp, region);
     data.end();
 }
@@ -325,27 +332,33 @@ pub unsafe extern "C" fn leave(
     region: AnyHandle,
     _metrics: *mut u64,
 ) {
-    let Some(data) = known_locations::find(location).filter(|data| data.begin()) else {
+    let data = match known_locations::find(location) {
+        Some(data) if data.begin() => data,
         // SAFETY: ONE WRITER, LOCATION LIFE.
-        return unsafe { leave_elsewhere(location, timestamp, region) };
+        _ => return unsafe { leave_with_lookup(location, timestamp, region) },
     };
     // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
     let writer = unsafe { &mut data.inner().writer };
     if !writer.leave_at_once(timestamp, region) {
-        return leave_slowly(data, timestamp, region);
+        // SAFETY: as above.
+        return unsafe { leave_slowly(data, timestamp, region) };
     }
     data.end();
 }
 
+/// # Safety
+/// ONE WRITER, LOCATION LIFE.
 #[inline(never)]
-unsafe fn leave_elsewhere(location: *const Location, timestamp: u64, region: AnyHandle) {
-    // SAFETY: ONE WRITER, LOCATION LIFE.
+unsafe fn leave_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
+    // SAFETY: by this function's contract.
     unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
 }
 
+/// # Safety
+/// ONE WRITER is this thread, after `begin`. This ends the event.
 #[inline(never)]
-fn leave_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
-    // SAFETY: ONE WRITER is this thread, between `begin` and `end`.
+unsafe fn leave_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+    // SAFETY: by this function's contract.
     unsafe { data.inner() }.writer.leave(timestamp, region);
     data.end();
 }

@@ -1,4 +1,5 @@
-//! Which data belongs to which location. The event path looks here first: to ask Score-P costs more than all else that it does.
+//! Which data belongs to which location: a table by the locations' addresses. The event path looks here first, because to ask
+//! Score-P costs more than all else that it does.
 
 use crate::events::LocationData;
 use scorep_abi::Location;
@@ -7,15 +8,18 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A location and its data.
 struct Place {
+    /// Or one of the three below, which are no location's address.
     location: AtomicPtr<Location>,
-    /// Valid while `location` is none of the two below.
+    /// Valid while there is a location.
     data: AtomicPtr<LocationData>,
 }
 
-/// No location's address.
+/// Nothing is in the place.
 const FREE: *mut Location = without_provenance_mut(1);
-/// No location's address: the place is being filled.
+/// The place is being filled.
 const TAKEN: *mut Location = without_provenance_mut(2);
+/// The place stays empty.
+const CLOSED: *mut Location = without_provenance_mut(3);
 
 const PLACES_LOG2: u32 = 10;
 static PLACES: [Place; 1 << PLACES_LOG2] =
@@ -34,7 +38,8 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
     let place = place_of(location);
     // Pairs with the release in `remember`.
     let is_it = std::ptr::eq(place.location.load(Ordering::Acquire), location);
-    // SAFETY: the location's data is never freed.
+    // SAFETY: `remember` stored the data before the location's address. It is never freed, and another location gets the place
+    // only after this one has had its last event.
     is_it.then(|| unsafe { &*place.data.load(Ordering::Relaxed) })
 }
 
@@ -43,7 +48,9 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
     let place = place_of(location);
     if place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
-        place.location.store(location.cast_mut(), Ordering::Release);
+        // Unless all was forgotten meanwhile.
+        let to = location.cast_mut();
+        _ = place.location.compare_exchange(TAKEN, to, Ordering::Release, Ordering::Relaxed);
     }
 }
 
@@ -53,9 +60,9 @@ pub fn forget(location: *const Location) {
     _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// From now on nothing is found that is known so far.
+/// From now on no location is found any more, nor remembered.
 pub fn forget_all() {
     for place in &PLACES {
-        place.location.store(FREE, Ordering::Relaxed);
+        place.location.store(CLOSED, Ordering::Relaxed);
     }
 }

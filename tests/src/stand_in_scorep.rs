@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// What Score-P's `struct SCOREP_Location` is here. Never freed.
 pub struct HostLocation {
-    id: u32,
+    id: AtomicU32,
     kind: c_int,
     name: CString,
     data: AtomicPtr<c_void>,
@@ -21,7 +21,17 @@ pub struct HostLocation {
 impl HostLocation {
     pub fn new(id: u32, kind: c_int) -> &'static HostLocation {
         let name = CString::new(format!("location {id}")).expect("no zero byte");
-        Box::leak(Box::new(HostLocation { id, kind, name, data: AtomicPtr::new(null_mut()) }))
+        Box::leak(Box::new(HostLocation {
+            id: AtomicU32::new(id),
+            kind,
+            name,
+            data: AtomicPtr::new(null_mut()),
+        }))
+    }
+
+    /// Another location, at the address of this one, which was deleted.
+    pub fn becomes(&self, id: u32) {
+        self.id.store(id, Ordering::Relaxed);
     }
 
     /// Whether the plugin has hung something on it.
@@ -68,7 +78,7 @@ fn of(location: *const Location) -> &'static HostLocation {
 }
 
 unsafe extern "C" fn location_id(location: *const Location) -> u32 {
-    of(location).id
+    of(location).id.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" fn location_type(location: *const Location) -> c_int {
@@ -256,6 +266,11 @@ impl Plugin {
     pub fn create_location(&self, location: &'static HostLocation) {
         // SAFETY: as above.
         unsafe { self.info.create_location.expect("create_location")(location.raw(), null()) };
+    }
+
+    pub fn delete_location(&self, location: &'static HostLocation) {
+        // SAFETY: as above.
+        unsafe { self.info.delete_location.expect("delete_location")(location.raw()) };
     }
 
     pub fn enter(&self, location: &'static HostLocation, region: u32) {

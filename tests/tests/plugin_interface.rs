@@ -46,6 +46,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("odd calls", odd_calls),
     ("threads", threads),
     ("many locations", many_locations),
+    ("address used again", address_used_again),
     ("finalize twice", finalize_twice),
     ("without init", without_init),
     ("events first", events_first),
@@ -202,7 +203,7 @@ fn many_locations() {
     plugin.enter(main, 1);
     let all: Vec<_> = (1..=MANY).map(|id| HostLocation::new(id, location_type::CPU_THREAD)).collect();
     all.iter().for_each(|location| plugin.create_location(location));
-    // One within the other, if two of them wrote into one ring.
+    // In one ring, the events of two of them would not nest.
     all.iter().zip(1000..).for_each(|(location, region)| plugin.enter(location, region));
     all.iter().zip(1000..).for_each(|(location, region)| plugin.leave(location, region));
     plugin.leave(main, 1);
@@ -216,6 +217,32 @@ fn each_of_many_locations_has_its_own_events() {
     let summary = place.summary("out");
     assert_eq!(summary["quality"]["events"], 2 + 2 * u64::from(MANY), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["repaired_events"], 0, "no two locations wrote into one ring");
+    place.is_clean();
+}
+
+/// A location is deleted with a frame open, and another one gets its address.
+fn address_used_again() {
+    let (plugin, main) = Plugin::begin();
+    plugin.init_mpp(0, 1);
+    plugin.enter(main, 1);
+    let location = HostLocation::new(1, location_type::CPU_THREAD);
+    plugin.create_location(location);
+    plugin.enter(location, 1);
+    plugin.delete_location(location);
+    location.becomes(2);
+    plugin.create_location(location);
+    plugin.leave(location, 1);
+    work();
+    plugin.leave(main, 1);
+    plugin.end(main);
+}
+
+#[test]
+fn a_location_at_the_address_of_a_deleted_one_has_its_own_ring() {
+    let place = Place::new();
+    play(&place, "address used again").said_nothing();
+    let summary = place.summary("out");
+    assert_eq!(summary["quality"]["dropped_records"], 1, "a leave without an enter: {}", summary["quality"]);
     place.is_clean();
 }
 

@@ -46,7 +46,7 @@ impl RunningSummary {
         }
     }
 
-    /// Writes the figures as of now if it is time to, or if the end may be near.
+    /// Writes the figures as of the last round if it is time to, or if the end may be near.
     pub fn keep(&mut self, run: &LiveRun, is_urgent: bool) {
         self.is_urgent |= is_urgent;
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {

@@ -6,6 +6,7 @@ use crate::ingest::location::LiveLocation;
 use crate::live_timeline::{LiveTimeline, RANKS};
 use crate::notes::Notes;
 use crate::options::BATCH;
+use crate::sampling::samples::Samples;
 use ampere_model::numbers::Handles;
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
@@ -18,8 +19,9 @@ const HARDLY_FILLED: f64 = 1.0 / 64.0;
 const MOST_BATCHES: usize = 4;
 
 impl Ingest {
-    /// Whether it is time to bring to disk what was taken out of the rings.
-    pub fn is_spooling_due(&self) -> bool {
+    /// Whether it is time to bring to disk what was taken out of the rings, the sampler's among them.
+    pub fn is_spooling_due(&mut self, samples: Option<&Samples>) -> bool {
+        samples.into_iter().for_each(|samples| self.unspooled.add(&samples.ring));
         self.unspooled.is_due()
     }
 

@@ -90,3 +90,43 @@ impl Ingest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_ring::{EventWriter, RingConsumer, RingProducer};
+    use ampere_trace::spool::{SpoolDirectory, Store};
+
+    /// In a long run with few events, records may wait for a minute. The sampler's ring does not hold as much.
+    #[test]
+    fn samples_reach_the_disk_before_their_ring_is_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let spool = || {
+            let store = Store::open(&[directory.path().to_owned()]);
+            SpoolDirectory::new(directory.path(), store, true, false)
+        };
+        let path = directory.path().join("ring");
+        let mut writer = EventWriter::new(RingProducer::create(&path, 4096, 0).unwrap());
+        let mut samples = Samples::new(RingConsumer::open(&path).unwrap(), &spool(), Vec::new());
+        let mut ingest = Ingest::new(spool(), true);
+        ingest.unspooled.began -= Duration::from_secs(3600);
+        let take = |samples: &mut Samples| {
+            let mut batch = Vec::new();
+            let count = samples.ring.copy_out(&mut batch, 4096).unwrap();
+            samples.ring.take(count);
+        };
+        let mut times = 0..;
+        for round in 0..100 {
+            for time in times.by_ref().take(300) {
+                writer.sample(time, 0, time);
+            }
+            take(&mut samples);
+            ingest.unspooled.begin_round();
+            if ingest.is_spooling_due(Some(&samples)) {
+                ingest.spool_taken(Some(&mut samples), &mut Notes::default());
+            }
+            assert!(writer.has_room_for_sample(), "round {round}");
+        }
+        assert!(samples.ring.released() > 50_000, "of 60,000 records: {}", samples.ring.released());
+    }
+}

@@ -400,7 +400,7 @@ fn write_log(path: &Path, devices: &[Device]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the ring, a smaller one if there is little memory: it is drained every few milliseconds, and the size only helps when
+/// Makes the ring, a smaller one if there is little memory: it is drained ten times a second, and the size only helps when
 /// the collector is held up.
 fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     let session = path.parent().and_then(|directory| Session::open(directory).ok());

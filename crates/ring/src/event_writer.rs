@@ -71,7 +71,7 @@ impl EventWriter {
         }
     }
 
-    /// What is frequent of [`EventWriter::enter`]. `false`: nothing is done.
+    /// The frequent cases of [`EventWriter::enter`]. `false`: it is none of them, and nothing is done.
     #[inline(always)]
     pub fn enter_at_once(&mut self, timestamp: u64, region: u32) -> bool {
         if self.coalesce_short_enter(timestamp, region) {
@@ -93,7 +93,7 @@ impl EventWriter {
         }
     }
 
-    /// What is frequent of [`EventWriter::leave`]. `false`: nothing is done.
+    /// The frequent cases of [`EventWriter::leave`]. `false`: it is none of them, and nothing is done.
     #[inline(always)]
     pub fn leave_at_once(&mut self, timestamp: u64, region: u32) -> bool {
         if self.coalesce_short_leave(timestamp, region) {

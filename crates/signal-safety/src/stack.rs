@@ -1,6 +1,6 @@
 //! The stack on which a thread runs.
 
-/// The current stack address of this thread.
+/// The current stack address of this thread, an even number.
 #[inline(always)]
 pub fn stack_address() -> usize {
     let address: usize;
@@ -11,7 +11,7 @@ pub fn stack_address() -> usize {
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let here = std::mem::MaybeUninit::<u8>::uninit();
+        let here = std::mem::MaybeUninit::<u64>::uninit();
         address = (&raw const here).addr();
     }
     address
