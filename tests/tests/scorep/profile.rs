@@ -97,6 +97,15 @@ fn is_everything_here() -> bool {
     ["scorep", "cube_dump", "mpicc", "mpirun", "otf2-print"].into_iter().all(on_path)
 }
 
+/// Whether Score-P was built with libunwind: without it, it ignores what these tests ask for.
+fn can_sample() -> bool {
+    let told = Command::new("scorep-info").arg("config-summary").output();
+    told.is_ok_and(|told| {
+        let told = text(&told.stdout);
+        told.lines().any(|line| line.trim_start().starts_with("Sampling support:") && line.contains("yes"))
+    })
+}
+
 /// Two ranks under Score-P with its profile. Returns where that is.
 pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]) -> PathBuf {
     let experiment = place.path("scorep");
@@ -192,17 +201,20 @@ fn instrumentation_agrees_with_score_ps_profile() {
 
 #[test]
 fn unwinding_agrees_with_score_ps_profile() {
+    skip_unless!(can_sample(), "no scorep that unwinds");
     agrees(&[], UNWINDING, &["main", "between", "marked", "MPI_Barrier"]);
 }
 
 #[test]
 fn sampling_agrees_with_score_ps_profile() {
+    skip_unless!(can_sample(), "no scorep that unwinds");
     agrees(&[], SAMPLING, &["main", "spin", "marked", "MPI_Barrier"]);
 }
 
 #[test]
 fn openmp_agrees_with_score_ps_profile() {
     agrees(&["-fopenmp", "-DTASKS"], &[], &["main", "spin", "fibonacci"]);
+    skip_unless!(can_sample(), "no scorep that unwinds; without unwinding it agrees");
     // Score-P's profile ends a program with tasks and unwinding.
     agrees(&["-fopenmp"], UNWINDING, &["main", "between", "marked"]);
     agrees(&["-fopenmp"], SAMPLING, &["main", "spin", "marked"]);
@@ -214,6 +226,7 @@ fn hot_spots_of_hpl_when_sampled_are_those_of_score_ps_profile() {
     skip_unless!(is_everything_here(), "no scorep with its tools on the PATH");
     let directory = artifact("ampere").with_file_name("bench-hpl");
     let script = root().join("scripts/bench-hpl");
+    skip_unless!(can_sample(), "no scorep that unwinds");
     let source = Command::new(&script).arg(&directory).output().expect("the script");
     skip_unless!(source.status.success(), "HPL's source is not to be had");
     succeed(Command::new(script).arg(&directory).args(["sampled", "scorep", "--nocompiler", "mpicc"]));
