@@ -1,7 +1,7 @@
 //! The event path: Score-P calls these functions for every enter and leave. Each writes one record.
 //!
-//! A location's writer is attached to Score-P's location object, and one thread at a time writes its events, so nothing is
-//! shared and nothing is locked. The names in capitals are promises of Score-P ([`scorep_abi::guarantees`]).
+//! A location's writer is attached to Score-P's location object, and known by its address ([`known_locations`]). One thread at a
+//! time writes its events, so nothing is shared and nothing is locked. The names in capitals are promises of Score-P ([`scorep_abi::guarantees`]).
 //!
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
