@@ -227,7 +227,7 @@ impl LiveRun {
             self.publish();
         }
         if thorough {
-            // After publishing, so that what is due next is due at the same time.
+            // This follows publishing, so that what is due next is due at the same time.
             (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
         }
         if let Some(sampler) = &self.sampling.sampler {

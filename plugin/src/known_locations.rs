@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 struct Place {
     /// Or one of the three below, which are no location's address.
     location: AtomicPtr<Location>,
-    /// Valid while there is a location.
+    /// It is valid while there is a location.
     data: AtomicPtr<LocationData>,
 }
 
@@ -48,7 +48,7 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
     let place = place_of(location);
     if place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
-        // Unless all was forgotten meanwhile.
+        // Nothing is remembered if all was forgotten meanwhile.
         let to = location.cast_mut();
         _ = place.location.compare_exchange(TAKEN, to, Ordering::Release, Ordering::Relaxed);
     }

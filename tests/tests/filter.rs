@@ -62,10 +62,15 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
     assert_eq!(lines, ["SCOREP_REGION_NAMES_BEGIN", "  EXCLUDE tiny", "SCOREP_REGION_NAMES_END"], "{filter}");
     assert!(filter.contains("# With it the next run records 99.9 % fewer calls"), "{filter}");
     place.write("tiny.filter", &filter);
-    let mut command = place.ampere(["run", "-o", "filtered", "--filter", "tiny.filter", "--"]);
-    let done = run(command.arg(&program));
-    let filtered = seconds(&done);
-    done.said_nothing();
+    let run_filtered = |out: &str| {
+        let mut command = place.ampere(["run", "-o", out, "--filter", "tiny.filter", "--"]);
+        let done = run(command.arg(&program));
+        done.said_nothing();
+        seconds(&done)
+    };
+    // The least of several: another program beside it on a core makes it slower.
+    let filtered = run_filtered("filtered");
+    let filtered = (0..4).map(|at| run_filtered(&format!("again-{at}"))).fold(filtered, f64::min);
     let summary = place.summary("filtered");
     assert_eq!((calls(&summary, "tiny"), calls(&summary, "caller")), (None, Some(3000.0)), "{summary:#}");
     assert_eq!(summary["run"]["complete"], true, "what is left out on purpose is not missing");
@@ -80,6 +85,10 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
         each(alone),
         each(whole),
         each(filtered)
+    );
+    assert!(
+        filtered - alone < 0.5 * (whole - alone),
+        "{alone} s plain, {whole} recorded, {filtered} filtered"
     );
     place.is_clean();
 }
