@@ -19,9 +19,18 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot::Receiver;
 
 /// Signals that users and batch systems send to programs.
-const SIGNALS: [Signal; 7] =
-    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::XCPU];
-const ORDERS_TO_END: [Signal; 4] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
+const SIGNALS: [Signal; 8] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::ALARM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::XCPU,
+];
+/// Flux sends SIGALRM when a job's time is over.
+const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// A terminal sends them to the whole process group: without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
 /// How much later than this process the witness may get a signal.

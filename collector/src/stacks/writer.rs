@@ -52,7 +52,7 @@ pub(super) struct Writer {
 /// Samples that are in no row.
 #[derive(Default)]
 struct LeftOut {
-    processes: u64,
+    /// Of processes with fewer than [`LEAST_SAMPLES`].
     samples: u64,
     /// Of processes that have rows, from before these began.
     early: u64,
@@ -180,11 +180,12 @@ impl Writer {
             figures.samples,
             percent(figures.complete),
         ));
-        let LeftOut { processes, samples, early, .. } = &self.left_out;
+        let LeftOut { samples, early, .. } = self.left_out;
         if samples + early > 0 {
             notes.push(format!(
-                "{:.1} % of the samples are in no row: those of {processes} processes with fewer than {LEAST_SAMPLES} each, and {early} \
-                 of others from before these had a row",
+                "{} samples ({:.1} %) are in no row: {samples} of processes with fewer than {LEAST_SAMPLES} each, {early} of others \
+                 from before they had a row",
+                samples + early,
                 percent(samples + early)
             ));
         }
@@ -275,7 +276,6 @@ impl Writer {
     fn end_process(&mut self, process: u32) {
         match self.processes.remove(&process) {
             Some(Sampled { log: Log::Waiting(waiting), .. }) if !waiting.is_empty() => {
-                self.left_out.processes += 1;
                 self.left_out.samples += waiting.len() as u64;
             }
             Some(mut sampled) => {

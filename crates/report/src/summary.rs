@@ -523,7 +523,7 @@ pub struct SignalNumber(pub i32);
 
 impl std::fmt::Display for SignalNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const NAMES: [(i32, &str); 10] = [
+        const NAMES: [(i32, &str); 11] = [
             (1, "SIGHUP"),
             (2, "SIGINT"),
             (3, "SIGQUIT"),
@@ -533,6 +533,7 @@ impl std::fmt::Display for SignalNumber {
             (8, "SIGFPE"),
             (9, "SIGKILL"),
             (11, "SIGSEGV"),
+            (14, "SIGALRM"),
             (15, "SIGTERM"),
         ];
         match NAMES.iter().find(|(number, _)| *number == self.0) {

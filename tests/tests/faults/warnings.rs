@@ -11,23 +11,31 @@ const COUNTS: &str = r#"
     __attribute__((no_instrument_function)) static void count(int number) { got[number]++; }
     static void work(void) { usleep(1000); }
     int main(void) {
-        const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
-        for (int i = 0; i < 7; i++) signal(numbers[i], count);
+        const int numbers[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGXCPU};
+        for (int i = 0; i < 8; i++) signal(numbers[i], count);
         fclose(fopen("ready", "w"));
         for (int told = 0; access("go", F_OK); work()) {
             int sum = 0;
-            for (int i = 0; i < 7; i++) sum += got[numbers[i]];
+            for (int i = 0; i < 8; i++) sum += got[numbers[i]];
             /* A file for each signal that has come. */
             for (; told < sum; told++) { char name[16]; sprintf(name, "got.%d", told + 1); fclose(fopen(name, "w")); }
         }
-        for (int i = 0; i < 7; i++) printf("%d", got[numbers[i]]);
+        for (int i = 0; i < 8; i++) printf("%d", got[numbers[i]]);
         puts("");
         return 7;
     }
 "#;
 
-const SIGNALS: [Signal; 7] =
-    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::XCPU];
+const SIGNALS: [Signal; 8] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TERM,
+    Signal::ALARM,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::XCPU,
+];
 
 #[test]
 fn each_signal_reaches_the_program_once() {
@@ -48,7 +56,7 @@ fn each_signal_reaches_the_program_once() {
         std::thread::sleep(std::time::Duration::from_millis(200));
         place.write("go", "");
         let done = running.wait();
-        assert_eq!((done.code, done.stdout.as_str()), (7, "1111111\n"), "to all: {to_all}: {done:#?}");
+        assert_eq!((done.code, done.stdout.as_str()), (7, "11111111\n"), "to all: {to_all}: {done:#?}");
         assert_eq!(place.summary("out")["run"]["complete"], true);
         place.is_clean();
     }

@@ -107,7 +107,11 @@ impl Cluster {
         self.place.write("slurm.conf", &text);
         let groups = match Path::new(FREEZER).exists() {
             true => "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n",
-            false => "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n",
+            false => {
+                // Slurm makes its groups in systemd's, which is not everywhere.
+                std::fs::create_dir_all("/sys/fs/cgroup/system.slice").expect("a control group");
+                "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"
+            }
         };
         self.place.write("cgroup.conf", groups);
     }

@@ -19,7 +19,7 @@ const SECONDS: &str = "600";
 fn scripts_of_the_book() -> Vec<String> {
     let page = std::fs::read_to_string(root().join("docs/src/cluster.md")).expect("the page");
     let blocks = page.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("sh\n"));
-    blocks.filter(|block| block.starts_with("#!/bin/bash\n")).map(str::to_owned).collect()
+    blocks.filter(|block| block.starts_with("#!/bin/bash\n#SBATCH")).map(str::to_owned).collect()
 }
 
 /// A place with the program `xhpl`, which runs until it is ended.
