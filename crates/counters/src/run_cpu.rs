@@ -12,6 +12,7 @@
 use crate::Settings;
 use crate::estimate::CpuTime;
 use rustix::time::{ClockId, clock_gettime};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -171,7 +172,7 @@ impl RunCpu {
                 None => {}
             }
         }
-        replaced.into_iter().for_each(|pid| self.end(pid));
+        self.end(replaced);
         self.read_clocks();
         for (pid, children_ns) in waited_for {
             let Some(member) = self.members.get_mut(&pid) else { continue };
@@ -199,16 +200,20 @@ impl RunCpu {
                 None => ended.push(*pid),
             }
         }
-        ended.into_iter().for_each(|pid| self.end(pid));
+        self.end(ended);
     }
 
-    fn end(&mut self, pid: u32) {
-        let Some(member) = self.members.remove(&pid) else { return };
-        let counted = member.own + member.unseen;
-        self.ended_ns += counted;
-        if let Some(parent) = self.members.get_mut(&member.parent) {
-            // All that the kernel has added to the parent's sum.
-            parent.reaped += counted + member.reaped + member.base + member.children_base;
+    fn end(&mut self, mut pids: Vec<u32>) {
+        // Children before their parents, which hand on what they have waited for.
+        pids.sort_by_key(|pid| Reverse((self.members[pid].started, *pid)));
+        for pid in pids {
+            let Some(member) = self.members.remove(&pid) else { continue };
+            let counted = member.own + member.unseen;
+            self.ended_ns += counted;
+            if let Some(parent) = self.members.get_mut(&member.parent) {
+                // All that the kernel has added to the parent's sum.
+                parent.reaped += counted + member.reaped + member.base + member.children_base;
+            }
         }
     }
 }
@@ -297,6 +302,23 @@ impl Stat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel adds a child's time to its parent's, and so to that of the parent's parent.
+    #[test]
+    fn what_ends_together_with_its_parent_is_counted_once() {
+        let mut run = RunCpu::new(&Settings::default(), 1);
+        let launcher = std::process::id();
+        // Above every pid that there can be.
+        let first = 1 << 23;
+        run.members.insert(launcher, Member { is_launcher: true, ..Member::default() });
+        for (pid, parent) in
+            (first..first + 100).map(|pid| (pid, if pid % 2 == 0 { launcher } else { pid - 1 }))
+        {
+            run.members.insert(pid, Member { parent, own: 10, started: 1, ..Member::default() });
+        }
+        run.read_clocks();
+        assert_eq!((run.ended_ns, run.members[&launcher].reaped), (1000, 1000));
+    }
 
     #[test]
     fn a_name_with_parentheses_is_read_as_a_name() {
