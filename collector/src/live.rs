@@ -13,6 +13,7 @@ use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
 use crate::serving::publishing::{Published, Publisher};
 use crate::stacks::StackSampling;
+use ampere_counters::UsedGpus;
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::{Kind, Session};
 use ampere_settings::{Config, StackPeriod};
@@ -314,10 +315,22 @@ impl LiveRun {
             return;
         };
         let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
-        let queues = &self.options.manifest.progress.queues;
-        for process in self.ingest.processes.iter_mut().filter(|_| !queues.is_empty()) {
-            let gpus = queues.get(&process.pid_and_start());
-            gpus.into_iter().for_each(|gpus| process.set_queues(gpus));
+        let known = &mut self.options.manifest.progress.queues;
+        let mut has_queues = false;
+        for process in &mut self.ingest.processes {
+            if let Some(node) = self.node.as_ref().filter(|_| timeline.attributor.tells_gpus_apart())
+                && process.is_first_queue_look_due()
+            {
+                let used = node.gpus_of(process.info.pid);
+                has_queues |= matches!(used, UsedGpus::At(_));
+                process.find_gpus(used, known);
+            }
+            if !known.is_empty() {
+                process.set_gpus(known.get(&process.pid_and_start()));
+            }
+        }
+        if has_queues {
+            self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
         let needs_no_stacks = timeline.attributor.records_functions()
@@ -494,18 +507,15 @@ impl LiveRun {
     fn look_at_queues(&mut self, process: usize) {
         let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
         let process = &mut self.ingest.processes[process];
-        if !timeline.attributor.tells_gpus_apart() || !process.is_queue_look_due() {
+        if !process.is_queue_look_due() || !timeline.attributor.tells_gpus_apart() {
             return;
         }
-        let gpus = node.gpus_of(process.info.pid);
-        if gpus.is_empty() {
-            return;
-        }
-        let known = self.options.manifest.progress.queues.entry(process.pid_and_start()).or_default();
-        let before = known.len();
-        known.extend(gpus.into_iter().map(str::to_owned));
-        if known.len() > before {
-            self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+        let used = node.gpus_of(process.info.pid);
+        let has_queues = matches!(used, UsedGpus::At(_));
+        if process.find_gpus(used, &mut self.options.manifest.progress.queues) {
+            if has_queues {
+                self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+            }
             self.introduce();
         }
     }

@@ -3,11 +3,10 @@
 
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
-use ampere_counters::{Queues, RunCpu, Settings, SharedRunCpu};
+use ampere_counters::{Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
 use ampere_model::Quality;
 use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,9 +52,9 @@ impl NodeWatch {
         self.with(RunCpu::look);
     }
 
-    /// PCI addresses of the GPUs that a process uses now, where the driver tells.
-    pub(crate) fn gpus_of(&self, pid: u32) -> BTreeSet<&str> {
-        self.queues.as_ref().map_or_else(BTreeSet::new, |queues| queues.of(pid))
+    /// The GPUs that a process uses now, where the driver tells.
+    pub(crate) fn gpus_of(&self, pid: u32) -> UsedGpus<'_> {
+        self.queues.as_ref().map_or(UsedGpus::Unknown, |queues| queues.of(pid))
     }
 
     pub(crate) fn cpu(&self) -> Option<NodeCpu> {

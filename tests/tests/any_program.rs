@@ -367,25 +367,26 @@ const WORK_UNTIL: &str = r#"
     int main(int argc, char **argv) { while (argc > 1 && access(argv[1], F_OK)) work(); return 0; }
 "#;
 
-/// Two programs, and what the driver tells of them: the queues of a process are there as long as it is.
+/// Three programs, and what the driver tells of them: the queues of a process are there as long as it is, and of one it knows nothing.
 const ON_GPUS: &str = r#"
     has_queue() { mkdir -p node/sys/class/kfd/kfd/proc/$1/queues/0; echo $2 > node/sys/class/kfd/kfd/proc/$1/queues/0/gpuid; }
     ./one one-ends & one=$!
     ./other other-ends & other=$!
+    ./none other-ends & none=$!
     has_queue $one 4661
     has_queue $other 4660
     wait $one
     rm -r node/sys/class/kfd/kfd/proc/$one
     touch one-has-ended
-    wait $other
+    wait $other $none
 "#;
 
-/// Which of the two it was is known to the collector that is killed, and to nobody else then.
+/// Which GPU one of them had is known to the collector that is killed, and to nobody else then.
 #[test]
 fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
-    for name in ["one", "other"] {
+    for name in ["one", "other", "none"] {
         place.compile("cc", name, WORK_UNTIL, &["-O2", "-lm"]);
     }
     let node = place.made_up_node();
@@ -397,6 +398,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
         let properties = format!("location_id {}\ndomain 0\n", (0xc1 + gpu) << 8);
         std::fs::write(folder.join("properties"), properties).expect("a file");
     }
+    std::fs::create_dir_all(node.join("sys/class/kfd/kfd/proc")).expect("a directory");
     std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
     let mut command = as_it_is(&place, &["sh", "-c", ON_GPUS]);
@@ -427,9 +429,10 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
                 consumer.split_once('(').map_or(consumer, |(_, program)| program.trim_end_matches(')'));
             format!("{} <- {program}: {}", link["device"].as_str().unwrap_or("no GPU"), link["reason"])
         });
-        links.filter(|link| link.contains("one") || link.contains("other")).collect()
+        links.filter(|link| !link.starts_with("node ")).collect()
     };
     let expected = [
+        "no GPU <- none: \"it has not opened AMD's driver\"",
         "GPU-0 <- other: \"the driver has had queues of it at PCI address 0000:c1:00.0\"",
         "GPU-1 <- one: \"the driver has had queues of it at PCI address 0000:c2:00.0\"",
     ];

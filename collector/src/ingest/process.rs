@@ -1,7 +1,7 @@
 //! One process of the run: what its log says, and the rings of its locations.
 
 use crate::ingest::location::LiveLocation;
-use ampere_counters::Stat;
+use ampere_counters::{Stat, UsedGpus};
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::{
@@ -15,7 +15,7 @@ use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
 use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// How far a process has come.
@@ -113,6 +113,8 @@ pub(crate) struct Threads {
 #[derive(Debug, Default)]
 pub(crate) struct QueueLooks {
     looks: Looks,
+    /// It has opened the driver.
+    has_opened: bool,
     /// The attributor does not know all of them yet.
     are_new: bool,
 }
@@ -311,19 +313,48 @@ impl Process {
         format!("{} {}", self.info.pid, self.info.start_time)
     }
 
-    /// Whether to look which GPUs it uses.
+    /// Whether to look which GPUs it uses: always until it opens the driver, as its first queue may come and go soon after.
     pub fn is_queue_look_due(&mut self) -> bool {
-        self.replayed.is_none() && self.has_pid_here() && self.queues.looks.is_due()
+        let may_have = self.replayed.is_none() && self.has_pid_here();
+        may_have && (self.queues.looks.is_due() || !self.queues.has_opened)
     }
 
-    /// The GPUs where the driver has had queues of it.
-    pub fn set_queues(&mut self, gpus: &BTreeSet<String>) {
-        let list: Vec<&str> = gpus.iter().map(String::as_str).collect();
-        let entry = format!("{QUEUES}={}", list.join(","));
+    /// Whether nobody has looked yet.
+    pub fn is_first_queue_look_due(&mut self) -> bool {
+        self.queues.looks.0 == 0 && self.is_queue_look_due()
+    }
+
+    /// Adds to the GPUs that it is known to have used, by pid and start time. Whether there is something new.
+    pub fn find_gpus(&mut self, used: UsedGpus, known: &mut BTreeMap<String, BTreeSet<String>>) -> bool {
+        let process = self.pid_and_start();
+        let before = known.get(&process).map(BTreeSet::len);
+        self.queues.has_opened |= before > Some(0) || used != UsedGpus::None;
+        match used {
+            UsedGpus::At(gpus) => {
+                known.entry(process.clone()).or_default().extend(gpus.into_iter().map(str::to_owned))
+            }
+            UsedGpus::Unknown if before == Some(0) => _ = known.remove(&process),
+            UsedGpus::None if !self.queues.has_opened => _ = known.entry(process.clone()).or_default(),
+            UsedGpus::None | UsedGpus::Unknown => {}
+        }
+        let gpus = known.get(&process);
+        if gpus.map(BTreeSet::len) == before {
+            return false;
+        }
+        self.set_gpus(gpus);
+        true
+    }
+
+    /// The GPUs where the driver has had queues of it, as far as they are known.
+    pub fn set_gpus(&mut self, gpus: Option<&BTreeSet<String>>) {
+        let entry = gpus.map(|gpus| {
+            format!("{QUEUES}={}", gpus.iter().map(String::as_str).collect::<Vec<_>>().join(","))
+        });
         let environment = &mut self.info.environment;
-        if !environment.contains(&entry) {
+        let known = environment.iter().find(|entry| entry.starts_with(QUEUES));
+        if known != entry.as_ref() {
             environment.retain(|entry| !entry.starts_with(QUEUES));
-            environment.push(entry);
+            environment.extend(entry);
             self.queues.are_new = true;
         }
     }

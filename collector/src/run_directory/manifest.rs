@@ -85,7 +85,8 @@ pub struct Progress {
     /// which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
-    /// PCI addresses of the GPUs where the driver has had queues of a process, by its pid and start time.
+    /// PCI addresses of the GPUs where the driver has had queues of a process, by its pid and start time. None: the process has not
+    /// opened the driver.
     #[serde(default)]
     pub queues: BTreeMap<String, BTreeSet<String>>,
 }

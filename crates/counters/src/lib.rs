@@ -63,7 +63,7 @@ mod run_cpu;
 mod select;
 mod vendor;
 
-pub use amd::queues::Queues;
+pub use amd::queues::{Queues, UsedGpus};
 pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};

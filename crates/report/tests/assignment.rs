@@ -339,6 +339,15 @@ fn queues_show_which_gpus_a_rank_uses() {
             "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
         ]);
+    // A process that has not opened the driver uses no GPU of it. An MI300A's counter has the cores, too.
+    gpus("MI100")
+        .rank("ampere::queues= ROCR_VISIBLE_DEVICES=0", &[])
+        .gives(&["no GPU <- MPI Rank 0: it has not opened AMD's driver"]);
+    let shared = "GPU-0, 2 <- MPI Rank 0: the ranks' GPUs are not known: shared by all ranks of the node";
+    gpus("AMD Instinct MI300A").rank("ampere::queues=", &[]).gives(&[shared]);
+    Made::counters(&["nvml:::total_energy_consumption:device=0; pci=0000:02:00.0"])
+        .rank("ampere::queues= CUDA_VISIBLE_DEVICES=0", &[])
+        .gives(&["GPU-0 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0"]);
     // Another vendor's driver has queues of its own.
     Made::counters(&[
         "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0",

@@ -11,8 +11,8 @@
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
-//! 3. the GPUs where the driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
-//!    and addresses need no numbering;
+//! 3. the GPUs where AMD's driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
+//!    and addresses need no numbering. If it has not opened the driver, none, unless the counter counts the CPU's cores, too;
 //! 4. the GPUs that it may see, where that is not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
@@ -412,6 +412,11 @@ impl Node<'_> {
     /// list is about other GPUs.
     fn by_queues(&self, counter: &CountedPart, environment: &[String]) -> Option<Finding> {
         let list = variable(environment, QUEUES)?;
+        if list.is_empty() {
+            let is_amd = counter.vendor.goes_with(Vendor::Amd);
+            let is_gpu_alone = is_amd && !has_cores(&counter.evidence.model);
+            return is_gpu_alone.then(|| Finding::DrawsNot("it has not opened AMD's driver".to_owned()));
+        }
         let reason = |counter: &CountedPart| {
             let own = counter.evidence.pci.as_deref()?;
             list.split(',').find_map(|on| self.reason_by_pci(counter, on, own, ""))
@@ -528,6 +533,12 @@ fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
 fn is_mi250x(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
+}
+
+/// The names of an MI300A, whose counter is its whole socket's.
+fn has_cores(model: &str) -> bool {
+    let model = model.to_ascii_uppercase();
+    ["MI300A", "0X74A0"].iter().any(|name| model.contains(name))
 }
 
 /// A stream's GPU, by its number within what its process may see. The error says why that is not known.

@@ -1,9 +1,11 @@
-//! On which GPUs the amdgpu driver has queues of a process. All that HIP, OpenCL and ROCr run on a GPU goes through one.
+//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs it has queues of them. All that HIP, OpenCL
+//! and ROCr run on a GPU goes through one.
 
 use super::pci_address;
 use crate::file::{ValueFile, entries, text_of};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The kernel's first pid namespace. The driver's numbers of processes are that one's: elsewhere they mean other processes.
@@ -11,7 +13,18 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The driver allows no more to a process.
 const MOST_QUEUES: usize = 1024;
 
-/// The driver's lists of queues (KFD).
+/// The GPUs that a process uses, as the driver tells.
+#[derive(Debug, PartialEq, Eq)]
+pub enum UsedGpus<'a> {
+    /// It has not opened the driver.
+    None,
+    /// It has, and has no queue now.
+    Unknown,
+    /// It has queues on these GPUs: PCI addresses, as `0000:c1:00.0`.
+    At(BTreeSet<&'a str>),
+}
+
+/// The driver's lists of processes and their queues.
 pub struct Queues {
     processes: PathBuf,
     /// PCI addresses of the GPUs, by the driver's numbers.
@@ -25,15 +38,23 @@ impl Queues {
         let driver = root.join("sys/class/kfd/kfd");
         let nodes = entries(&driver.join("topology/nodes"));
         let addresses: HashMap<u64, String> = nodes.iter().filter_map(|(_, node)| gpu(node)).collect();
-        let is_usable = namespace == Path::new(FIRST_NAMESPACE) && !addresses.is_empty();
-        is_usable.then(|| Queues { processes: driver.join("proc"), addresses })
+        let processes = driver.join("proc");
+        let is_usable =
+            namespace == Path::new(FIRST_NAMESPACE) && !addresses.is_empty() && processes.is_dir();
+        is_usable.then(|| Queues { processes, addresses })
     }
 
-    /// PCI addresses, as `0000:c1:00.0`, of the GPUs on which a process has a queue now.
-    pub fn of(&self, pid: u32) -> BTreeSet<&str> {
-        let queues = fs::read_dir(self.processes.join(format!("{pid}/queues"))).into_iter().flatten();
+    /// The GPUs that a process uses now. The driver knows a process from when it opens it until it ends or becomes another program.
+    pub fn of(&self, pid: u32) -> UsedGpus<'_> {
+        let process = self.processes.join(pid.to_string());
+        if matches!(fs::metadata(&process), Err(error) if error.kind() == ErrorKind::NotFound) {
+            return UsedGpus::None;
+        }
+        let queues = fs::read_dir(process.join("queues")).into_iter().flatten();
         let numbers = queues.take(MOST_QUEUES).filter_map(|queue| number(queue.ok()?.path().join("gpuid")));
-        numbers.filter_map(|number| self.addresses.get(&number)).map(String::as_str).collect()
+        let gpus: BTreeSet<&str> =
+            numbers.filter_map(|number| self.addresses.get(&number)).map(String::as_str).collect();
+        if gpus.is_empty() { UsedGpus::Unknown } else { UsedGpus::At(gpus) }
     }
 }
 
@@ -65,6 +86,7 @@ mod tests {
         fn new(namespace: &str) -> Made {
             let made = Made(tempfile::tempdir().unwrap());
             made.put("proc/self/ns/x", "");
+            fs::create_dir_all(made.0.path().join("sys/class/kfd/kfd/proc")).unwrap();
             symlink(namespace, made.0.path().join("proc/self/ns/pid")).unwrap();
             made.node(0, "0\n", "cpu_cores_count 64\nlocation_id 0\n");
             made.node(1, "51974\n", "simd_count 440\nlocation_id 49408\ndomain 0\n");
@@ -94,6 +116,10 @@ mod tests {
         }
     }
 
+    fn at<'a>(gpus: impl IntoIterator<Item = &'a str>) -> UsedGpus<'a> {
+        UsedGpus::At(gpus.into_iter().collect())
+    }
+
     #[test]
     fn a_process_has_queues_on_these_gpus() {
         let made = Made::new(FIRST_NAMESPACE);
@@ -102,9 +128,11 @@ mod tests {
         made.queue(18, "0", "51974\n");
         made.queue(18, "1", "1234\n");
         let queues = made.queues().unwrap();
-        assert_eq!(queues.of(17), ["0000:c1:00.0"].into());
-        assert_eq!(queues.of(18), ["0000:c1:00.0", "0002:e1:00.0"].into());
-        assert_eq!(queues.of(1), [].into());
+        assert_eq!(queues.of(17), at(["0000:c1:00.0"]));
+        assert_eq!(queues.of(18), at(["0000:c1:00.0", "0002:e1:00.0"]));
+        assert_eq!(queues.of(1), UsedGpus::None);
+        fs::create_dir_all(made.0.path().join("sys/class/kfd/kfd/proc/1/queues")).unwrap();
+        assert_eq!(queues.of(1), UsedGpus::Unknown);
     }
 
     #[test]
@@ -112,6 +140,9 @@ mod tests {
         assert!(Made::new("pid:[4026532871]").queues().is_none());
         let made = Made::new(FIRST_NAMESPACE);
         fs::remove_file(made.0.path().join("proc/self/ns/pid")).unwrap();
+        assert!(made.queues().is_none());
+        let made = Made::new(FIRST_NAMESPACE);
+        fs::remove_dir(made.0.path().join("sys/class/kfd/kfd/proc")).unwrap();
         assert!(made.queues().is_none());
     }
 
@@ -138,11 +169,11 @@ mod tests {
         fs::write(folder.join("11"), "51974\n").unwrap();
         made.put("sys/class/kfd/kfd/proc/18/queues", "51974\n");
         let queues = made.queues().unwrap();
-        assert_eq!(queues.of(17), ["0002:e1:00.0"].into());
-        assert_eq!(queues.of(18), [].into());
+        assert_eq!(queues.of(17), at(["0002:e1:00.0"]));
+        assert_eq!(queues.of(18), UsedGpus::Unknown);
         // More than the driver allows are not read to the end.
         (0..2 * MOST_QUEUES).for_each(|queue| made.queue(19, &queue.to_string(), "77\n"));
-        assert_eq!(queues.of(19), [].into());
+        assert_eq!(queues.of(19), UsedGpus::Unknown);
     }
 
     #[test]
@@ -152,7 +183,7 @@ mod tests {
         made.node(4, "6\n", "domain 0\n");
         made.put("sys/class/kfd/kfd/topology/nodes/5/gpu_id", "7\n");
         ["5", "6", "7", "1234"].iter().for_each(|gpu| made.queue(17, gpu, gpu));
-        assert_eq!(made.queues().unwrap().of(17), ["0002:e1:00.0"].into());
+        assert_eq!(made.queues().unwrap().of(17), at(["0002:e1:00.0"]));
         fs::remove_dir_all(made.0.path().join("sys/class/kfd/kfd/topology")).unwrap();
         assert!(made.queues().is_none());
     }
