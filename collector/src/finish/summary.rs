@@ -8,8 +8,8 @@ use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::clock::{SessionClock, best_reading};
 use crate::sampling::gauges::GaugeStatistics;
-use ampere_model::Timestamp;
 use ampere_model::filter::ENV_FILTER;
+use ampere_model::{SAMPLED_HOST, Timestamp};
 use ampere_report::clock_text;
 use ampere_report::missing;
 use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, QualityFigures, Readings, Run};
@@ -75,7 +75,10 @@ impl LiveRun {
         let (start, end, seconds) = self.span();
         let (gaps, endings) = (self.gaps(), self.endings());
         let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
-        let host = self.ingest.processes.first().map(|process| process.info.host.clone());
+        let mut hosts = self.ingest.processes.iter().map(|process| process.info.host.as_str());
+        let sampled = hosts.clone().next().unwrap_or_default();
+        // Of ranks that are sampled beside, what they record themselves.
+        let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
         Run {
             id: self.options.run_id.clone(),
             job: self.options.manifest.job.clone(),
@@ -83,7 +86,7 @@ impl LiveRun {
             start,
             end,
             complete: self.is_complete(complete),
-            host: host.unwrap_or_default(),
+            host,
             nodes: node_ranks.keys().cloned().collect(),
             ranks: node_ranks.values().sum(),
             node_ranks,

@@ -121,7 +121,7 @@ pub enum NoRecords {
     #[error("its records were in {} and are gone", .0.display())]
     Gone(PathBuf),
     /// On the disk of another node.
-    #[error("its records are in {} on {}: recover it there", .0.display(), .1)]
+    #[error("its records are in {} on {}: if the run is over, `ampere recover` there finishes it", .0.display(), .1)]
     OnNode(PathBuf, String),
 }
 

@@ -12,7 +12,6 @@
 use crate::Settings;
 use crate::estimate::CpuTime;
 use rustix::time::{ClockId, clock_gettime};
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -162,9 +161,10 @@ impl RunCpu {
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
         let mut replaced = Vec::new();
-        for (pid, member) in &self.members {
+        for (pid, member) in &mut self.members {
             match Stat::of(*pid) {
                 Some(stat) if stat.started == member.started => {
+                    member.parent = stat.parent;
                     waited_for.push((*pid, stat.children_ns));
                     children_of(*pid, &mut children);
                 }
@@ -172,7 +172,7 @@ impl RunCpu {
                 None => {}
             }
         }
-        self.end(replaced);
+        replaced.into_iter().for_each(|pid| self.end(pid));
         self.read_clocks();
         for (pid, children_ns) in waited_for {
             let Some(member) = self.members.get_mut(&pid) else { continue };
@@ -200,21 +200,20 @@ impl RunCpu {
                 None => ended.push(*pid),
             }
         }
-        self.end(ended);
+        ended.into_iter().for_each(|pid| self.end(pid));
     }
 
-    fn end(&mut self, mut pids: Vec<u32>) {
-        // Children before their parents, which hand on what they have waited for.
-        pids.sort_by_key(|pid| Reverse((self.members[pid].started, *pid)));
-        for pid in pids {
-            let Some(member) = self.members.remove(&pid) else { continue };
-            let counted = member.own + member.unseen;
-            self.ended_ns += counted;
-            if let Some(parent) = self.members.get_mut(&member.parent) {
-                // All that the kernel has added to the parent's sum.
-                parent.reaped += counted + member.reaped + member.base + member.children_base;
-            }
+    fn end(&mut self, pid: u32) {
+        let Some(member) = self.members.remove(&pid) else { return };
+        let counted = member.own + member.unseen;
+        self.ended_ns += counted;
+        if let Some(parent) = self.members.get_mut(&member.parent) {
+            // All that the kernel has added to the parent's sum.
+            parent.reaped += counted + member.reaped + member.base + member.children_base;
         }
+        // Its children may have ended before it, and be found to have only now: the kernel added their time to its parent's, too.
+        let children = self.members.values_mut().filter(|child| child.parent == pid);
+        children.for_each(|child| child.parent = member.parent);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::highlights::topmost;
 use crate::over_devices;
-use crate::summary::{Device, QualityFigures, Run, Summary, View};
+use crate::summary::{Device, Run, Summary, View};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;
 use ampere_model::order::largest_first;
@@ -94,7 +94,7 @@ fn savings(tiny: &[&Function], all: &[Function], run: &Run) -> String {
 }
 
 fn cost(run: &Run) -> f64 {
-    if run.host == "embedded" { COST_EMBEDDED } else { COST_SCORE_P }
+    if run.host == "score-p" { COST_SCORE_P } else { COST_EMBEDDED }
 }
 
 /// Without an exponent's loss: joules of a call are few.
@@ -120,17 +120,44 @@ fn can_be_filtered(name: &str) -> bool {
 }
 
 /// A sentence, where much of a run's time is measuring.
-pub fn much_measuring(run: &Run, quality: &QualityFigures) -> Option<String> {
+pub fn much_measuring(summary: &Summary) -> Option<String> {
+    let Summary { run, quality, .. } = summary;
     let calls = quality.events as f64 / 2.0 + quality.coalesced_calls as f64;
     let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
     let part = calls * cost(run) / rank_seconds;
     (rank_seconds > 0.0 && part > MUCH).then(|| {
+        let (ours, others): (Vec<Function>, Vec<Function>) =
+            functions(summary).into_iter().partition(|function| can_be_filtered(function.name));
+        let sum = |functions: &[Function]| functions.iter().map(|function| function.calls).sum::<f64>();
+        let advice = if sum(&ours) > sum(&others) {
+            "`ampere report -f scorep-filter` makes a filter for the next run"
+        } else {
+            "most are of functions that no filter leaves out, such as MPI's"
+        };
         format!(
-            "about {:.0} % of the ranks' time is measuring: {:.1} million calls, {:.0} ns each; `ampere report -f scorep-filter` makes a \
-             filter for the next run",
+            "about {:.0} % of the ranks' time is measuring: {:.1} million calls, {:.0} ns each; {advice}",
             (100.0 * part).min(100.0),
             1e-6 * calls,
             1e9 * cost(run)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::summary;
+
+    #[test]
+    fn a_filter_is_advised_where_it_can_leave_functions_out() {
+        let said = |rename: &dyn Fn(&str) -> String| {
+            let mut summary = summary();
+            summary.run.seconds = 1.0;
+            summary.quality.events = 100_000_000;
+            summary.names.iter_mut().for_each(|name| *name = rename(name).into());
+            much_measuring(&summary).unwrap()
+        };
+        assert!(said(&|name| format!("f_{name}")).ends_with("makes a filter for the next run"));
+        assert!(said(&|_| "MPI_Test".to_owned()).ends_with("that no filter leaves out, such as MPI's"));
+    }
 }

@@ -122,11 +122,9 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let run = &summary.run;
     let quality =
         if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
-    let watts = if run.seconds > 0.0 {
-        format!(", {:.1} W on average", sums.joules / run.seconds)
-    } else {
-        String::new()
-    };
+    // The end of a run that goes on is later than its last samples.
+    let watts: f64 = topmost(summary).map(Device::mean_watts).sum();
+    let watts = if watts > 0.0 { format!(", {watts:.1} W on average") } else { String::new() };
     let mut all = vec![format!(
         "{} J in {:.1} s{watts}{quality}; {} of it idle",
         joules(sums.joules),
@@ -159,7 +157,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             joules(*part)
         ));
     }
-    all.extend(much_measuring(run, &summary.quality));
+    all.extend(much_measuring(summary));
     all
 }
 

@@ -14,7 +14,7 @@ fn device(name: &str, joules: f64, contains: &[&str], regions: &[(&str, f64)]) -
     let attributed: f64 = regions.iter().map(|row| row.1).sum();
     serde_json::from_value(serde_json::json!({
         "node": "n", "name": name, "metric": name, "source": "s", "energy": "measured", "contains": contains,
-        "samples": 1, "total_joules": joules,
+        "samples": 1, "sampled_seconds": 10.0, "total_joules": joules,
         "views": [{"view": "ranks", "policy": "p", "sharing": "s", "attributed_joules": attributed,
             "idle_joules": joules - attributed, "lost_joules": 0.0, "conservation_error_joules": 0.0,
             "callpaths": [], "regions": rows}],

@@ -87,7 +87,7 @@ fn without_scripts(summary: &Summary) -> Markup {
             "run " (printable(&run.id))
             @if let Some(job) = &run.job { ", job " (printable(&job.to_string())) }
         }
-        @if let Some(cpu) = &run.node_cpu { p.small { (cpu.words()) } }
+        @if let Some(cpu) = &run.node_cpu { p.small { (cpu.words(run.seconds)) } }
         ul { @for sentence in sentences(summary) { li { (sentence) } } }
         @if !run.notes.is_empty() { h2 { "Notes" } ul { @for note in &run.notes { li { (printable(note)) } } } }
         h2 { "All devices: " (joules(sums.joules)) " J" }

@@ -407,12 +407,20 @@ pub struct NodeCpu {
 const OTHERS_LEAST_CORES: f64 = 0.1;
 const OTHERS_LEAST_PART: f64 = 0.1;
 
+/// Where less of a run's time was counted, it is said.
+const COUNTED_PART: f64 = 0.9;
+
 impl NodeCpu {
-    /// For people, in one line.
-    pub fn words(&self) -> String {
+    /// For people, in one line. `run_seconds`: how long the run took.
+    pub fn words(&self, run_seconds: f64) -> String {
         let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
+        let part = if self.seconds < COUNTED_PART * run_seconds {
+            format!(", in {:.1} of {run_seconds:.1} s", self.seconds)
+        } else {
+            String::new()
+        };
         format!(
-            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average",
+            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average{part}",
             self.own_busy_seconds,
             self.node_busy_seconds,
             cores(self.own_busy_seconds),
@@ -624,6 +632,11 @@ impl Device {
     pub fn not_shown(&self) -> Option<&View> {
         let ranks = || self.views.iter().find(|view| view.view == "ranks");
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
+    }
+
+    /// Over all of its samples; 0 without any.
+    pub fn mean_watts(&self) -> f64 {
+        if self.sampled_seconds > 0.0 { self.total_joules / self.sampled_seconds } else { 0.0 }
     }
 
     /// The power of one of its rows, without the least and the most.

@@ -233,3 +233,18 @@ fn a_total_contains_each_joule_once() {
     let text = crate::text::render(&summary, false);
     assert!(text.contains("1212.0 J in 4 devices on 2 nodes, which include 2 devices on 2 nodes"), "{text}");
 }
+
+#[test]
+fn cpu_time_of_a_part_of_the_run_is_called_that() {
+    let cpu = NodeCpu {
+        seconds: 5.0,
+        own_busy_seconds: 8.0,
+        collector_busy_seconds: 0.0,
+        node_busy_seconds: 10.0,
+        cpus: 2,
+        node_cpus: 2,
+    };
+    let whole = "8.00 s of the node's 10.00 s of busy CPU time were this run's own: 1.60 of 2.00 busy cores on average";
+    assert_eq!(cpu.words(5.1), whole);
+    assert_eq!(cpu.words(15.3), format!("{whole}, in 5.0 of 15.3 s"));
+}

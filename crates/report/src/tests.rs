@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
 
-fn summary() -> Summary {
+pub(crate) fn summary() -> Summary {
     let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
     Summary::new(&attributor(), None, run, QualityFigures::default())
 }

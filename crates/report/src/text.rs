@@ -78,7 +78,7 @@ impl Page<'_> {
         }
         writeln!(out, "energy:  {}", printable(energy(summary)))?;
         if let Some(cpu) = &run.node_cpu {
-            writeln!(out, "cpu:     {}", cpu.words())?;
+            writeln!(out, "cpu:     {}", cpu.words(run.seconds))?;
         }
         if summary.devices.len() > 1 {
             writeln!(out, "total:   {}", printable(&total(summary)))?;
@@ -236,8 +236,7 @@ impl Page<'_> {
         let title = if device.unit == "s" {
             format!("{} on {}: {total} s", device.name, device.node)
         } else {
-            let seconds = device.sampled_seconds;
-            let watts = if seconds > 0.0 { device.total_joules / seconds } else { 0.0 };
+            let watts = device.mean_watts();
             format!(
                 "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
                 device.name, device.node, device.energy, device.metric, device.samples

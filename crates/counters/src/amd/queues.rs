@@ -41,7 +41,7 @@ impl Queues {
         let processes = driver.join("proc");
         let is_usable =
             namespace == Path::new(FIRST_NAMESPACE) && !addresses.is_empty() && processes.is_dir();
-        is_usable.then(|| Queues { processes, addresses })
+        is_usable.then_some(Queues { processes, addresses })
     }
 
     /// The GPUs that a process uses now. The driver knows a process from when it opens it until it ends or becomes another program.

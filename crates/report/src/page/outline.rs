@@ -7,7 +7,7 @@ use super::{MOST_SERIES, facts};
 use crate::assignment;
 use crate::gauges::OverTheRun;
 use crate::highlights::{Sums, sentences, topmost};
-use crate::summary::{Device, NodeCpu, Summary};
+use crate::summary::{Device, Summary};
 use crate::text::{most_of, nodes_of};
 use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
@@ -79,7 +79,7 @@ fn run_words(summary: &Summary) -> RunWords {
         end: printable(&run.end),
         seconds: run.seconds,
         energy: printable(&run.energy),
-        cpu: run.node_cpu.as_ref().map_or_else(String::new, NodeCpu::words),
+        cpu: run.node_cpu.map_or_else(String::new, |cpu| cpu.words(run.seconds)),
         bad_status: run.bad_status(),
     }
 }
