@@ -177,14 +177,14 @@ fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
     assert!(relative(error, number(row, "sampled_error_joules")) < 1e-6, "{error} J: {row}");
 }
 
-/// Of n of N samples, one in each millisecond: √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
+/// Of n of N samples: √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
 fn has_standard_errors(summary: &Value) {
-    assert_eq!(summary["run"]["stack_period_seconds"], 0.001);
+    assert_eq!(summary["run"]["stack_period_seconds"], 0.000983);
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
     let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
     let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
     let [joules, seconds] = ["exclusive_joules", "exclusive_seconds"].map(|figure| number(row, figure));
-    let (samples, of) = (1000.0 * seconds, 1000.0 * all);
+    let (samples, of) = (seconds / 0.000983, all / 0.000983);
     let part = (samples + 2.0) / (of + 4.0);
     let error = joules * (of * part * (1.0 - part)).sqrt() / samples;
     assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} s");

@@ -3,8 +3,8 @@
 use ampere_tests::jobs::Place;
 use ampere_tests::power::is_what_is_attributed;
 use ampere_tests::runs::{
-    assert_same_figures, attribute, compile, figures, has_python_otf2, json, list, on_path, recorded_trace,
-    stencil, succeed, text,
+    assert_same_figures, attribute, compile, figures, has_python_otf2, json, list, number, on_path,
+    recorded_trace, stencil, succeed, text,
 };
 use ampere_tests::skip_unless;
 use ampere_tests::stand_ins::with_rocm_smi;
@@ -118,5 +118,29 @@ fn the_power_is_that_of_the_final_figures() {
     assert!(notes.contains("the figures below were computed again"), "{notes}");
     let (with_power, _) = is_what_is_attributed(&place.path("out"));
     assert_eq!(with_power, 1);
+    place.is_clean();
+}
+
+/// A counter that moves seldom and is reset: what was not known of it while the run went on is known from the trace.
+#[test]
+fn the_total_is_that_of_the_final_figures() {
+    let place = Place::new();
+    let source = "#include <unistd.h>
+        static void nap(void) { usleep(100000); }
+        int main(void) { for (int i = 0; i < 20; i++) nap(); return 0; }";
+    let program = place.compile("cc", "naps", source, &["-finstrument-functions"]);
+    let mut run = place.ampere_run("out", [program]);
+    succeed(with_rocm_smi(&mut run, "watts=100;step_ms=300;reset=0@1"));
+    let summary = place.summary("out");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("the figures below were computed again"), "{notes}");
+    let device = &list(&summary, "devices")[0];
+    assert_eq!(summary["run"]["total_joules"], device["total_joules"], "{notes}");
+    let unknown = number(device, "uncovered_seconds");
+    assert_eq!(notes.contains("is not known"), unknown > 0.0, "{unknown} s: {notes}");
+    assert!(
+        unknown == 0.0 || notes.contains(&format!("{unknown:.3} s is not known")),
+        "{unknown} s: {notes}"
+    );
     place.is_clean();
 }

@@ -38,7 +38,7 @@ fn the_summary_as_a_table() {
         ampere: 2 ranks on node0, 1.9 s
         energy:  measured
         total:   415.130 J in GPU-0, cpu_energy
-        in short: 415.130 J in 1.9 s, 214.0 W on average; 0.0 % of it idle
+        in short: 415.130 J in 1.9 s, 217.0 W on average; 0.0 % of it idle
                   most of it in main (89.8 %), solve (10.2 %)
                   of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
 
@@ -175,7 +175,7 @@ fn the_page() {
     let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
         2 ranks on node0, run trace
-        415.130 J in 1.9 s, 214.0 W on average; 0.0 % of it idle
+        415.130 J in 1.9 s, 217.0 W on average; 0.0 % of it idle
         most of it in main (89.8 %), solve (10.2 %)
         of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
         All devices: 415.130 J

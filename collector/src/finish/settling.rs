@@ -3,7 +3,9 @@
 use crate::finish::Traced;
 use crate::live::LiveRun;
 use crate::run_directory::output;
-use ampere_report::summary::Summary;
+use ampere_report::highlights::topmost;
+use ampere_report::summary::{Device, Summary};
+use ampere_report::uncovered_note;
 use ampere_timeline::attributor::Attributor;
 use ampere_trace::offline::{self, Attributed};
 use ampere_trace::power;
@@ -42,9 +44,15 @@ impl LiveRun {
             }
         };
         summary.topology = std::mem::take(&mut again.topology);
+        let (notes, resets) = (std::mem::take(&mut again.run.notes), again.quality.counter_resets);
         let again = summary.renumbered(vec![again]);
+        let is_of = |devices: &[Device], note: &String| {
+            devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)
+        };
+        summary.run.notes.retain(|note| !is_of(&summary.devices, note));
+        summary.run.notes.extend(notes.into_iter().filter(|note| is_of(&again, note)));
         for device in &mut summary.devices {
-            let is_it = |other: &&ampere_report::summary::Device| {
+            let is_it = |other: &&Device| {
                 (&other.node, &other.metric, &other.name) == (&device.node, &device.metric, &device.name)
             };
             let Some(same) = again.iter().find(is_it).cloned() else { continue };
@@ -53,6 +61,11 @@ impl LiveRun {
             // What is not in the trace.
             (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
         }
+        summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
+        summary.quality.counter_resets = resets;
+        let views = summary.devices.iter().flat_map(|device| &device.views);
+        summary.quality.conservation_error_joules =
+            views.map(|view| view.conservation_error_joules).fold(0.0, f64::max);
         summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
         if self.options.config.trace_power
             && let Err(no_trace) = self.write_trace_again(&values, summary.run.complete)

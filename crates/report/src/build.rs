@@ -69,9 +69,9 @@ fn clear_figures(device: &mut Device) {
     }
 }
 
-fn uncovered_note(device: &Device) -> Option<String> {
-    let is_known = device.unit == "J" && device.uncovered_seconds > 0.0 && device.total_joules > 0.0;
-    is_known.then(|| {
+/// How much of a device's energy is not known, if it is not all.
+pub fn uncovered_note(device: &Device) -> Option<String> {
+    (device.unit == "J" && device.uncovered_seconds > 0.0).then(|| {
         format!(
             "{}: the energy of {:.3} s is not known, because its counter was reset or what was read of it could not be true",
             device.name, device.uncovered_seconds
@@ -208,7 +208,10 @@ impl Tables<'_> {
         for (number, _) in devices {
             self.add_quality(&mut quality, &attributor.devices[*number]);
         }
-        run.notes.extend(devices.iter().filter_map(|(_, device)| uncovered_note(device)));
+        // What has shown nothing but 0 is no counter, as that of a package's second die.
+        let is_silent = |number: usize| attributor.counted_part(number).evidence.silent;
+        let counting = devices.iter().filter(|(number, _)| !is_silent(*number));
+        run.notes.extend(counting.filter_map(|(_, device)| uncovered_note(device)));
         let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
         let implausible: Vec<String> = implausible.collect();
         run.complete &= implausible.is_empty();

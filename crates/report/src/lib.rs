@@ -54,6 +54,7 @@ mod tree;
 use crate::highlights::Sums;
 use crate::summary::Summary;
 use ampere_model::text::{joules, printable};
+pub use build::uncovered_note;
 pub use html::page_mark;
 use std::collections::BTreeSet;
 

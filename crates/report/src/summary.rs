@@ -634,9 +634,10 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// Over all of its samples; 0 without any.
+    /// While its energy is known; 0 if it never is.
     pub fn mean_watts(&self) -> f64 {
-        if self.sampled_seconds > 0.0 { self.total_joules / self.sampled_seconds } else { 0.0 }
+        let known_seconds = self.sampled_seconds - self.uncovered_seconds;
+        if known_seconds > 0.0 { self.total_joules / known_seconds } else { 0.0 }
     }
 
     /// The power of one of its rows, without the least and the most.

@@ -323,7 +323,7 @@ impl Page<'_> {
                 out,
                 "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
                 joules(row.figures.exclusive_joules),
-                bounds(is_time, row.figures.resolved_joules, row.figures.possible_joules),
+                bounds(is_time, &row.figures),
                 percent(row.figures.exclusive_joules, total),
                 bar(row.figures.exclusive_joules, total),
                 joules(row.figures.inclusive_joules),
@@ -392,7 +392,7 @@ impl Page<'_> {
                 out,
                 "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
                 joules(row.figures.exclusive_joules),
-                bounds(is_time, row.figures.resolved_joules, row.figures.possible_joules),
+                bounds(is_time, &row.figures),
                 percent(row.figures.exclusive_joules, total),
                 row.figures.exclusive_seconds,
                 calls(row.figures.calls),
@@ -523,8 +523,13 @@ fn total(summary: &Summary) -> String {
 }
 
 /// Two columns: the least and the most that a row's joules can be. Time has no such error.
-fn bounds(is_time: bool, least: f64, most: Option<f64>) -> String {
-    bounds_columns(is_time, &joules(least), &most.map_or_else(|| "?".to_owned(), joules))
+/// Of sampled rows there are none: the program can have been elsewhere between two samples of a stack.
+fn bounds(is_time: bool, row: &Figures) -> String {
+    if row.calls == 0 {
+        return bounds_columns(is_time, "-", "-");
+    }
+    let most = row.possible_joules.map_or_else(|| "?".to_owned(), joules);
+    bounds_columns(is_time, &joules(row.resolved_joules), &most)
 }
 
 fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
@@ -619,7 +624,7 @@ pub fn times(name: &str, count: u32) -> String {
 
 /// What the columns of functions or kernels mean.
 fn explain_regions(regions: &[&Region], what: &str, has_watts: bool, out: &mut String) -> std::fmt::Result {
-    if !regions.is_empty() {
+    if regions.iter().any(|row| row.figures.calls > 0) {
         writeln!(
             out,
             "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"

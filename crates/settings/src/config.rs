@@ -5,6 +5,8 @@ use crate::error::ConfigError;
 use crate::table::{IfWrong, Keeper, SETTINGS};
 use crate::value::{Cpus, GaugePeriod, Locations, StackPeriod, Written};
 use ampere_attribution::{Policy, Sharing};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -166,6 +168,17 @@ impl Default for SourceSettings {
     }
 }
 
+/// It may be a pipe, but not one without end.
+fn read(path: &Path) -> std::io::Result<String> {
+    const MOST_BYTES: u64 = 1 << 20;
+    let mut text = String::new();
+    let length = File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    match length as u64 {
+        MOST_BYTES => Err(std::io::Error::other("it is longer than any settings")),
+        _ => Ok(text),
+    }
+}
+
 impl Config {
     /// How long a silent GPU stream is waited for, unless something else is set.
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
@@ -178,7 +191,7 @@ impl Config {
         let mut config = match path {
             Some(path) => {
                 let shown = path.display().to_string();
-                let text = std::fs::read_to_string(path)
+                let text = read(path)
                     .map_err(|e| ConfigError(format!("cannot read the configuration {shown}: {e}")))?;
                 Config::parse(&text, &shown)?
             }
