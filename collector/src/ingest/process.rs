@@ -9,7 +9,7 @@ use ampere_model::{
     Timestamp,
 };
 use ampere_ring::LogReader;
-use ampere_ring::process::ProcessHandle;
+use ampere_ring::process::{ProcessHandle, is_alive};
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
@@ -334,7 +334,10 @@ impl Process {
                 known.entry(process.clone()).or_default().extend(gpus.into_iter().map(str::to_owned))
             }
             UsedGpus::Unknown if before == Some(0) => _ = known.remove(&process),
-            UsedGpus::None if !self.queues.has_opened => _ = known.entry(process.clone()).or_default(),
+            // What has ended before it was looked at may have.
+            UsedGpus::None if !self.queues.has_opened && is_alive(self.info.pid, self.info.start_time) => {
+                _ = known.entry(process.clone()).or_default();
+            }
             UsedGpus::None | UsedGpus::Unknown => {}
         }
         let gpus = known.get(&process);
@@ -594,9 +597,7 @@ impl Process {
             // Samples of it are written until the sampler knows that it has ended.
             _ if self.is_sampled() => self.log.is_held(),
             Some(handle) => handle.is_alive(),
-            None if self.has_pid_here() => {
-                ampere_ring::process::is_alive(self.info.pid, self.info.start_time)
-            }
+            None if self.has_pid_here() => is_alive(self.info.pid, self.info.start_time),
             None => self.log.is_held(),
         }
     }

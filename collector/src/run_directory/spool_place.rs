@@ -67,6 +67,7 @@ pub fn make(
 ) -> Option<PathBuf> {
     let uid = rustix::process::geteuid().as_raw();
     let name = format!("ampere-{uid}-{}-{}", file_name(run_id), file_name(node));
+    let mut refused = None;
     if let Some(wanted) = wanted {
         match make_in(wanted, &name, claim) {
             Ok(directory) => {
@@ -79,10 +80,7 @@ pub fn make(
                 }
                 return Some(directory);
             }
-            Err(why) => notes.push(format!(
-                "the spool directory {} cannot be used: {why}; records go elsewhere",
-                wanted.display()
-            )),
+            Err(why) => refused = Some((wanted, why)),
         }
     }
     let temporary = std::env::var_os("TMPDIR").filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -92,10 +90,19 @@ pub fn make(
             candidates.iter().filter(|path| path.is_dir() && kind_of(path).is_ok_and(|k| k == kind));
         of_kind.find_map(|path| make_in(path, &name, claim).ok())
     };
-    make_on(Kind::Disk).or_else(|| {
+    let made = make_on(Kind::Disk).or_else(|| {
         let is_shared = kind_of(claim).is_ok_and(|kind| kind == Kind::Shared);
         if is_shared { make_on(Kind::Memory) } else { None }
-    })
+    });
+    notes.extend(refused.map(|(wanted, why)| {
+        let place = made.as_deref().unwrap_or(claim);
+        format!(
+            "the spool directory {} cannot be used: {why}; records go to {}",
+            wanted.display(),
+            place.display()
+        )
+    }));
+    made
 }
 
 /// Makes a directory of this name that no other run has.
