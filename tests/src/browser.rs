@@ -48,6 +48,7 @@ pub fn shown_after(
     let told: Value = serde_json::from_str(&done.stdout).expect("JSON");
     assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet at {width} pixels");
     assert_eq!(told["overflow"], 0, "nothing is wider than the window of {width} pixels");
+    assert_eq!(told["cut"], serde_json::json!([]), "no column is behind a scroll bar at {width} pixels");
     told
 }
 

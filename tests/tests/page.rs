@@ -376,6 +376,39 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     assert_eq!(functions.by_ref().take_while(|line| !line.contains("...")).find(is_nothing), None, "{text}");
 }
 
+#[test]
+fn names_have_room_beside_other_cards_and_deep_stacks_that_cannot_be_seen_have_none() {
+    skip_unless!(browser::is_there(), browser::WHY);
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    place.write("go", "");
+    assert_eq!(run(two_ranks(&place).env_remove("AMPERE_SAMPLE")).code, 0);
+    let html = std::fs::read_to_string(place.path("out/report.html")).expect("a page");
+    let (head, rest) = html.split_once("id=\"data\">").expect("the data");
+    let (data, tail) = rest.split_once("</script>").expect("the data's end");
+    let mut data: Value = serde_json::from_str(data).expect("JSON");
+    let flame = &mut data["tables"]["flames"][0];
+    let joules: f64 = flame["joules"].as_array().expect("boxes").iter().filter_map(Value::as_f64).sum();
+    let first = flame["caller"].as_array().expect("boxes").len();
+    let mut push = |key: &str, value: Value| flame[key].as_array_mut().expect("boxes").push(value);
+    for depth in 0..100 {
+        push("caller", (if depth == 0 { 0 } else { first + depth - 1 }).into());
+        push("joules", (if depth == 99 { 0.001 * joules } else { 0.0 }).into());
+        push("name", 0.into());
+        push("calls", 1.into());
+    }
+    place.write("deep.html", &format!("{head}id=\"data\">{data}</script>{tail}"));
+    let url = format!("file://{}", place.path("deep.html").display());
+    for width in [400, 1200, 1400, 1920, 3840] {
+        let shown = browser::shown(&place, &url, width, None);
+        let heads = shown["function_heads"].to_string();
+        assert!(heads.contains("\"±\"") && heads.contains("\"most\""), "{heads}");
+        assert!(shown["flame_rows"].as_f64().is_some_and(|rows| rows < 60.0), "{}", shown["flame_rows"]);
+    }
+}
+
 /// What a screen reader gets of a page, by tests/programs/reader.js.
 fn read(told: &Value) {
     let list = |of: &Value| of.as_array().cloned().unwrap_or_default();

@@ -4,6 +4,7 @@ use ampere_model::text::joules;
 use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
 use ampere_tests::jobs::{Place, Running, have, start, until};
+use ampere_tests::runs::list;
 use ampere_tests::terminal::Terminal;
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -194,6 +195,54 @@ fn call_paths_are_of_all_ranks_or_of_one() {
     terminal.is_given_back(0);
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
+}
+
+#[test]
+fn sampled_ranks_are_counted_once_and_their_node_is_over_with_the_run() {
+    if !have(&["tmux", "mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = place.compile("mpicc.openmpi", "works", WORKS, &["-DRANKS"]);
+    let mut run = place.ampere_run("out", ["mpirun.openmpi", "--oversubscribe", "-n", "2"]);
+    let run = start(run.arg(&program).env_remove("AMPERE_SAMPLE"));
+    let terminal = Terminal::open(&place, SIZES[1]);
+    until("a collector", || announced(&place.path("out")).is_some());
+    terminal.runs("$AMPERE top out");
+    terminal.until("both ranks", |screen| {
+        screen.contains("  2 ranks and 1 other process  ") && has_row(screen, "large")
+    });
+    let address = announced(&place.path("out")).expect("a collector").address();
+    let get = |path: &str| -> Value {
+        serde_json::from_str(&http::get(address, path).expect("an answer").body).expect("JSON")
+    };
+    let ranks: Vec<Value> = list(&get("/snapshot.json"), "ranks").iter().map(|r| r["rank"].clone()).collect();
+    assert_eq!(ranks[..2], ["0", "1"], "{ranks:?}");
+    assert_eq!(ranks.len(), 3, "{ranks:?}");
+    let now = get("/page.json")["now"].clone();
+    let cells: Vec<&Value> = list(&now, "cells").iter().map(|cell| &cell["label"]).collect();
+    assert_eq!(cells, ["0", "1"], "{now}");
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let line = |screen: &str| -> Vec<String> {
+        let line = screen.lines().find(|line| line.ends_with(&own)).unwrap_or_default();
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    terminal.types("5");
+    let shown =
+        terminal.until("the node", |screen| line(screen).get(5).is_some_and(|state| state == "running"));
+    assert_eq!(line(&shown)[4], "2", "{shown}");
+    // Elsewhere nothing is asked of nodes.
+    terminal.types("1");
+    place.write("go", "");
+    assert_eq!(run.wait().code, 0);
+    terminal.until("the end", |screen| screen.contains("the run is over"));
+    terminal.types("5");
+    let last = terminal.until("the node", |screen| line(screen).len() > 5);
+    assert_eq!(line(&last)[5], "over", "{last}");
+    let above = last.lines().find(|line| line.starts_with(" node ")).unwrap_or_default();
+    assert_eq!(above.split_whitespace().nth(1), line(&last).first().map(String::as_str), "{last}");
+    terminal.press(&["q"]);
+    terminal.is_given_back(0);
 }
 
 #[test]

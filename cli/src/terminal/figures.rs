@@ -1,6 +1,8 @@
 //! The figures of a run that goes on, as they came last, and tables of them.
 
 use super::table::{Column, Row, Table, Value, column};
+use ampere_collector::serving::job::Nodes;
+use ampere_collector::serving::job::report::NodeReport;
 use ampere_collector::serving::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
 use ampere_model::order::largest_first;
 use ampere_report::page::job::{Job, NodeLine, NodeState};
@@ -24,6 +26,9 @@ pub struct Figures {
     pub page: Option<Page>,
     /// Of a run on several nodes.
     pub job: Option<Job>,
+    /// The node whose collector is asked, as new as its snapshot.
+    own: Nodes,
+    own_line: Job,
     /// By device, a second each.
     history: HashMap<String, VecDeque<Option<f64>>>,
 }
@@ -42,6 +47,17 @@ impl Figures {
             let history = self.history.entry(device.device.clone()).or_default();
             history.push_back(device.watts);
             history.drain(..history.len().saturating_sub(MOST_HISTORY));
+        }
+        self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
+    }
+
+    /// No other figures will come: the run is over.
+    pub fn end(&mut self) {
+        self.snapshot.is_last = true;
+        self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
+        let nodes = self.job.iter_mut().flat_map(|job| &mut job.nodes);
+        for node in nodes.filter(|node| node.state == NodeState::Running) {
+            (node.state, node.watts) = (NodeState::Over, None);
         }
     }
 
@@ -302,8 +318,8 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
         });
         return Table { columns: RANKS_OF_JOB, rows: rows.collect(), nothing };
     }
-    let distinct = figures.snapshot.distinct_ranks();
-    let known: HashMap<&str, &RankFigures> = distinct.iter().map(|rank| (rank.rank.as_str(), rank)).collect();
+    let ranks = figures.snapshot.ranks.iter();
+    let known: HashMap<&str, &RankFigures> = ranks.map(|rank| (rank.rank.as_str(), rank)).collect();
     let nothing_of = RankFigures::default();
     let rank = |name: &str| known.get(name).copied().unwrap_or(&nothing_of);
     let mut table =
@@ -349,7 +365,8 @@ pub fn devices(figures: &Figures) -> Table {
 
 /// Of a run on one node, that one.
 pub fn nodes(figures: &Figures) -> Table {
-    let whole = figures.job.as_ref().map_or(0.0, |job| job.totals.joules);
+    let job = figures.job().unwrap_or(&figures.own_line);
+    let whole = job.totals.joules;
     let row = |node: &NodeLine| {
         let problem = if node.problem.is_empty() { String::new() } else { format!("  {}", node.problem) };
         Row {
@@ -367,6 +384,5 @@ pub fn nodes(figures: &Figures) -> Table {
             warns: node.state == NodeState::Gone || !node.problem.is_empty(),
         }
     };
-    let rows = figures.job.iter().flat_map(|job| &job.nodes).map(row).collect();
-    Table { columns: NODES, rows, nothing: "the collector has not told of nodes" }
+    Table { columns: NODES, rows: job.nodes.iter().map(row).collect(), nothing: "no node yet" }
 }

@@ -211,8 +211,8 @@ fn each_view_has_its_rows() {
             "5",
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
-                |      JOULES▼   SHARE     WATTS    IDLE  RANKS    STATE NODE
-                | the collector has not told of nodes
+                |      JOULES▼   SHARE     WATTS    IDLE  RANKS STATE    NODE
+                |       2400.0  100.0%       200       -      2 running  n1
                 |
                 |"#]],
         ),

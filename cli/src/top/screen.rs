@@ -70,7 +70,13 @@ impl Shown {
                 match one {
                     News::Ended(signal) => return End::Signal(signal),
                     News::Resized => {}
-                    News::Unanswered(why) => self.unanswered = Some(why),
+                    News::Unanswered(why) => {
+                        self.unanswered = Some(why);
+                        if asked.results().is_some() {
+                            self.viewer.figures.end();
+                            self.viewer.refresh();
+                        }
+                    }
                     News::Figures(answer) => {
                         self.see(*answer);
                         asking.wish(&self.wish());

@@ -75,7 +75,7 @@ pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>) -> Result<String, 
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
     let mut body = String::with_capacity(TYPICAL_SERIES_BYTES * series + (16 << 10));
-    registry.register_collector(Box::new(Scrape { ranks: snapshot.distinct_ranks(), snapshot, job }));
+    registry.register_collector(Box::new(Scrape { snapshot, job }));
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
@@ -464,7 +464,6 @@ pub static METRICS: &[Metric] = &[
 #[derive(Debug)]
 struct Scrape {
     snapshot: Arc<Snapshot>,
-    ranks: Vec<RankFigures>,
     job: Option<Arc<Job>>,
 }
 
@@ -490,7 +489,7 @@ impl Scrape {
     }
 
     fn per_rank(&self, value: impl Fn(&RankFigures) -> f64) -> Series<'_> {
-        self.ranks.iter().map(|r| (vec![r.rank.as_str()], value(r))).collect()
+        self.snapshot.ranks.iter().map(|r| (vec![r.rank.as_str()], value(r))).collect()
     }
 
     fn per_sampled_device(&self, value: impl Fn(&Readings) -> f64) -> Series<'_> {

@@ -180,13 +180,6 @@ fn names_from_programs_cannot_break_the_format() {
     }
 }
 
-#[test]
-fn two_processes_of_one_rank_are_one_series() {
-    let rank = || RankFigures { rank: "0".to_owned(), events: 21, ..RankFigures::default() };
-    let body = body(Snapshot { node: "n".to_owned(), ranks: vec![rank(), rank()], ..Snapshot::default() });
-    assert_eq!(samples(&body, "ampere_events_total"), ["ampere_events_total{node=\"n\",rank=\"0\"} 42.0"]);
-}
-
 /// 64 ranks and 50 functions: 10,000 series.
 fn large() -> Snapshot {
     let names = || (0..64u32).flat_map(|rank| (0..50u32).map(move |region| (rank, region)));

@@ -146,7 +146,7 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
     let attributor = &of.timeline.attributor;
     let late = of.timeline.late();
     let processes = of.ingest.processes.iter().enumerate();
-    let figures = processes.map(|(at, process)| {
+    let ranks = processes.map(|(at, process)| {
         let main = process.locations.iter().find(|location| location.definition.id.0 == 0);
         let current =
             main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
@@ -163,7 +163,5 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
             current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
         }
     });
-    let mut ranks: Vec<RankFigures> = figures.collect();
-    ranks.sort_by_key(|figures| (figures.rank.len(), figures.rank.clone())); // "10" after "9"
-    ranks
+    RankFigures::distinct(ranks)
 }

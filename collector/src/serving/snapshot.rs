@@ -35,7 +35,7 @@ pub struct Snapshot {
     pub kernel_energy: Vec<KernelEnergy>,
     /// Calls and exclusive time by rank and region.
     pub region_time: Vec<RegionTime>,
-    /// One for each process.
+    /// One for each rank, and for each other process.
     pub ranks: Vec<RankFigures>,
     /// Where other threads of a rank were busier than its main thread: joules by region as all threads of a rank share them,
     /// of the topmost devices.
@@ -207,7 +207,7 @@ pub struct RegionTime {
     pub seconds: f64,
 }
 
-/// What was recorded of one process.
+/// What was recorded of a rank, or of a process without one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankFigures {
     /// See [`rank_label`].
@@ -232,6 +232,28 @@ pub struct RankFigures {
 }
 
 impl RankFigures {
+    /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is sampled
+    /// of a rank is a process of its own. Processes may report any number, so no sum overflows.
+    pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
+        let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
+        for process in processes {
+            let sum = ranks.entry((process.rank.len(), process.rank.clone())).or_default();
+            sum.rank = process.rank;
+            sum.events = sum.events.saturating_add(process.events);
+            sum.coalesced_calls = sum.coalesced_calls.saturating_add(process.coalesced_calls);
+            sum.suppressed_calls = sum.suppressed_calls.saturating_add(process.suppressed_calls);
+            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(process.unrecorded_calls);
+            sum.late_events = sum.late_events.saturating_add(process.late_events);
+            sum.dropped_records = sum.dropped_records.saturating_add(process.dropped_records);
+            sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
+            // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
+            if !process.current_region.is_empty() {
+                sum.current_region = process.current_region;
+            }
+        }
+        ranks.into_values().collect()
+    }
+
     /// Whether it is a rank, not a process without one, such as a launcher.
     pub fn is_numbered(&self) -> bool {
         self.rank.parse::<u32>().is_ok()
@@ -298,28 +320,6 @@ impl Snapshot {
     /// The devices that no other contains: they may be added up.
     pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
         self.devices.iter().filter(|device| device.within.is_empty())
-    }
-
-    /// One row for each rank label: two processes have the same if a script starts mpirun twice. Processes may report any
-    /// number, so no sum overflows.
-    pub fn distinct_ranks(&self) -> Vec<RankFigures> {
-        let mut ranks: BTreeMap<&str, RankFigures> = BTreeMap::new();
-        for process in &self.ranks {
-            let sum = ranks.entry(&process.rank).or_default();
-            sum.rank.clone_from(&process.rank);
-            sum.events = sum.events.saturating_add(process.events);
-            sum.coalesced_calls = sum.coalesced_calls.saturating_add(process.coalesced_calls);
-            sum.suppressed_calls = sum.suppressed_calls.saturating_add(process.suppressed_calls);
-            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(process.unrecorded_calls);
-            sum.late_events = sum.late_events.saturating_add(process.late_events);
-            sum.dropped_records = sum.dropped_records.saturating_add(process.dropped_records);
-            sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
-            // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
-            if !process.current_region.is_empty() {
-                sum.current_region.clone_from(&process.current_region);
-            }
-        }
-        ranks.into_values().collect()
     }
 }
 

@@ -49,17 +49,24 @@ fn devices_of_the_same_name_are_added_up() {
 }
 
 #[test]
-fn processes_of_the_same_rank_are_added_up() {
-    let rank = |events, ring_fill_ratio| RankFigures {
-        rank: "0".to_owned(),
+fn processes_of_a_rank_are_one_rank_wherever_it_is() {
+    let process = |rank: &str, events, ring_fill_ratio, region: &str| RankFigures {
+        rank: rank.to_owned(),
         events,
         ring_fill_ratio,
+        current_region: region.to_owned(),
         ..RankFigures::default()
     };
-    let snapshot = Snapshot { ranks: vec![rank(3, 0.5), rank(4, 0.25)], ..Snapshot::default() };
-    let ranks = snapshot.distinct_ranks();
-    assert_eq!(ranks.len(), 1);
-    assert_eq!((ranks[0].events, ranks[0].ring_fill_ratio), (7, 0.5));
+    let ranks = RankFigures::distinct([
+        process("10", 1, 0.0, ""),
+        process("9", 3, 0.5, "step"),
+        process("9", 4, 0.25, ""),
+    ]);
+    let shown: Vec<_> = ranks
+        .iter()
+        .map(|r| (r.rank.as_str(), r.events, r.ring_fill_ratio, r.current_region.as_str()))
+        .collect();
+    assert_eq!(shown, [("9", 7, 0.5, "step"), ("10", 1, 0.0, "")]);
 }
 
 /// The collector makes a snapshot ten times a second, between reading the rings.

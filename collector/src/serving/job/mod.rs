@@ -47,7 +47,7 @@ struct Node {
     problem: String,
     energy: String,
     totals: Totals,
-    processes: usize,
+    rank_count: usize,
     ranks: BTreeMap<String, f64>,
     functions: BTreeMap<u32, f64>,
     kernels: BTreeMap<u32, f64>,
@@ -134,7 +134,7 @@ impl Node {
             }
         }
         self.energy.clone_from(&report.energy);
-        self.processes = report.processes;
+        self.rank_count = report.rank_count;
         self.problem.clear();
         self.state = if report.is_last { NodeState::Over } else { NodeState::Running };
         Ok(())
@@ -152,7 +152,7 @@ impl Node {
             idle_joules: self.totals.idle_joules,
             lost_joules: self.totals.lost_joules,
             idle_ratio: self.idle.ratio.filter(|_| goes_on),
-            ranks: self.processes,
+            ranks: self.rank_count,
         }
     }
 }
@@ -209,7 +209,8 @@ impl Nodes {
         job
     }
 
-    fn sum(&mut self, own: &NodeReport) -> Job {
+    /// The same as of now.
+    pub fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);
         let mut job =
@@ -265,7 +266,7 @@ mod tests {
             totals: Totals { joules, watts: Some(joules), idle_joules: joules / 2.0, ..Totals::default() },
             ranks: vec![("1".to_owned(), joules / 2.0)],
             functions: vec![("step".to_owned(), joules / 2.0)],
-            processes: 1,
+            rank_count: 1,
             ..NodeReport::default()
         }
     }

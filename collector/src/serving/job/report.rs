@@ -42,8 +42,8 @@ pub struct NodeReport {
     pub energy: String,
     /// Of the devices that no other contains.
     pub totals: Totals,
-    /// How many processes it has.
-    pub processes: usize,
+    /// How many ranks it has; a process without one, such as a launcher, is none.
+    pub rank_count: usize,
     /// Each rank's exclusive joules.
     pub ranks: Vec<(String, f64)>,
     /// Exclusive joules of the functions with most of them.
@@ -116,7 +116,7 @@ impl NodeReport {
             is_last: snapshot.is_last,
             energy: least_trusted(snapshot.topmost().map(|device| device.energy.as_str())).to_owned(),
             totals,
-            processes: snapshot.ranks.len(),
+            rank_count: snapshot.ranks.iter().filter(|process| process.is_numbered()).count(),
             ranks,
             functions: largest(functions),
             kernels: largest(kernels),
@@ -169,7 +169,7 @@ impl NodeReport {
             return Err(Refused::Impossible);
         }
         report.ranks.truncate(MOST_RANKS);
-        report.processes = report.processes.min(1 << 20);
+        report.rank_count = report.rank_count.min(1 << 20);
         report.energy = short(&report.energy, 20);
         for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
             names.truncate(MOST_RANKS);

@@ -140,13 +140,15 @@
 
   // Of functions, the first rows are those with at least this part of the whole.
   const FIRST_ROWS = 15, MORE_ROWS = 100, LEAST_PART = 0.001;
-  // columns: {key, title, show(row) -> text or node, number, minor, cell}. A row is an object.
+  // columns: {key, title, show(row) -> text or node, number, minor, where, cell}. A row is an object. `where`: only in tables as wide
+  // as the style says of this class; all of a device's columns are in its own table, which is as wide as the page.
+  const classOf = (column, row) => [column.number && 'number', column.minor && 'minor', column.where, row && column.kind && column.kind(row)].filter(Boolean).join(' ');
   function table(place, columns, options) {
     const state = { rows: [], sort: options.sort || columns[0].key, down: true, search: '', limit: options.limit || FIRST_ROWS };
     const heads = new Map(), body = element('tbody'), more = element('button', { class: 'more', onclick: () => { state.limit += MORE_ROWS; draw(); } });
     const head = element('tr');
     for (const column of columns) {
-      const cell = element('th', { scope: 'col', class: [column.number && 'number', column.minor && 'minor'].filter(Boolean).join(' ') || null, title: column.help });
+      const cell = element('th', { scope: 'col', class: classOf(column) || null, title: column.help });
       if (column.key === '') cell.append(element('span', { class: 'hidden' }, 'share'));
       else cell.append(element('button', { type: 'button', 'aria-label': UNIT_NAMES[column.title], onclick: () => {
         state.down = state.sort === column.key ? !state.down : !!column.number;
@@ -178,7 +180,7 @@
         columns.forEach((column, number) => {
           const cell = line.cells[number] || line.insertCell();
           if (column.key === 'words') cell.setAttribute('role', 'rowheader');
-          const kind = [column.number && 'number', column.minor && 'minor', column.kind && column.kind(row)].filter(Boolean).join(' ');
+          const kind = classOf(column, row);
           if (cell.className !== kind) cell.className = kind;
           if (column.bar !== undefined) {
             const bar = cell.firstChild || cell.appendChild(element('div'));
@@ -211,9 +213,9 @@
     const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules)];
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR);
-    if (has('least_joules')) columns.push(number('least_joules', 'least', joules, { minor: true, help: LEAST }));
-    if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, help: MOST }));
-    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true }));
+    if (has('least_joules')) columns.push(number('least_joules', 'least', joules, { minor: true, where: 'in-wide', help: LEAST }));
+    if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, where: 'in-wide', help: MOST }));
+    if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
     if (has('watts')) columns.push(number('watts', 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: 'the device\'s power while nothing else ran; below res.: too few samples belonged to it alone' }));
@@ -268,7 +270,7 @@
     document.title = 'ampere: ' + (clip(run.command.join(' '), 80) || run.id);
     const [energy, unit] = large(totals.joules);
     const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
-    const worst = page.quality.filter(fact => fact.warns).length + page.monitor.filter(fact => fact.warns).length;
+    const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
     const tiles = [
       ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J', totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
@@ -278,7 +280,7 @@
     ];
     if (totals.gpu_joules > 0) tiles.push(['kernels', 'GPUs in kernels', share(totals.kernel_joules, totals.gpu_joules), '', `of ${joules(totals.gpu_joules)} J of GPUs`, totals.kernel_joules]);
     if (totals.lost_joules > 0) tiles.push(['lost', 'Lost', share(totals.lost_joules, totals.joules), '', joules(totals.lost_joules) + ' J', totals.lost_joules]);
-    tiles.push(['warnings', 'Numbers', worst ? `${worst} warning${worst === 1 ? '' : 's'}` : 'good', '', run.energy, worst]);
+    tiles.push(['notes', 'Numbers', notes ? `${notes} note${notes === 1 ? '' : 's'}` : bad.length ? 'see below' : 'good', '', [run.energy, ...bad.map(fact => fact.label).filter(words => words !== 'energy')].join('; '), notes]);
     const at = $('totals');
     if (at.children.length !== tiles.length) fill(at, ...tiles.map(([key, title]) =>
       element('div', { id: 'total-' + key }, element('dt', {}, title), element('dd', {}), element('dd', { class: 'under' }))));
@@ -494,6 +496,7 @@
       tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J' }).set(rowsOf(of, whole, idle, lost));
     }
     text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
+    $('functions-rest').classList.toggle('in-wide', !job);
     text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
   }
 
@@ -606,6 +609,7 @@
     for (; at !== 0; at = boxes[at].caller) path.unshift(boxes[at].words);
     return path;
   }
+  const LEAST_ROW = 0.01;
   function drawFlame() {
     show('flame', tables.flames.length);
     if (!tables.flames.length) return;
@@ -620,7 +624,7 @@
     for (let at = zoom; ; at = boxes[at].caller) { callers.unshift(at); if (at === 0) break; }
     const width = $('flame-picture').clientWidth || $('flame-frame').clientWidth, placed = callers.map((at, row) => ({ at, x: 0, width, row }));
     const waiting = [placed[placed.length - 1]];
-    let rows = placed.length;
+    const widths = [];
     while (waiting.length) {
       const { at, x, row, width: wide } = waiting.pop();
       let left = x;
@@ -629,11 +633,15 @@
         if (part >= 0.35) {
           const box = { at: below, x: left, width: part, row: row + 1 };
           placed.push(box); waiting.push(box);
-          rows = Math.max(rows, row + 2);
+          widths[row + 1] = (widths[row + 1] || 0) + part;
         }
         left += part;
       }
     }
+    // Deep stacks that are hardly wide in all, such as a launcher's, would be a large white picture: enlarging a box shows them.
+    const isFocused = document.activeElement === $('flame-picture'), focused = placed.find(box => box.at === flame.focus);
+    const low = widths.findIndex((wide, row) => row >= callers.length && wide < LEAST_ROW * width);
+    const rows = Math.max(low < 0 ? widths.length : low, callers.length, isFocused && focused ? focused.row + 1 : 0);
     const size = colours.size, high = Math.round(1.42 * size);
     const { draw } = canvas('flame-picture', Math.max(4, rows) * high);
     draw.font = `${0.8 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
@@ -653,8 +661,7 @@
       if (inside.has(box.caller)) inside.add(at);
       else if (at !== 0 && box.words.toLowerCase().includes(search)) { inside.add(at); found += box.sum; }
     });
-    const focused = placed.find(box => box.at === flame.focus);
-    if (focused && document.activeElement === $('flame-picture')) {
+    if (focused && isFocused) {
       draw.strokeStyle = colours.focus; draw.lineWidth = 2.5;
       draw.strokeRect(focused.x + 1, focused.row * high + 1, Math.max(2, focused.width - 3), high - 3);
     }
@@ -664,7 +671,7 @@
     update('flame-path', ...(zoom === 0 ? [] : crumbs.flatMap((crumb, at) => at ? [' › ', crumb] : [crumb])), ` ${boxWords(boxes[zoom], whole, true)}`,
       ...(search ? [element('b', {}, `  “${flame.search}”: ${joules(found)} J, ${share(found, whole)}`)] : []));
     describe('flame-picture', { 'aria-label': `Flame graph of ${boxWords(boxes[zoom], whole, true)}` });
-    if (document.activeElement !== $('flame-picture')) readFlame();
+    if (!isFocused) readFlame();
     if ($('flame-table').parentNode.open) drawFlameTable(boxes, zoom, whole);
   }
   function drawFlameTable(boxes, zoom, whole) {
