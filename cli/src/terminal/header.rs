@@ -10,7 +10,7 @@ use ratatui_core::text::{Line, Span};
 
 const LONGEST_NAME: usize = 24;
 /// Notes of the collector.
-const MOST_NOTES: usize = 2;
+pub const MOST_NOTES: usize = 2;
 
 /// A word where the joules are not measured.
 fn quality(energy: &str) -> &str {

@@ -11,6 +11,8 @@ use ratatui_core::text::{Line, Span};
 
 /// Characters of a text that is not the rows' name.
 const LONGEST_WORD: u16 = 24;
+/// Characters that the rows' names have before other texts have more than their columns' width.
+const LEAST_NAME: u16 = 24;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
 
@@ -51,6 +53,19 @@ impl Value {
             Value::Watts(watts) => watts.unwrap_or(f64::NEG_INFINITY),
             Value::Count(count) | Value::Calls(count) => *count as f64,
             Value::Text(_) => 0.0,
+        }
+    }
+
+    /// The sum of two of one column.
+    fn add(&mut self, other: &Value) {
+        match (self, other) {
+            (Value::Joules(sum), Value::Joules(more))
+            | (Value::Share(sum), Value::Share(more))
+            | (Value::Bar(sum), Value::Bar(more))
+            | (Value::Seconds(sum), Value::Seconds(more)) => *sum += more,
+            (Value::Watts(sum), Value::Watts(more)) => *sum = sum.and_then(|sum| Some(sum + (*more)?)),
+            (Value::Calls(sum), Value::Calls(more)) => *sum = sum.saturating_add(*more),
+            _ => {}
         }
     }
 
@@ -135,13 +150,51 @@ pub fn sort_rows(rows: &mut [Row], sort: Sort) {
 }
 
 impl Table {
+    /// The last rows whose share is below this become one.
+    pub fn sum_last(&mut self, least_share: f64) {
+        let is_small =
+            |row: &Row| row.values.iter().any(|v| matches!(v, Value::Share(share) if *share < least_share));
+        let small = self.rows.iter().rev().take_while(|row| is_small(row)).count();
+        if small < 2 {
+            return;
+        }
+        let mut rows = self.rows.drain(self.rows.len() - small..);
+        let Some(mut sum) = rows.next() else { return };
+        rows.for_each(|row| sum.values.iter_mut().zip(&row.values).for_each(|(sum, value)| sum.add(value)));
+        sum.key.clear();
+        if let Some(name) = sum.values.last_mut() {
+            *name = Value::Text(format!("... and {small} more"));
+        }
+        self.rows.push(sum);
+    }
+
+    /// Characters of each column, of those that are shown: texts have as many as they need, if the rows' names have room then.
+    fn widths(&self, width: u16) -> Vec<u16> {
+        let last = self.columns.len() - 1;
+        let widths = self.columns.iter().map(|column| if width >= column.from { column.width } else { 0 });
+        let mut widths: Vec<u16> = widths.collect();
+        let used: u16 = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
+        let mut room = width.saturating_sub(used + LEAST_NAME);
+        for (at, width) in widths.iter_mut().enumerate().take(last).filter(|(_, width)| **width > 0) {
+            let text = |row: &Row| match &row.values[at] {
+                Value::Text(text) => text.chars().count(),
+                _ => 0,
+            };
+            let longest = self.rows.iter().map(text).max().unwrap_or(0).min(LONGEST_WORD.into()) as u16;
+            let more = longest.saturating_sub(*width).min(room);
+            (*width, room) = (*width + more, room - more);
+        }
+        widths
+    }
+
     /// Draws what fits.
     pub fn draw(&self, picture: &mut Buffer, drawn: Drawn) {
         let Drawn { area, first, selected, sort } = drawn;
         let mut y = area.y;
+        let widths = self.widths(area.width);
         if let Some(sort) = sort {
             picture.set_style(Rect { height: 1, ..area }, TITLES);
-            put(picture, area.x, y, &self.line(area.width, |at, _| title(self.columns, at, sort)));
+            put(picture, area.x, y, &self.line((area.width, &widths), |at, _| title(self.columns, at, sort)));
             y += 1;
         }
         if self.rows.is_empty() {
@@ -155,7 +208,7 @@ impl Table {
                 true => name(&row.values[at].shown(), width),
                 false => row.values[at].shown(),
             };
-            let mut line = self.line(area.width, cell);
+            let mut line = self.line((area.width, &widths), cell);
             if row.warns {
                 line.style = Style::new().fg(Color::Yellow);
             }
@@ -169,12 +222,12 @@ impl Table {
     }
 
     /// A line of the columns that fit: numbers to the right, texts and pictures to the left.
-    fn line(&self, width: u16, cell: impl Fn(usize, u16) -> String) -> Line<'static> {
+    fn line(&self, (width, widths): (u16, &[u16]), cell: impl Fn(usize, u16) -> String) -> Line<'static> {
         let mut line = String::from(" ");
         let name = self.columns.len() - 1;
-        for (at, column) in self.columns.iter().enumerate().filter(|(_, column)| width >= column.from) {
+        for at in (0..=name).filter(|at| width >= self.columns[*at].from) {
             let used = line.chars().count() as u16;
-            let left = if at == name { width.saturating_sub(used) } else { column.width.min(LONGEST_WORD) };
+            let left = if at == name { width.saturating_sub(used) } else { widths[at] };
             let text = cell(at, left);
             let is_left = at == name || self.rows.first().is_some_and(|row| is_left(&row.values[at]));
             match is_left {

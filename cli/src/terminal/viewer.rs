@@ -38,6 +38,16 @@ impl View {
 /// Columns in which the names of all views have room.
 const ALL_VIEWS: u16 = 70;
 
+/// As much of the whole as is shown as 0.0%: of rows by joules, these become one.
+const LEAST_SHARE: f64 = 0.0005;
+
+/// What stands in the place of rows, until a key is pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Words {
+    Help,
+    Notes,
+}
+
 /// What the last line asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prompt {
@@ -65,7 +75,7 @@ pub struct Viewer {
     filter: String,
     search: String,
     prompt: Option<Prompt>,
-    shows_help: bool,
+    words: Option<Words>,
     is_paused: bool,
     whole_job: bool,
     /// The tree is of this rank alone.
@@ -116,7 +126,7 @@ impl Default for Viewer {
             filter: String::new(),
             search: String::new(),
             prompt: None,
-            shows_help: false,
+            words: None,
             is_paused: false,
             whole_job: true,
             rank: None,
@@ -160,6 +170,10 @@ impl Viewer {
                 table.nothing = "no row has these words: Escape shows all";
             }
             sort_rows(&mut table.rows, sort);
+            let is_all = filter.is_empty() && self.search.is_empty();
+            if is_all && matches!(self.view, View::Functions | View::Kernels) && sort == Sort::default() {
+                table.sum_last(LEAST_SHARE);
+            }
         }
         self.list.replace(table);
     }
@@ -175,7 +189,7 @@ impl Viewer {
             self.type_into(prompt, key);
             return Asked::Nothing;
         }
-        if std::mem::take(&mut self.shows_help) {
+        if self.words.take().is_some() {
             return Asked::Nothing;
         }
         if !self.moves(key) {
@@ -203,7 +217,8 @@ impl Viewer {
     fn command(&mut self, key: Key) -> Asked {
         match key {
             Key::Char('q') | Key::Function(10) => return Asked::Quit,
-            Key::Char('h' | '?') | Key::Function(1) => self.shows_help = true,
+            Key::Char('h' | '?') | Key::Function(1) => self.words = Some(Words::Help),
+            Key::Char('N') => self.words = Some(Words::Notes),
             Key::Char('/') | Key::Function(3) => self.begin_search(),
             Key::Char('\\') | Key::Function(4) => self.prompt = Some(Prompt::Filter),
             Key::Char('n') => self.find(1),
@@ -224,7 +239,10 @@ impl Viewer {
             Key::Char('R') if self.view == View::Tree => return self.next_rank(-1),
             Key::Enter if self.view == View::Ranks => return self.show_tree_of_rank(),
             Key::Enter => self.toggle(None),
-            Key::Escape => self.filter.clear(),
+            Key::Escape => {
+                self.filter.clear();
+                self.search.clear();
+            }
             Key::Tab => return self.show(View::ALL[(self.view as usize + 1) % 6]),
             Key::BackTab => return self.show(View::ALL[(self.view as usize + 5) % 6]),
             Key::Char(digit @ '1'..='6') => return self.show(View::ALL[digit as usize - '1' as usize]),
@@ -344,8 +362,8 @@ impl Viewer {
         }
         let y = (lines.len() as u16).min(height);
         let area = Rect::new(0, y, width, height.saturating_sub(y + 1));
-        if self.shows_help {
-            draw_help(&mut picture, area);
+        if let Some(words) = self.words {
+            self.draw_words(words, &mut picture, area);
         } else {
             self.list.height = usize::from(area.height.saturating_sub(1));
             self.list.go_to(self.list.cursor);
@@ -378,9 +396,33 @@ impl Viewer {
             spans.push(format!("rank {}  ", short(rank, 24)).yellow());
         }
         if !self.filter.is_empty() {
-            spans.push(format!("only with “{}”", short(&self.filter, 24)).yellow());
+            spans.push(format!("only with “{}”  ", short(&self.filter, 24)).yellow());
+        }
+        let notes = &self.figures.snapshot.notes;
+        if notes.len() > header::MOST_NOTES || notes.iter().any(|note| note.chars().count() >= width.into()) {
+            spans.push("N notes in full".yellow());
         }
         Line::from(spans)
+    }
+
+    /// A line of what they are, and then the words.
+    fn draw_words(&self, words: Words, picture: &mut Buffer, area: Rect) {
+        picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
+        let (first, lines) = match words {
+            Words::Help => {
+                let lines = HELP.iter().map(|(key, words)| format!("  {key:<18} {words}"));
+                (" Keys, as in htop; any key goes back", lines.collect())
+            }
+            Words::Notes => {
+                let notes = self.figures.snapshot.notes.iter();
+                let lines: Vec<String> =
+                    notes.flat_map(|note| wrapped(&printable(note), area.width)).collect();
+                (" Notes; any key goes back", lines)
+            }
+        };
+        for (line, y) in std::iter::once(first.to_owned()).chain(lines).zip(area.y..area.bottom()) {
+            put(picture, 0, y, &line.into());
+        }
     }
 
     fn last_line(&self, width: u16) -> Line<'static> {
@@ -431,22 +473,29 @@ const HELP: [(&str, &str); 18] = [
     ("I", "sort the other way round"),
     ("a", "of several nodes: all, or the first alone"),
     ("Space", "pause: the figures stand still"),
+    ("N", "the notes above, in full"),
     ("q F10 Ctrl-C", "quit; the run goes on"),
     ("Ctrl-Z", "back to the shell, until fg"),
-    ("", ""),
     ("SHARE", "of the joules of all devices that no other contains"),
     ("WATTS", "over the last two seconds"),
     ("SELF", "joules of a function without what it calls"),
     ("LOST, BAD", "events not recorded; readings not believed"),
 ];
 
-fn draw_help(picture: &mut Buffer, area: Rect) {
-    picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
-    let lines = HELP.iter().map(|(key, words)| format!("  {key:<18} {words}"));
-    let first = " Keys, as in htop; any key goes back".to_owned();
-    for (line, y) in std::iter::once(first).chain(lines).zip(area.y..area.bottom()) {
-        put(picture, 0, y, &line.into());
+/// A note as a point of a list.
+fn wrapped(note: &str, width: u16) -> Vec<String> {
+    let mut lines = vec![" -".to_owned()];
+    for word in note.split(' ') {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if line + 1 + word.chars().count() > usize::from(width) && line > 2 {
+            lines.push("  ".to_owned());
+        }
+        if let Some(line) = lines.last_mut() {
+            *line += " ";
+            *line += word;
+        }
     }
+    lines
 }
 
 #[cfg(test)]

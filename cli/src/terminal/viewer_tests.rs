@@ -347,6 +347,65 @@ fn hostile_names_are_only_names() {
 }
 
 #[test]
+fn functions_with_hardly_any_joules_are_one_row_until_they_are_looked_for() {
+    let mut viewer = viewer();
+    let mut many = snapshot(14.0);
+    let small = (0..30).map(|at| RegionEnergy {
+        region: format!("tiny_{at}"),
+        joules: 0.001,
+        ..many.region_energy[0].clone()
+    });
+    let small: Vec<RegionEnergy> = small.collect();
+    many.region_energy.extend(small);
+    viewer.figures.see(many);
+    viewer.refresh();
+    let mut rows = |keys: &str| {
+        press(&mut viewer, keys);
+        let shown = text(&viewer.draw((80, 50), None));
+        let rows = shown.lines().skip(7).take_while(|line| !line.is_empty());
+        rows.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let all = rows("");
+    assert_eq!((all.len(), all[2].as_str()), (3, "0.030 0.0% 0.0 0.00 ... and 30 more"), "{all:?}");
+    assert_eq!(rows("I").len(), 32, "in another order each has its place");
+    assert_eq!(rows("I\\tiny_7\n").len(), 1);
+    viewer.press(Key::Escape);
+    press(&mut viewer, "/tiny_7\n");
+    assert_eq!(viewer.list.key(), Some("tiny_7"));
+    viewer.press(Key::Escape);
+    assert_eq!(viewer.list.table.rows.len(), 3);
+}
+
+#[test]
+fn a_process_has_its_whole_name_where_there_is_room() {
+    let mut viewer = viewer();
+    let mut launched = snapshot(14.0);
+    launched.ranks.push(RankFigures { rank: "Process 26092 (mpirun)".to_owned(), ..RankFigures::default() });
+    viewer.figures.see(launched);
+    press(&mut viewer, "2");
+    for (width, name) in [(120, " Process 26092 (mpirun) "), (60, " Proces…un) ")] {
+        let shown = text(&viewer.draw((width, 24), None));
+        assert!(shown.lines().any(|line| line.starts_with(name)), "{shown}");
+    }
+}
+
+#[test]
+fn notes_that_have_no_room_are_shown_in_full_by_a_key() {
+    let mut viewer = viewer();
+    let long =
+        format!("38.9 % of the node's busy CPU time {}was this run's own", "and more of it ".repeat(9));
+    viewer.figures.snapshot.notes.push(long.clone());
+    assert!(text(&viewer.draw((80, 24), None)).contains("  N notes in full"));
+    press(&mut viewer, "N");
+    let shown = text(&viewer.draw((80, 24), None));
+    let below = shown.split_once("any key goes back").expect("the notes").1;
+    let words: Vec<&str> = below.split_whitespace().collect();
+    assert!(words.join(" ").contains(&long), "{shown}");
+    assert_eq!(viewer.press(Key::Char('q')), Asked::Nothing, "any key goes back");
+    assert!(text(&viewer.draw((80, 24), None)).contains("FUNCTION"));
+}
+
+#[test]
 fn help_names_the_keys_and_any_key_goes_back() {
     let mut viewer = viewer();
     press(&mut viewer, "?");
@@ -372,9 +431,9 @@ fn help_names_the_keys_and_any_key_goes_back() {
               I                  sort the other way round
               a                  of several nodes: all, or the first alone
               Space              pause: the figures stand still
+              N                  the notes above, in full
               q F10 Ctrl-C       quit; the run goes on
               Ctrl-Z             back to the shell, until fg
-
               SHARE              of the joules of all devices that no other contains
               WATTS              over the last two seconds
             F1Help   F3Search F4Filter F5Tree   F6Sort   F10Quit   TabView   SpacePause

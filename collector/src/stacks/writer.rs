@@ -382,7 +382,8 @@ impl Sampled {
             Entry::Vacant(new) => {
                 let id = self.next_id;
                 self.next_id += 1;
-                new.insert(Thread::new(session, log, (name, sample.thread, id))?)
+                let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+                new.insert(Thread::new(session, log, (name, &program, sample.thread, id))?)
             }
         };
         thread.change_to(stack, sample.time, times, self.is_recorded);
@@ -411,7 +412,7 @@ impl Thread {
     fn new(
         session: &Session,
         log: &mut LogWriter,
-        (name, thread, id): (&str, u32, u32),
+        (name, program, thread, id): (&str, &str, u32, u32),
     ) -> Result<Thread, ampere_ring::Error> {
         let ring = format!("{name}.{id}.ring");
         let producer = RingProducer::create_leaving(
@@ -420,12 +421,12 @@ impl Thread {
             id,
             session.to_leave(),
         )?;
-        // Of one that has ended already, its number has to do.
-        let name = Stat::of_thread(thread, thread).map_or_else(String::new, |stat| format!("{} ", stat.name));
+        // One that has ended already is called as its program, whose name threads have at first.
+        let name = Stat::of_thread(thread, thread).map_or_else(|| program.to_owned(), |stat| stat.name);
         log.append(&Definition::Location(Location {
             id: LocalLocation(id),
             kind: LocationKind::CpuThread,
-            name: format!("{name}(thread {thread}, sampled)"),
+            name: format!("{name} (thread {thread}, sampled)"),
             ring,
             thread,
         }));

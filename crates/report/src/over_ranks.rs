@@ -81,7 +81,7 @@ pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Opti
 }
 
 /// Where there are MPI ranks, other processes, such as their launcher, are not set beside them.
-fn is_mpi_rank(group: &str) -> bool {
+pub fn is_mpi_rank(group: &str) -> bool {
     group.starts_with("MPI Rank ")
 }
 

@@ -260,6 +260,39 @@ fn a_recursion_is_one_box_and_its_path_is_short() {
 }
 
 #[test]
+fn if_one_rank_has_threads_the_main_threads_of_all_are_named() {
+    let mut summary = summary();
+    let mut name = |name: &str| {
+        summary.names.push(name.into());
+        summary.names.len() as u32 - 1
+    };
+    let [second, launcher, master, other] =
+        ["MPI Rank 1", "Process 7 (mpirun)", "Master thread", "work (thread 9, sampled)"].map(&mut name);
+    let mut rows = summary.devices[0].views[0].callpaths.to_vec();
+    let first = rows[0].location_group;
+    let row = |location_group, location| summary::Callpath { location_group, location, ..rows[0] };
+    let more = [row(second, master), row(launcher, other)];
+    let shown = |summary: &Summary| -> Vec<String> {
+        text::by_location(summary, &summary.devices[0].views[0]).into_iter().map(|(name, _)| name).collect()
+    };
+    let with_thread = row(first, other);
+    rows.extend(more);
+    summary.devices[0].views[0].callpaths = rows.clone().into();
+    assert_eq!(shown(&summary), ["MPI Rank 0", "MPI Rank 1", "Process 7 (mpirun)"]);
+    rows.push(with_thread);
+    summary.devices[0].views[0].callpaths = rows.into();
+    assert_eq!(
+        shown(&summary),
+        [
+            "MPI Rank 0, Master thread",
+            "MPI Rank 0, work (thread 9, sampled)",
+            "MPI Rank 1, Master thread",
+            "Process 7 (mpirun)"
+        ]
+    );
+}
+
+#[test]
 fn what_is_small_in_a_picture_is_summed() {
     let mut summary = recursive(1);
     let (main, leaf) = (0, summary.names.len() as u32 - 1);

@@ -4,7 +4,7 @@ use crate::assignment;
 use crate::callpaths::Callpath;
 use crate::gauges::OverTheRun;
 use crate::highlights::{parts, sentences, topmost, view};
-use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads};
+use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads, is_mpi_rank};
 use crate::summary::{Device, Figures, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, short};
@@ -370,7 +370,7 @@ impl Page<'_> {
     fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let (total, rows) = (view.whole(), &view.callpaths);
         let sums = sums_by_location(view);
-        let several = groups_of_several(&sums);
+        let several = groups_of_several(self.summary, &sums);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
         let groups: BTreeSet<u32> = rows.iter().map(|row| row.location_group).collect();
@@ -547,10 +547,16 @@ fn sums_by_location(view: &View) -> SumsByLocation {
     sums
 }
 
-/// Location groups with joules in several locations: ranks with threads.
-fn groups_of_several(sums: &SumsByLocation) -> BTreeSet<u32> {
+/// Location groups with joules in several locations: if one rank has threads, all ranks.
+fn groups_of_several(summary: &Summary, sums: &SumsByLocation) -> BTreeSet<u32> {
     let groups: Vec<u32> = sums.iter().filter(|(_, sum)| **sum > 0.0).map(|((group, _), _)| *group).collect();
-    groups.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect()
+    let several = groups.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    let mut several: BTreeSet<u32> = several.collect();
+    let is_rank = |group: &u32| is_mpi_rank(summary.name(*group));
+    if several.iter().any(is_rank) {
+        several.extend(groups.into_iter().filter(is_rank));
+    }
+    several
 }
 
 /// A row's location group, and its thread where that is not the only one.
@@ -564,7 +570,7 @@ fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<
 /// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
 pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, f64)> {
     let sums = sums_by_location(view);
-    let several = groups_of_several(&sums);
+    let several = groups_of_several(summary, &sums);
     let mut shown: BTreeMap<(usize, &str, usize, &str), (String, f64)> = BTreeMap::new();
     for (of, sum) in sums {
         let location = if several.contains(&of.0) { summary.name(of.1) } else { "" };

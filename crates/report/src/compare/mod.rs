@@ -76,6 +76,11 @@ impl Row {
         self.by.figures()[self.figure]
     }
 
+    /// Nothing in any group.
+    fn is_nothing(&self) -> bool {
+        self.groups.iter().all(|group| group.mean == 0.0)
+    }
+
     /// By this rows are sorted.
     fn spread(&self) -> f64 {
         self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
@@ -127,12 +132,22 @@ impl Comparison {
         self.groups.iter().any(|runs| runs.len() > 1)
     }
 
-    /// The rows of one figure, those that differ most first.
-    fn sorted(&self, by: By, figure: &str) -> Vec<&Row> {
-        let mut rows: Vec<&Row> =
-            self.rows.iter().filter(|row| row.by == by && row.figure() == figure).collect();
+    /// The joules, those that differ most first, and how many rows are nothing in any group.
+    fn sorted(&self, by: By) -> (Vec<&Row>, usize) {
+        let joules = self.rows.iter().filter(|row| row.by == by && row.figure == 0);
+        let (nothing, mut rows): (Vec<&Row>, Vec<&Row>) = joules.partition(|row| row.is_nothing());
         largest_first(&mut rows, |row| row.spread());
-        rows
+        (rows, nothing.len())
+    }
+}
+
+/// What a table leaves out: rows for which it has no room, and rows that are nothing in any group.
+fn left_out(more: usize, nothing: usize) -> Option<String> {
+    match (more, nothing) {
+        (0, 0) => None,
+        (more, 0) => Some(format!("and {more} more")),
+        (0, nothing) => Some(format!("and {nothing} with 0 J in all")),
+        (more, nothing) => Some(format!("and {more} more, and {nothing} with 0 J in all")),
     }
 }
 
@@ -264,5 +279,30 @@ fn interval(first: &Sample, difference: &Difference) -> String {
         most if most < 1000.0 => format!("{from:+.1} to {to:+.1} %"),
         most if most.is_finite() => format!("x {:+.0} to {:+.0}", from / 100.0, to / 100.0),
         _ => format!("{low:+.3} to {high:+.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_are_nothing_in_all_groups_are_counted_and_not_shown() {
+        let row = |name: &str, joules: f64| {
+            let mut values = [figures::Values::default(); 2];
+            values[1][0] = joules;
+            rows_of(By::Function, name, &values, &[1, 1])
+        };
+        let rows = [("work", 2.0), ("never_ran", 0.0), ("nor_this", 0.0)];
+        let rows = rows.into_iter().flat_map(|(name, joules)| row(name, joules)).collect();
+        let comparison =
+            Comparison { per: Per::Run, groups: vec![Vec::new(), Vec::new()], notes: Vec::new(), rows };
+        let shown = |form| String::from_utf8(comparison.render(form)).expect("UTF-8");
+        for form in [Form::Table, Form::Html] {
+            let text = shown(form);
+            assert!(text.contains("work") && !text.contains("never_ran"), "{text}");
+            assert!(text.contains("and 2 with 0 J in all"), "{text}");
+        }
+        assert!(shown(Form::Csv).contains("never_ran"));
     }
 }

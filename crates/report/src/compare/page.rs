@@ -2,7 +2,7 @@
 //! them.
 
 use super::figures::By;
-use super::{Comparison, Row, change, interval, line, shown, text};
+use super::{Comparison, Row, change, interval, left_out, line, shown, text};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -23,22 +23,19 @@ pub fn render(comparison: &Comparison) -> String {
             }
             body {
                 (head(comparison))
-                @let rows: Vec<&Row> = comparison.rows.iter().filter(|row| is_of_run(row)).collect();
-                (table(comparison, "The runs", &rows, "figure"))
+                @let rows: Vec<&Row> =
+                    comparison.rows.iter().filter(|row| row.by == By::Run && !row.is_nothing()).collect();
+                (table(comparison, "The runs", (&rows, 0), "figure"))
                 @for by in [By::Device, By::Function, By::Kernel, By::CallPath] {
-                    @let rows = comparison.sorted(by, by.figures()[0]);
-                    @if !rows.is_empty() {
-                        (table(comparison, &format!("Joules by {}", by.name()), &rows, by.name()))
+                    @let (rows, nothing) = comparison.sorted(by);
+                    @if rows.len() + nothing > 0 {
+                        (table(comparison, &format!("Joules by {}", by.name()), (&rows, nothing), by.name()))
                     }
                 }
             }
         }
     }
     .into_string()
-}
-
-fn is_of_run(row: &Row) -> bool {
-    row.by == By::Run && row.groups.iter().any(|group| group.mean != 0.0)
 }
 
 fn head(comparison: &Comparison) -> Markup {
@@ -65,7 +62,8 @@ fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
-fn table(comparison: &Comparison, title: &str, rows: &[&Row], what: &str) -> Markup {
+/// `nothing`: rows that are nothing in any group.
+fn table(comparison: &Comparison, title: &str, (rows, nothing): (&[&Row], usize), what: &str) -> Markup {
     let has_samples = comparison.has_samples();
     let is_of_one_unit = rows.iter().all(|row| row.by != By::Run);
     let most = is_of_one_unit.then(|| scale(rows));
@@ -85,7 +83,7 @@ fn table(comparison: &Comparison, title: &str, rows: &[&Row], what: &str) -> Mar
                 }
                 tbody { @for row in rows.iter().take(MOST_ROWS) { (line_of(row, has_samples, most)) } }
             }
-            @if rows.len() > MOST_ROWS { p.small { "and " (rows.len() - MOST_ROWS) " more: -f csv and -f json have all" } }
+            @if let Some(words) = left_out(rows.len().saturating_sub(MOST_ROWS), nothing) { p.small { (words) ": -f csv and -f json have all" } }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{Comparison, Row, change, interval, line, shown};
+use super::{Comparison, Row, change, interval, left_out, line, shown};
 use ampere_model::text::joules;
 use std::fmt::Write;
 
@@ -67,19 +67,19 @@ fn head(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
 
 fn tables(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
     for row in comparison.rows.iter().filter(|row| row.by == By::Run) {
-        if row.groups.iter().any(|group| group.mean != 0.0) {
+        if !row.is_nothing() {
             line_of(comparison, row, out)?;
         }
     }
     for by in [By::Device, By::Function, By::Kernel, By::CallPath] {
-        let rows = comparison.sorted(by, by.figures()[0]);
-        if rows.is_empty() {
+        let (rows, nothing) = comparison.sorted(by);
+        if rows.len() + nothing == 0 {
             continue;
         }
         writeln!(out, "\njoules by {}, those that differ most first", by.name())?;
         rows.iter().take(MOST_ROWS).try_for_each(|row| line_of(comparison, row, out))?;
-        if rows.len() > MOST_ROWS {
-            writeln!(out, "  ... and {} more", rows.len() - MOST_ROWS)?;
+        if let Some(words) = left_out(rows.len().saturating_sub(MOST_ROWS), nothing) {
+            writeln!(out, "  ... {words}")?;
         }
     }
     Ok(())
