@@ -213,8 +213,11 @@
     const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules)];
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
     columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR);
-    if (has('least_joules')) columns.push(number('least_joules', 'least', joules, { minor: true, where: 'in-wide', help: LEAST }));
-    if (has('most_joules')) columns.push(number('most_joules', 'most', joules, { minor: true, where: 'in-wide', help: MOST }));
+    // Sampled rows have no bounds.
+    const isSampled = row => row.sampled_error_joules != null, anyBound = !has('sampled_error_joules') || of.sampled_error_joules.includes(null);
+    const bound = (key, title, help) => number(key, title, joules, { minor: true, where: 'in-wide', help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
+    if (has('least_joules') && anyBound) columns.push(bound('least_joules', 'least', LEAST));
+    if (has('most_joules') && anyBound) columns.push(bound('most_joules', 'most', MOST));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
