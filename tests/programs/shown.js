@@ -38,7 +38,8 @@ async function main([url, width, search]) {
     words: document.getElementById('heat-whole').textContent,
     paths: [...document.querySelectorAll('#paths-table tbody tr .name')].map(path => path.textContent),
     more: document.querySelector('#functions-table .more:not([hidden])')?.textContent,
-    cut: [...document.querySelectorAll('.scroll')].filter(table => table.scrollWidth > table.clientWidth).map(table => table.id),
+    // The table of nodes is wider than a telephone.
+    cut: [...document.querySelectorAll('.scroll:not(#nodes-table)')].filter(table => table.scrollWidth > table.clientWidth).map(table => table.id),
     flame_rows: document.getElementById('flame-picture').clientHeight / Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)),
     overflow: document.documentElement.scrollWidth - innerWidth,
   }));

@@ -127,7 +127,7 @@ fn share(number: usize, run: &str, seconds: f64) -> Value {
         (0..8).map(|at| serde_json::json!([(8 * number + at + 1).to_string(), joules / 9.0])).collect();
     serde_json::json!({
         "schema": "ampere-node/1", "version": "1", "run": run, "node": name(number), "is_last": false,
-        "energy": "measured", "processes": 8, "ranks": ranks, "functions": functions, "kernels": kernels,
+        "energy": "measured", "rank_count": 8, "ranks": ranks, "functions": functions, "kernels": kernels,
         "totals": {
             "joules": joules, "watts": 100.0 + number as f64, "idle_joules": joules * 0.01, "lost_joules": 0.0,
             "mpi_joules": 0.0, "gpu_joules": joules * 0.5, "kernel_joules": joules * 0.4,
