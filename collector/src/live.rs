@@ -1,6 +1,6 @@
 //! One node's run, live: the loop's body.
 
-use crate::ingest::process::State;
+use crate::ingest::process::{Process, State};
 use crate::ingest::{Ingest, Round, limits};
 use crate::live_timeline::LiveTimeline;
 pub use crate::node_watch::NodeWatch;
@@ -155,8 +155,21 @@ impl LiveRun {
 
     /// Nothing more is sampled: what there is, is in the rings.
     pub(crate) fn end_stacks(&mut self) {
-        let notes = self.sampling.stacks.take().map(|mut stacks| stacks.stop());
-        self.notes.extend(notes.into_iter().flatten());
+        let stacks = self.sampling.stacks.take();
+        self.note_killed_sampler(stacks.is_some());
+        self.notes.extend(stacks.into_iter().flat_map(|mut stacks| stacks.stop()));
+    }
+
+    /// A collector before this one was killed while it sampled stacks.
+    fn note_killed_sampler(&mut self, goes_on: bool) {
+        let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
+        if !self.ingest.processes.iter().any(Process::lost_its_sampler) {
+        } else if goes_on {
+            let until = "until another collector sampled on, that time is in the functions before it, or in none but the program";
+            self.notes.add(format!("{what}: {until}"));
+        } else {
+            self.notes.add_loss(format!("{what}: no stack was sampled after that"));
+        }
     }
 
     /// Of a replay, clock and devices are known before it begins.

@@ -500,12 +500,18 @@ impl Process {
     /// It has ended in order, and all that happened in it is known.
     pub fn is_whole(&self) -> bool {
         let is_over = self.life.state == State::Finished
-            || self.life.state == State::Replaced && !self.may_have_lost_calls();
+            || self.life.state == State::Replaced && !self.may_have_lost_calls()
+            || self.lost_its_sampler();
         is_over
             && !self.losses.is_read_in_part
             && !self.is_damaged()
             && self.losses.unrecorded_locations == 0
             && self.losses.unrecorded_calls == 0
+    }
+
+    /// The collector that sampled it was killed. What is missing for that is said of all together: `note_killed_sampler`.
+    pub fn lost_its_sampler(&self) -> bool {
+        self.is_sampled() && matches!(self.life.state, State::Died | State::Replaced)
     }
 
     /// Coalesced calls that it had not written yet were lost with its memory when it became another program.
@@ -515,7 +521,8 @@ impl Process {
 
     /// What of it is not known, in one line.
     pub fn note_of_replaced(&self) -> Option<String> {
-        (self.life.state == State::Replaced && self.may_have_lost_calls()).then(|| {
+        let is_replaced = self.life.state == State::Replaced && !self.is_sampled();
+        (is_replaced && self.may_have_lost_calls()).then(|| {
             format!(
                 "{}, process {}, became another program (exec): short calls of its last milliseconds, which were still being \
                  counted, are missing below",

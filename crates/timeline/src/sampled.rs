@@ -11,6 +11,8 @@
 //! is the program's own, for the function that was sampled last outside of calls may be none that makes it.
 //!
 //! A thread whose own functions are recorded, too, has no need of samples: they are left out.
+//!
+//! Where another collector goes on with the samples of a killed one, a thread has several locations of samples, one after the other.
 
 use ampere_attribution::{LocationIndex, Step};
 use ampere_model::{RegionRef, Timestamp};
@@ -25,7 +27,7 @@ pub(crate) struct SampledStacks {
 }
 
 struct Thread {
-    /// The location of its samples.
+    /// The location of its last samples.
     samples: LocationIndex,
     /// The location where its calls are recorded, if they are.
     recorded: Option<LocationIndex>,
@@ -100,6 +102,15 @@ impl SampledStacks {
         has_functions: bool,
     ) {
         let Some(at) = self.thread(samples) else { return };
+        if let Some(known) = self.thread(recorded).filter(|known| *known != at) {
+            if self.threads[known].stack.is_empty() {
+                let (stack, in_call) =
+                    (std::mem::take(&mut self.threads[at].stack), self.threads[at].in_call);
+                let thread = &mut self.threads[known];
+                (thread.samples, thread.stack, thread.in_call) = (samples, stack, in_call);
+            }
+            return self.set_thread(samples, known as u32);
+        }
         let thread = &mut self.threads[at];
         thread.program = usize::from(own.first().is_some_and(|first| role(*first) == Role::Program));
         thread.base = own.iter().take_while(|region| role(**region) != Role::Call).count();
@@ -122,7 +133,7 @@ impl SampledStacks {
 
     /// Whether it is one of the locations of samples.
     pub fn is_sampled(&self, location: LocationIndex) -> bool {
-        self.thread(location).is_some_and(|thread| self.threads[thread].samples == location)
+        self.thread(location).is_some_and(|thread| self.threads[thread].recorded != Some(location))
     }
 
     /// Whether steps of this location are to be [passed](SampledStacks::pass).
@@ -141,15 +152,35 @@ impl SampledStacks {
     ) {
         let Some(thread) = self.thread(location) else { return each(location, step) };
         let thread = &mut self.threads[thread];
-        if location == thread.samples {
-            thread.sample(step, role, each);
-        } else {
-            thread.call(location, step, role, each);
+        if thread.recorded == Some(location) {
+            return thread.call(location, step, role, each);
         }
+        if location != thread.samples {
+            if !step.is_enter() {
+                return; // of a stack that is over
+            }
+            thread.sample_at(location, step.time, each);
+        }
+        thread.sample(step, role, each);
     }
 }
 
 impl Thread {
+    /// Its samples are on another location from now on, and begin with the whole stack.
+    fn sample_at(
+        &mut self,
+        samples: LocationIndex,
+        time: Timestamp,
+        each: &mut impl FnMut(LocationIndex, Step),
+    ) {
+        if self.recorded.is_none() || self.own.is_empty() {
+            self.stack.iter().for_each(|_| each(self.samples, Step::leave(time)));
+        }
+        self.stack.clear();
+        self.outside.clear();
+        (self.samples, self.in_call) = (samples, false);
+    }
+
     fn sample(
         &mut self,
         step: Step,
@@ -278,6 +309,8 @@ mod tests {
 
     const RECORDED: LocationIndex = LocationIndex(0);
     const SAMPLED: LocationIndex = LocationIndex(1);
+    /// Of another sampler, which goes on.
+    const SAMPLED_ON: LocationIndex = LocationIndex(2);
     const PROGRAM: RegionRef = RegionRef(0);
     /// As the regions below: MPI functions.
     const MPI: [RegionRef; 2] = [RegionRef(8), RegionRef(9)];
@@ -293,21 +326,26 @@ mod tests {
         }
     }
 
-    /// Stacks of both locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples. What a comma joins happens
-    /// at one moment.
-    fn stacks(steps: &str) -> Vec<[Vec<u32>; 2]> {
+    /// Stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples, `t` of those of another sampler.
+    /// What a comma joins happens at one moment.
+    fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
-        let mut seen = [Vec::new(), Vec::new()];
+        stacks.add(SAMPLED_ON);
+        let mut seen = [const { Vec::new() }; 3];
         let mut all = Vec::new();
         let moments = (1..).zip(steps.split_whitespace());
         for (time, word) in moments.flat_map(|(time, words)| words.split(',').map(move |word| (time, word))) {
-            if word == "both" {
+            if let Some(samples) =
+                [("both", SAMPLED), ("on", SAMPLED_ON)].iter().find(|known| known.0 == word)
+            {
                 let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
-                stacks.put_on(SAMPLED, RECORDED, own, role, false);
+                stacks.put_on(samples.1, RECORDED, own, role, false);
             } else {
-                let (location, word) =
-                    word.strip_prefix('s').map_or((RECORDED, word), |rest| (SAMPLED, rest));
+                let samples = [("s", SAMPLED), ("t", SAMPLED_ON)].into_iter();
+                let mut samples =
+                    samples.filter_map(|(of, location)| Some((location, word.strip_prefix(of)?)));
+                let (location, word) = samples.next().unwrap_or((RECORDED, word));
                 let step = match word.strip_prefix('+') {
                     Some(region) => Step::enter(time, RegionRef(region.parse().expect("a number")), 1),
                     None => Step::leave(time),
@@ -323,6 +361,10 @@ mod tests {
             all.push(seen.clone());
         }
         all
+    }
+
+    fn stacks(steps: &str) -> Vec<[Vec<u32>; 2]> {
+        stacks_of_all(steps).into_iter().map(|[recorded, sampled, _]| [recorded, sampled]).collect()
     }
 
     fn last(steps: &str) -> [Vec<u32>; 2] {
@@ -413,5 +455,29 @@ mod tests {
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s-"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s- -"), [vec![0], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 s- s- s-"), [vec![0], vec![]]);
+    }
+
+    #[test]
+    fn samples_of_another_sampler_go_on_where_those_of_the_first_ended() {
+        let last = |steps: &str| stacks_of_all(steps).pop().expect("a step");
+        for end in ["s-,s-,s- t+0,t+1,t+3", "t+0,t+1,t+3 s-,s-,s-"] {
+            for (linked, late) in [("both on", ""), ("both", "on")] {
+                let taken_over = format!("{linked} +0 s+0,s+1,s+2 {late} {end}");
+                assert_eq!(last(&taken_over), [vec![0, 1, 3], vec![], vec![]], "{taken_over}");
+                let more = format!("{taken_over} t-,t-,t+4,t+49 +9");
+                assert_eq!(last(&more), [vec![0, 9], vec![], vec![]], "{more}");
+                assert_eq!(last(&format!("{taken_over} +9 t-,t+5,t+49")), [vec![0, 1, 5, 9], vec![], vec![]]);
+                assert_eq!(last(&format!("{taken_over} -")), [vec![], vec![], vec![0, 1, 3]]);
+            }
+            // Before calls are recorded, and after.
+            assert_eq!(last(&format!("both on s+0,s+1,s+2 {end}")), [vec![], vec![], vec![0, 1, 3]]);
+            assert_eq!(last(&format!("both on +0 s+0,s+1,s+2 - {end}")), [vec![], vec![], vec![0, 1, 3]]);
+        }
+        // It is known late that all are of one thread.
+        let late = "s+0,s+1 s-,s- t+0,t+1 both on +0";
+        assert_eq!(last(late), [vec![0, 1], vec![], vec![]]);
+        // The first was inside a call.
+        let in_call = "both on +0 s+0,s+1 +9 s+2,s+49 t+0,t+1,t+3 s-";
+        assert_eq!(last(&format!("{in_call} -")), [vec![0, 1, 3], vec![], vec![]]);
     }
 }
