@@ -27,7 +27,7 @@ pub struct Sums<'a> {
     pub gpu_joules: f64,
     /// Of these, exclusive joules by kernel, most first.
     pub kernels: Vec<(&'a str, f64)>,
-    /// The standard errors of sampled regions. The same samples divide the joules of all devices.
+    /// The standard errors of sampled regions.
     pub sampled_errors: HashMap<&'a str, f64>,
 }
 
@@ -61,7 +61,10 @@ impl<'a> Sums<'a> {
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
                 .sum(),
             kernels: by_name(kernels()),
-            sampled_errors: sampled_errors(ranks()),
+            sampled_errors: sampled_errors(devices.iter().flat_map(|(device, views)| {
+                let views = views.iter().filter(|view| view.view == shown);
+                views.map(|view| (device.node.as_str(), *view))
+            })),
         }
     }
 
@@ -89,12 +92,20 @@ pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
     device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
 }
 
-fn sampled_errors<'a>(views: impl Iterator<Item = &'a View>) -> HashMap<&'a str, f64> {
-    let mut sums = HashMap::new();
-    for row in views.flat_map(|view| &view.regions) {
-        row.sampled_error_joules.iter().for_each(|error| *sums.entry(&*row.region).or_insert(0.0) += error);
+/// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of
+/// several nodes are independent.
+fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
+    let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
+        let errors = row.sampled_error_joules.iter();
+        errors.for_each(|error| *of_nodes.entry((node, &row.region)).or_default() += error);
     }
-    sums
+    let mut all: HashMap<&str, f64> = HashMap::new();
+    for ((_, region), error) in of_nodes {
+        let sum = all.entry(region).or_default();
+        *sum = sum.hypot(error);
+    }
+    all
 }
 
 fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {

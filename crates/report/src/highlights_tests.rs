@@ -63,3 +63,16 @@ fn the_kernels_view_alone_shows_its_own_idle_joules() {
     unused.views.clear();
     assert!(sentences(&summary("measured", vec![unused]))[0].ends_with("; 0.0 % of it idle"));
 }
+
+#[test]
+fn standard_errors_add_up_on_a_node_and_not_over_nodes() {
+    let of = |node: &str, name: &str, error: f64| {
+        let mut device = device(name, 100.0, &[], &[("work", 60.0)]);
+        node.clone_into(&mut device.node);
+        device.views[0].regions[0].sampled_error_joules = Some(error);
+        device
+    };
+    let devices = vec![of("a", "GPU-0", 1.0), of("a", "GPU-1", 2.0), of("b", "GPU-0", 4.0)];
+    let summary = summary("measured", devices);
+    assert_eq!(Sums::of(&summary).sampled_errors, [("work", 5.0)].into());
+}
