@@ -201,7 +201,8 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
                 let name =
                     format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
                 for key in ROW_FIGURES {
-                    all.insert(format!("{name} {key}"), number(row, key));
+                    // Several locations may have one name.
+                    *all.entry(format!("{name} {key}")).or_default() += number(row, key);
                 }
             }
             for row in list(view, "regions") {

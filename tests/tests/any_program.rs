@@ -221,7 +221,39 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
         let before = rows.get(&(rank.to_owned(), "work > main > before > compute".to_owned()));
         assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
     }
+    events_are_those_of_the_summary(&place);
     place.is_clean();
+}
+
+/// Formats with single events have the frames of samples and the recorded calls of a thread as one stack.
+fn events_are_those_of_the_summary(place: &Place) {
+    let report = |arguments: &[&str]| {
+        let done = run(place.ampere([&["report", "out"], arguments].concat()).current_dir(place.path("")));
+        assert_eq!(done.code, 0, "{done:#?}");
+        done.stdout
+    };
+    assert!(!report(&["-f", "chrome"]).contains("(recorded call)"));
+    let calls = report(&["-f", "timeline", "--region", "MPI_Allreduce"]);
+    let unknown: Vec<&str> = calls.lines().filter(|line| line.ends_with(',')).collect();
+    assert!(calls.lines().count() > 1 && unknown.is_empty(), "pieces of calls: {unknown:#?}");
+    let Some(mut python) = python_with(&["sqlite3"]).map(|_| place.command("python3")) else { return };
+    report(&["-f", "sqlite", "-o", "out.rpd"]);
+    let script = "import json, sqlite3\n\
+                  sql = 'SELECT string, sum(exclusive) * 1e-9, sum(joules) FROM rocpd_api '\\\n    \
+                  'JOIN rocpd_string ON rocpd_string.id = apiName_id GROUP BY string'\n\
+                  print(json.dumps(sqlite3.connect('out.rpd').execute(sql).fetchall()))";
+    let done = run(python.args(["-c", script]));
+    let rows: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:#?}"));
+    let rows = rows.as_array().expect("rows");
+    let summary = json(&place.path("out/summary.json"));
+    let regions = list(&summary["devices"][0]["views"][0], "regions");
+    assert_eq!(rows.len(), regions.len(), "{rows:#?}");
+    for region in regions {
+        let row = rows.iter().find(|row| row[0] == region["region"]).expect("the same functions");
+        let (seconds, joules) = (row[1].as_f64().expect("seconds"), row[2].as_f64().expect("joules"));
+        assert!((seconds - number(region, "exclusive_seconds")).abs() < 1e-3, "{row}: {region}");
+        assert!((joules - number(region, "exclusive_joules")).abs() < 1e-6, "{row}: {region}");
+    }
 }
 
 /// Two ranks that began with `before`, or were found when they had done that.
@@ -355,6 +387,50 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
     let work = joules(&rows, "work > main > both > ");
     assert!(work > 0.8 * rows.values().sum::<f64>(), "{rows:#?}\n{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
+    place.is_clean();
+}
+
+#[test]
+fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc"), "no mpicc");
+    let place = Place::new();
+    let until_told = "for (int on = 1; on; MPI_Bcast(&on, 1, MPI_INT, 0, MPI_COMM_WORLD)) {
+        compute(); exchange(rank); mkdir(argv[2], 0700); on = access(argv[1], F_OK); }";
+    let source = MPI_WORK.replace("for (int i = 0; i < 100; i++) { compute(); exchange(rank); }", until_told);
+    assert!(source.contains(until_told));
+    let source = format!("#include <sys/stat.h>\n#include <unistd.h>\n{source}");
+    let program = place.compile("mpicc", "work", &source, &["-O2", "-lm"]);
+    let [program, enough, begun] =
+        [program, place.path("enough"), place.path("begun")].map(|path| path.to_string_lossy().into_owned());
+    let command = ["mpirun", "--oversubscribe", "-n", "2", &program, &enough, &begun];
+    let running = start(&mut sampled(&place, &command));
+    // Locations of threads that are sampled.
+    let sampled = |of: &str| {
+        let files = files_below(&place.path("shm"));
+        files.iter().filter(|path| path.to_string_lossy().ends_with(&format!("-{of}.0.ring"))).count()
+    };
+    until("ranks are sampled", || sampled("s1") >= 2 && Path::new(&begun).exists());
+    let [collector] = place.collectors()[..] else { panic!("{:?}", place.collectors()) };
+    let killed = Instant::now();
+    kill(collector);
+    until("they are sampled again", || sampled("s2") >= 2);
+    std::thread::sleep(Duration::from_secs(1) + 5 * killed.elapsed());
+    std::fs::write(&enough, "").unwrap();
+    let done = running.wait();
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    assert!(notes(&summary).iter().any(|note| note.contains("of the samples of stacks is missing")));
+    let rows = rows(&summary);
+    for rank in ["MPI Rank 0", "MPI Rank 1"] {
+        for path in ["work > main > compute", "work > main > exchange > MPI_Allreduce"] {
+            let joules = rows.get(&(rank.to_owned(), path.to_owned()));
+            assert!(joules > Some(&0.0), "no {path} of {rank}: {rows:#?}");
+        }
+    }
+    agrees_with_its_trace(&place.path("out"), &summary);
+    events_are_those_of_the_summary(&place);
     place.is_clean();
 }
 

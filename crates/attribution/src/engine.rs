@@ -91,6 +91,11 @@ impl Step {
         self.calls != LEAVE
     }
 
+    /// How many calls an enter stands for: 0 if it continues one that was counted before.
+    pub fn calls(self) -> u32 {
+        if self.is_enter() { self.calls } else { 0 }
+    }
+
     /// Of the frame that is entered.
     pub fn region(self) -> Option<RegionRef> {
         self.is_enter().then_some(RegionRef(self.region))

@@ -293,14 +293,18 @@ impl Attributor {
 
     fn sampled_steps(&mut self, location: LocationIndex, steps: &[Step]) {
         let mut passed: Vec<(LocationIndex, Step)> = Vec::with_capacity(steps.len());
-        let regions = &self.regions;
-        let role = |region: RegionRef| role_of(regions, region);
         for step in steps {
-            self.sampled.pass(location, *step, role, &mut |location, step| passed.push((location, step)));
+            self.pass(location, *step, &mut |location, step| passed.push((location, step)));
         }
         for (location, step) in passed {
             self.engine_steps(location, &[step]);
         }
+    }
+
+    /// What a step means to the engine, where the frames of a location are samples, all or some.
+    pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
+        let regions = &self.regions;
+        self.sampled.pass(location, step, |region| role_of(regions, region), each);
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 
 use crate::devices::{Metrics, TraceDevices};
 use crate::index::{self, node_of};
+use crate::merged::Merged;
 use crate::metric_recorders::Recorders;
 use ampere_attribution::{Increase, Sample};
 use ampere_model::numbers::NumberTable;
@@ -77,7 +78,8 @@ pub fn write(
             Writer::new(&definitions, (summary, begin_ns), config, recorders, written, &mut step);
         writer.processes = processes;
         writer.name_locations(choice).context("the report")?;
-        let report = trace.read_events(&mut writer)?;
+        let missing = trace.missing().to_vec();
+        let report = trace.read_events(&mut Merged::new(&definitions, &missing, &mut writer))?;
         let ended = writer.end_samples();
         let Writer { devices, written: until_now, processes: named, .. } = writer;
         (written, processes) = (until_now, named);
@@ -436,7 +438,7 @@ impl EventHandler for Writer<'_, '_> {
         region: RegionRef,
         calls: u64,
     ) -> ControlFlow<()> {
-        let written = self.begin(location, time, region, Some(calls));
+        let written = self.begin(location, time, region, Some(calls).filter(|calls| *calls > 0));
         self.count(written)
     }
 

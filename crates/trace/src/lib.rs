@@ -10,6 +10,7 @@
 //! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, one beside the other
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
+//! merged.rs   a trace's events with sampled frames around recorded calls
 //! calls/      single calls with their joules, on the way
 //! replay.rs   a trace as something that is played into a live collector
 //! timeline.rs joules over time, and the calls of one region
@@ -24,6 +25,7 @@ mod devices;
 pub mod evidence;
 pub mod index;
 pub mod join;
+mod merged;
 mod metric_recorders;
 pub mod offline;
 pub mod power;

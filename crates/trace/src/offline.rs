@@ -78,16 +78,16 @@ impl Readings {
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
     /// Time of its last enter or leave.
-    last: u64,
+    pub(crate) last: u64,
     /// How many there were.
     events: u64,
     /// Open frames.
-    depth: u64,
+    pub(crate) depth: u64,
     /// After so many events, its open frames end.
     ends_after: Option<u64>,
     /// Calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
-    calls: u32,
-    index: LocationIndex,
+    pub(crate) calls: u32,
+    pub(crate) index: LocationIndex,
     queue: QueueIndex,
 }
 
@@ -594,7 +594,7 @@ fn shift_of(config: &Config, ticks_per_second: u64) -> u64 {
 }
 
 /// The attributor's regions by the trace's numbers.
-fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> Vec<Option<RegionRef>> {
+pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> Vec<Option<RegionRef>> {
     let mut regions = Vec::new();
     for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
     {

@@ -2,11 +2,11 @@
 
 use crate::calls::{CallSink, Clock};
 use ampere_attribution::{ChargedInterval, Engine, ViewIndex};
-use ampere_report::call_table::{CallRow, NameNumber, Names, Paths};
+use ampere_report::call_table::{CallRow, NameNumber, Names, Paths, Place};
 use ampere_report::timeline::{By, RegionCall, RegionCalls, Series};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
 use ampere_timeline::recorder::Recorder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -192,6 +192,8 @@ pub struct RegionSink {
     /// Those that are wanted; all if there are none.
     devices: Vec<String>,
     calls: Vec<CallRow>,
+    /// The last of each location and view of a device.
+    last: HashMap<[NameNumber; 5], usize>,
     kept: Kept<RegionCalls>,
 }
 
@@ -206,7 +208,8 @@ impl RegionSink {
         devices: Vec<String>,
         kept: Kept<RegionCalls>,
     ) -> RegionSink {
-        RegionSink { region: region.to_owned(), begin_seconds, devices, calls: Vec::new(), kept }
+        let region = region.to_owned();
+        RegionSink { region, begin_seconds, devices, calls: Vec::new(), last: HashMap::new(), kept }
     }
 }
 
@@ -226,7 +229,22 @@ impl CallSink for RegionSink {
                 self.region
             )));
         }
-        self.calls.push(*row);
+        let Place { node, rank, thread, .. } = row.place;
+        let of = [node, rank, thread, row.device.device, row.device.view];
+        let last = self.last.entry(of).or_insert(self.calls.len());
+        match self.calls.get_mut(*last) {
+            // A call that goes on, elsewhere as its samples say.
+            Some(call) if row.calls.is_none() && call.calls.is_some() && call.end == row.start => {
+                call.end = row.end;
+                call.exclusive_joules += row.exclusive_joules;
+                call.inclusive_joules += row.inclusive_joules;
+                call.resolved_joules += row.resolved_joules;
+            }
+            _ => {
+                *last = self.calls.len();
+                self.calls.push(*row);
+            }
+        }
         Ok(())
     }
 
@@ -254,7 +272,42 @@ impl CallSink for RegionSink {
 
 #[cfg(test)]
 mod tests {
-    use super::spread;
+    use super::*;
+    use ampere_report::call_table::{DeviceView, Place};
+
+    #[test]
+    fn a_call_that_was_cut_in_two_is_one() {
+        let (mut names, mut paths) = (Names::default(), Paths::default());
+        let send = paths.number(None, names.number("MPI_Send"));
+        let [device, view] = ["GPU-0", "ranks"].map(|name| names.number(name));
+        let kept = Kept::<RegionCalls>::default();
+        let mut sink = RegionSink::new("MPI_Send", 0.0, Vec::new(), kept.clone());
+        let mut put = |rank: &str, (start, end): (i64, i64), calls: Option<u32>| {
+            let [node, rank, thread] = ["n", rank, "main"].map(|name| names.number(name));
+            let row = CallRow {
+                place: Place { node, rank, thread },
+                device: DeviceView { device, view },
+                path: send,
+                start,
+                end,
+                exclusive_joules: 1.0,
+                inclusive_joules: 1.0,
+                resolved_joules: 0.0,
+                calls,
+            };
+            sink.push(&row, &names, &paths).unwrap();
+        };
+        put("a", (0, 5), Some(1));
+        put("b", (0, 5), None);
+        put("a", (5, 7), None);
+        put("b", (5, 7), None);
+        put("a", (7, 9), None);
+        put("a", (10, 11), None);
+        Box::new(sink).finish(names, paths).unwrap();
+        let calls = &kept.lock().unwrap().calls;
+        let rows: Vec<_> = calls.iter().map(|call| (call.calls, call.inclusive_joules)).collect();
+        assert_eq!(rows, [(Some(1), 3.0), (None, 1.0), (None, 1.0), (None, 1.0)]);
+    }
 
     #[test]
     fn joules_are_spread_evenly_and_none_is_lost() {

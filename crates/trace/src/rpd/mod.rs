@@ -8,8 +8,8 @@
 mod joules;
 
 use crate::chrome::Part;
-use crate::evidence;
 use crate::index::{self, node_of, process_of, rank_of_group};
+use crate::merged::Merged;
 use crate::offline::{How, Progress, cores};
 use ampere_model::text::{self, one_line};
 use ampere_report::Choice;
@@ -78,7 +78,8 @@ pub fn write(
         let mut step = |done| progress(done, expected);
         let mut events = Events::new(&mut database, &definitions, choice, charged, &mut step);
         events.put_locations(&gpus)?;
-        let report = trace.read_events(&mut events)?;
+        let missing = trace.missing().to_vec();
+        let report = trace.read_events(&mut Merged::new(&definitions, &missing, &mut events))?;
         events.failure.take().map_or(Ok(()), Err)?;
         for (location, why) in &report.truncated {
             warnings.push(format!("location {} is there up to where its events end: {why}", location.0));
@@ -273,7 +274,7 @@ enum Row {
 struct Open {
     region: RegionRef,
     time: u64,
-    /// `None` of a sampled frame.
+    /// `None` of a sampled frame, and where a call goes on that has a row.
     calls: Option<u64>,
     /// Ticks in what it called.
     below: u64,
@@ -281,8 +282,6 @@ struct Open {
 
 struct Place {
     row: Row,
-    /// Its frames are samples of a stack: calls are not counted.
-    is_sampled: bool,
     /// In [`CallJoules`].
     streams: Vec<usize>,
     open: Vec<Open>,
@@ -348,8 +347,7 @@ impl<'a, 'b> Events<'a, 'b> {
             };
             let at = (node_of(self.definitions, reference), name.to_owned(), location.name.clone());
             let streams = self.charged.as_ref().map_or_else(Vec::new, |charged| charged.of(&at));
-            let is_sampled = evidence::samples(self.definitions, reference).is_some();
-            self.places.insert(reference, Place { row, is_sampled, streams, open: Vec::new(), last: 0 });
+            self.places.insert(reference, Place { row, streams, open: Vec::new(), last: 0 });
         }
         Ok(())
     }
@@ -369,7 +367,7 @@ impl<'a, 'b> Events<'a, 'b> {
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: u64) -> ControlFlow<()> {
         if let Some(place) = self.places.get_mut(&location) {
             place.last = time;
-            let calls = (!place.is_sampled).then_some(calls);
+            let calls = Some(calls).filter(|calls| *calls > 0);
             place.open.push(Open { region, time, calls, below: 0 });
         }
         self.count(Ok(()))

@@ -1,0 +1,142 @@
+//! The events of a trace as joules are attributed to them: with the frames of samples around the recorded calls of their threads.
+
+use crate::offline::{LocationState, add_locations, add_regions};
+use ampere_attribution::Step;
+use ampere_model::RegionRef;
+use ampere_settings::Config;
+use ampere_timeline::attributor::Attributor;
+use ampere_timeline::merger::Merger;
+use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, MetricValue};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+/// Hands events on. An enter that continues a call, or is sampled, stands for 0 calls.
+pub(crate) struct Merged<'a, H> {
+    inner: &'a mut H,
+    attributor: Attributor,
+    locations: ampere_model::numbers::NumberTable<LocationState>,
+    /// The attributor's, by the trace's number.
+    regions: Vec<Option<RegionRef>>,
+    names: HashMap<RegionRef, otf2::RegionRef>,
+    /// By the attributor's index: a location and what is open there.
+    open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
+}
+
+impl<'a, H: EventHandler> Merged<'a, H> {
+    /// `missing`: locations without events.
+    pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
+        let mut attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
+        let mut locations =
+            add_locations(definitions, None, missing, &mut attributor, &mut Merger::default());
+        let regions = add_regions(definitions, &mut attributor);
+        let numbered = (0..).zip(&regions).filter_map(|(at, region)| Some(((*region)?, otf2::RegionRef(at))));
+        let names = numbered.collect();
+        let references = definitions.locations.iter().map(|(reference, _)| reference);
+        let mut open: Vec<_> = references
+            .filter_map(|reference| Some((locations.get_mut(reference.0)?.index, (reference, Vec::new()))))
+            .collect();
+        open.sort_by_key(|(index, _)| index.0);
+        let open = open.into_iter().map(|(_, open)| open).collect();
+        Merged { inner, attributor, locations, regions, names, open }
+    }
+
+    /// Where frames of a location are samples, all or some.
+    fn sampled(&mut self, location: LocationRef) -> Option<&mut LocationState> {
+        let state = self.locations.get_mut(location.0)?;
+        self.attributor.has_samples(state.index).then_some(state)
+    }
+
+    fn entered(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        calls: Option<u64>,
+    ) -> ControlFlow<()> {
+        let Some(state) = self.sampled(location) else {
+            return match calls {
+                Some(calls) => self.inner.enter_with(location, time, region, calls),
+                None => self.inner.enter(location, time, region),
+            };
+        };
+        (state.last, state.depth) = (time, state.depth + 1);
+        let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
+        let state = *state;
+        let known = self.regions.get(region.0 as usize).copied().flatten();
+        let known = known.unwrap_or_else(|| {
+            let unknown = self.attributor.regions.add_unknown(region.0);
+            self.names.insert(unknown, region);
+            unknown
+        });
+        self.step(state, Step::enter(time, known, calls))
+    }
+
+    fn step(&mut self, state: LocationState, step: Step) -> ControlFlow<()> {
+        let mut passed = Vec::new();
+        self.attributor.pass(state.index, step, &mut |location, step| passed.push((location, step)));
+        for (location, step) in passed {
+            let (location, open) = &mut self.open[location.0 as usize];
+            match step.region().map(|region| self.names[&region]) {
+                Some(region) => {
+                    open.push(region);
+                    match step.calls() {
+                        1 => self.inner.enter(*location, step.time, region)?,
+                        calls => self.inner.enter_with(*location, step.time, region, calls.into())?,
+                    }
+                }
+                None => {
+                    open.pop().map_or(ControlFlow::Continue(()), |region| {
+                        self.inner.leave(*location, step.time, region)
+                    })?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl<H: EventHandler> EventHandler for Merged<'_, H> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+        self.entered(location, time, region, None)
+    }
+
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.inner.attribute()
+    }
+
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        calls: u64,
+    ) -> ControlFlow<()> {
+        self.entered(location, time, region, Some(calls))
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+        let Some(state) = self.sampled(location) else { return self.inner.leave(location, time, region) };
+        (state.last, state.depth) = (time, state.depth.saturating_sub(1));
+        let state = *state;
+        self.step(state, Step::leave(time))
+    }
+
+    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+        if let Some(state) = self.sampled(location).copied() {
+            for _ in 0..state.depth {
+                self.step(state, Step::leave(state.last))?;
+            }
+        }
+        self.inner.end(location)
+    }
+
+    fn metric(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        self.inner.metric(location, time, metric, values)
+    }
+}
