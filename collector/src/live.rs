@@ -162,9 +162,11 @@ impl LiveRun {
 
     /// A collector before this one was killed while it sampled stacks.
     fn note_killed_sampler(&mut self, goes_on: bool) {
-        let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
         if !self.ingest.processes.iter().any(Process::lost_its_sampler) {
-        } else if goes_on {
+            return;
+        }
+        let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
+        if goes_on {
             let until = "until another collector sampled on, that time is in the functions before it, or in none but the program";
             self.notes.add(format!("{what}: {until}"));
         } else {
