@@ -191,8 +191,8 @@ pub const LOAD_COMMAND: &str = "--load";
 
 pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
     let load = Load { processes: processes.parse()?, threads: threads.parse()?, ..LOCATIONS };
-    let run = Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(seconds.parse()?))?;
-    println!("{:.2} ns an event", run.cpu_per_event());
+    let cost = Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(seconds.parse()?))?;
+    println!("{cost:.2} ns an event");
     Ok(())
 }
 
@@ -203,7 +203,7 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     let [few, many] = medians(ROUNDS, |which| {
         let (processes, threads) = [(16, 1), (64, 16)][which];
         let load = Load { processes, threads, ..LOCATIONS };
-        Ok(Feed::start(&load)?.run_at_rate(RATE, Duration::from_secs(4))?.cpu_per_event())
+        Feed::start(&load)?.settled_cpu_per_event(RATE, Duration::from_secs(6))
     })?;
     Ok(vec![Figure {
         what: "collector: an event at 4 million a second, 1,024 locations, CPU",

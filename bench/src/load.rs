@@ -39,6 +39,7 @@ pub enum Pattern {
 /// Records of one location that are written at once.
 const CHUNK: usize = 1 << 10;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const SETTLING: Duration = Duration::from_secs(2);
 
 pub struct Feed {
     _shm: tempfile::TempDir,
@@ -226,6 +227,15 @@ impl Feed {
     pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> anyhow::Result<Outcome> {
         let written = self.write_at_rate(rate, duration)?;
         self.finish(written)
+    }
+
+    /// CPU nanoseconds of all threads for an event, once the collector knows all processes and has read each ring.
+    pub fn settled_cpu_per_event(mut self, rate: f64, duration: Duration) -> anyhow::Result<f64> {
+        let before = self.write_at_rate(rate, SETTLING)?;
+        let begun = self.cpu_nanoseconds()?;
+        let events = self.write_at_rate(rate, duration)?;
+        let run = self.finish(before + events)?;
+        Ok((run.cpu_nanoseconds - begun) / events as f64)
     }
 
     /// How many events it has written.

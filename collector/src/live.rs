@@ -522,7 +522,7 @@ impl LiveRun {
     fn look_at_queues(&mut self, process: usize) {
         let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
         let process = &mut self.ingest.processes[process];
-        if !process.is_queue_look_due() || !timeline.attributor.tells_gpus_apart() {
+        if !timeline.attributor.tells_gpus_apart() || !process.is_queue_look_due() {
             return;
         }
         let used = node.gpus_of(process.info.pid);

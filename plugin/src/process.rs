@@ -356,6 +356,12 @@ pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
     state.define(&Definition::Program(Program { name: text(name), arguments }));
 }
 
+/// The embedded host asks whether the stacks of the job's processes are sampled.
+#[unsafe(no_mangle)]
+pub extern "C" fn ampere_stacks_are_sampled() -> bool {
+    State::of_this_process().is_some_and(|state| state.session.stacks_are_sampled())
+}
+
 /// An event is the first of a communicator.
 pub fn new_communicator(communicator: Communicator) {
     if let Some(state) = State::of_this_process() {

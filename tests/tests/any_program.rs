@@ -225,6 +225,59 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
     place.is_clean();
 }
 
+const MPI_POLLING: &str = r#"
+    #include <mpi.h>
+    #include <stdio.h>
+    #include <time.h>
+    __attribute__((noinline)) long wait_for(MPI_Request *request) {
+        long calls = 0;
+        for (int done = 0; !done && clock() < CLOCKS_PER_SEC; calls++) MPI_Test(request, &done, MPI_STATUS_IGNORE);
+        return calls;
+    }
+    int main(int argc, char **argv) {
+        int sent = 1, received;
+        MPI_Request request;
+        MPI_Init(&argc, &argv);
+        MPI_Irecv(&received, 1, MPI_INT, 0, 7, MPI_COMM_WORLD, &request);
+        printf("%ld\n", wait_for(&request));
+        MPI_Send(&sent, 1, MPI_INT, 0, 7, MPI_COMM_WORLD);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        return MPI_Finalize();
+    }
+"#;
+
+/// A program may ask whether something has happened more often than its calls could be timed.
+#[test]
+fn calls_that_only_ask_are_sampled_unless_functions_are_recorded() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc"), "no mpicc");
+    let ways: [(&[&str], &str, &str); 3] = [
+        (&["-O2"], "1ms", "polling > main > wait_for > MPI_Test"),
+        (&["-O2"], "off", "polling > MPI_Test"),
+        (&["-O2", "-finstrument-functions"], "1ms", "main > wait_for > MPI_Test"),
+    ];
+    for (options, sample, path) in ways {
+        let place = Place::new();
+        let program = place.compile("mpicc", "polling", MPI_POLLING, options);
+        let done = run(as_it_is(&place, &[&program.to_string_lossy()]).env("AMPERE_SAMPLE", sample));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let made: u64 = done.stdout.trim().parse().expect("a number of calls");
+        let summary = json(&place.path("out/summary.json"));
+        let regions = list(&summary["devices"][0]["views"][0], "regions");
+        let row = |name| regions.iter().find(|row| row["region"] == name).expect("the function's row");
+        assert_eq!(row("MPI_Irecv")["calls"], 1);
+        let is_left_to_samples = sample == "1ms" && path.starts_with("polling");
+        assert_eq!(row("MPI_Test")["calls"], if is_left_to_samples { 0 } else { made }, "{path}");
+        assert_eq!(row("MPI_Test")["sampled_error_joules"].is_number(), is_left_to_samples, "{path}");
+        let rows = rows(&summary);
+        let asking: Vec<&String> =
+            rows.keys().map(|(_, path)| path).filter(|at| at.contains("MPI_Test")).collect();
+        assert_eq!(asking, [path], "{rows:#?}");
+        agrees_with_its_trace(&place.path("out"), &summary);
+        place.is_clean();
+    }
+}
+
 /// Formats with single events have the frames of samples and the recorded calls of a thread as one stack.
 fn events_are_those_of_the_summary(place: &Place) {
     let report = |arguments: &[&str]| {

@@ -74,7 +74,9 @@ impl StackSampling {
         let period = period.mul_f64(UNEVEN);
         let mut sampler = Sampler::begin(&Options { period, kernel: true, ..Options::default() })?;
         launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
-        let writer = Writer::new(Session::open(session)?, EventClock::begin(), period);
+        let session = Session::open(session)?;
+        session.set_stacks_sampled();
+        let writer = Writer::new(session, EventClock::begin(), period);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );

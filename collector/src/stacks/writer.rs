@@ -363,19 +363,23 @@ impl Sampled {
                 stack.push(IN_CALL);
                 break;
             }
+            let of_mpi = mpi_function(&function.name);
             if self.defined.insert(handle) {
                 log.append_region(&Region {
                     handle: RegionHandle(handle),
-                    name: function.name.as_str(),
+                    name: of_mpi.unwrap_or(&function.name),
                     canonical_name: function.canonical.as_str(),
                     source_file: function.file.as_str(),
                     begin_line: function.line,
                     end_line: 0,
                     region_type: 0,
-                    paradigm: paradigm::SAMPLING as u8,
+                    paradigm: of_mpi.map_or(paradigm::SAMPLING, |_| paradigm::MPI) as u8,
                 });
             }
             stack.push(handle);
+            if of_mpi.is_some() {
+                break;
+            }
         }
         let thread = match self.threads.entry(sample.thread) {
             Entry::Occupied(known) => known.into_mut(),
@@ -473,6 +477,13 @@ impl Thread {
 fn has_wrappers(library: &str) -> bool {
     let name = library.rsplit('/').next().unwrap_or_default();
     name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
+}
+
+/// The name of a function of MPI, below which nothing is shown, as where its calls are recorded. It has two symbols.
+fn mpi_function(name: &str) -> Option<&str> {
+    let public = name.strip_prefix('P').unwrap_or(name);
+    let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());
+    public.strip_prefix("MPI_").is_some_and(is_one).then_some(public)
 }
 
 /// The path of a process' program. `None` once it is gone.

@@ -44,6 +44,8 @@ static STATE: AtomicU8 = AtomicU8::new(NEW);
 /// Calls without a location (of threads without one, or with too deep frames) that have not been reported.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
+/// The first event was a call of an instrumented function.
+static BEGAN_WITH_FUNCTION: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
@@ -65,6 +67,11 @@ unsafe impl Send for Threads {}
 #[inline(always)]
 pub fn state() -> u8 {
     STATE.load(Ordering::Acquire)
+}
+
+/// Whether the program's own functions are recorded: its samples are left out then.
+pub fn began_with_function() -> bool {
+    BEGAN_WITH_FUNCTION.load(Ordering::Relaxed)
 }
 
 /// Whether rank and size are known.
@@ -216,6 +223,7 @@ pub fn start(slot: &Slot, with: Beginning) -> bool {
 }
 
 fn try_start(slot: &Slot, with: Beginning) -> u8 {
+    BEGAN_WITH_FUNCTION.store(with == Beginning::Function, Ordering::Relaxed);
     std::panic::set_hook(Box::new(|panic| {
         say(format_args!("stopped measuring: an error of our own: {panic}"))
     }));

@@ -26,10 +26,13 @@ static EVENTS: OnceLock<Events> = OnceLock::new();
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 /// Beyond Score-P's interface: reports an event that was abandoned in the middle.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
+/// Beyond Score-P's interface: whether the stacks of the job's processes are sampled.
+type StacksAreSampled = unsafe extern "C" fn() -> bool;
 
 struct Events {
     missed_calls: Option<MissedCalls>,
     event_was_abandoned: Option<EventWasAbandoned>,
+    stacks_are_sampled: Option<StacksAreSampled>,
     program_begin: Option<ProgramBeginEvent>,
     program_end: Option<ProgramEndEvent>,
 }
@@ -215,7 +218,11 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
     let events = unsafe {
         let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
         let event_was_abandoned = libc::dlsym(library, c"ampere_event_was_abandoned".as_ptr());
+        let stacks_are_sampled = libc::dlsym(library, c"ampere_stacks_are_sampled".as_ptr());
         Events {
+            stacks_are_sampled: std::mem::transmute::<*mut c_void, Option<StacksAreSampled>>(
+                stacks_are_sampled,
+            ),
             missed_calls: std::mem::transmute::<*mut c_void, Option<MissedCalls>>(missed_calls),
             event_was_abandoned: std::mem::transmute::<*mut c_void, Option<EventWasAbandoned>>(
                 event_was_abandoned,
@@ -345,6 +352,13 @@ pub fn event_was_abandoned(location: *mut Location) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
         unsafe { function(location) };
     }
+}
+
+/// Whether the stacks of the job's processes are sampled.
+pub fn stacks_are_sampled() -> bool {
+    let function = EVENTS.get().and_then(|events| events.stacks_are_sampled);
+    // SAFETY: the plugin's own function.
+    function.is_some_and(|function| unsafe { function() })
 }
 
 /// PROGRAM_END. Score-P passes INT64_MIN for an unknown exit status.

@@ -24,6 +24,7 @@
 //! 4112    pid namespace        u64        creator: the namespace of all pids here; 0: not known
 //! 4120    unmeasured           u32        processes: +1 by each of the job that is not measured, or no longer
 //! 4128    job bytes to leave   u64        creator: the same for the job's memory (cgroup.rs), a GiB at most
+//! 4136    stacks sampled       u32        the collector: 1 once it samples the stacks of the job's processes
 //! ```
 //!
 //! **The collector** is the process that holds a lock on the file `collector.lock`, which the kernel releases when the process
@@ -71,6 +72,7 @@ struct Page {
     pid_namespace: AtomicU64,
     unmeasured: AtomicU32,
     job_bytes_to_leave: AtomicU64,
+    stacks_sampled: AtomicU32,
 }
 
 const _: () = {
@@ -86,6 +88,7 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, pid_namespace) == 4112);
     assert!(std::mem::offset_of!(Page, unmeasured) == 4120);
     assert!(std::mem::offset_of!(Page, job_bytes_to_leave) == 4128);
+    assert!(std::mem::offset_of!(Page, stacks_sampled) == 4136);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
 
@@ -528,6 +531,16 @@ impl Session {
     /// Whether the series of samples are to be kept.
     pub fn samples_are_wanted(&self) -> bool {
         self.page().samples_wanted.load(Ordering::Acquire) != 0
+    }
+
+    /// Says that the stacks of the job's processes are sampled.
+    pub fn set_stacks_sampled(&self) {
+        self.page().stacks_sampled.store(1, Ordering::Release);
+    }
+
+    /// Whether the stacks of the job's processes are sampled.
+    pub fn stacks_are_sampled(&self) -> bool {
+        self.page().stacks_sampled.load(Ordering::Acquire) != 0
     }
 
     /// Counts this process as one of the job whose calls are in no ring, or not to their end.

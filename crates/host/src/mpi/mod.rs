@@ -18,7 +18,7 @@ use crate::measurement::{
     self, FORWARD, INERT, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
 };
 use crate::tls::Slot;
-use crate::{definitions, signal};
+use crate::{definitions, plugin, signal};
 use ampere_signal_safety::is_on_alternate_stack;
 use call::{Call, VARIANTS, Variant};
 pub use library::is_loaded as library_is_loaded;
@@ -66,10 +66,14 @@ pub struct Decision {
 extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
     let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
+    let function = call.function();
     if target.is_null() {
         target = on_own_stack_uninterrupted(library::missing(call), || find_target(call));
+        if is_left_to_samples(function) {
+            DIRECT[call.symbol()].store(target, Ordering::Relaxed);
+            return Decision { target, record: 0 };
+        }
     }
-    let function = call.function();
     let record = match measurement::state() {
         RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
         RUNNING => enter_running(call, stack),
@@ -165,6 +169,24 @@ fn leave_frame(call: Call, stack: usize) {
         thread.mpi_stack = 0;
         thread.leave(call.function());
     });
+}
+
+/// Whether calls of a function are not recorded, because samples tell where the time went: one that only asks, which programs do
+/// tens of millions of times a second while they wait. To take the time of each call would make it several times as long.
+fn is_left_to_samples(function: usize) -> bool {
+    const ASKING: [&str; 7] = [
+        "MPI_Test",
+        "MPI_Testall",
+        "MPI_Testany",
+        "MPI_Testsome",
+        "MPI_Iprobe",
+        "MPI_Improbe",
+        "MPI_Request_get_status",
+    ];
+    ASKING.contains(&FUNCTIONS[function].name)
+        && measurement::state() == RUNNING
+        && !measurement::began_with_function()
+        && plugin::stacks_are_sampled()
 }
 
 fn is_init(function: usize) -> bool {
