@@ -1,4 +1,4 @@
-//! Under pressure calls are coalesced, never corrupted.
+//! Calls that come too fast are coalesced, never corrupted.
 //!
 //! Where a program calls tiny functions faster than the collector can follow, the writer counts and times the calls itself and
 //! writes the result once a millisecond as a *group*: for each call path the calls that began and their exclusive ticks.
@@ -24,7 +24,7 @@ pub enum OverloadPolicy {
     Suppress,
     /// The program waits until there is room.
     Wait,
-    /// They are coalesced while the pressure lasts.
+    /// They are coalesced while the pressure lasts: there is no room, or more of them come than are worth single records.
     CoalesceUnderPressure,
     /// They are coalesced from the start.
     Coalesce,

@@ -27,6 +27,8 @@ pub struct EventWriter {
     /// Until this time short calls are coalesced without a further look; 0 while nothing is.
     coalesced_until: u64,
     pub(crate) policy: OverloadPolicy,
+    /// Position and time from which on the rate of records is measured.
+    measured_from: (u64, u64),
     /// The number of suppressed open frames.
     pub(crate) suppressed_depth: usize,
     /// The regions of the outermost of them.
@@ -41,6 +43,11 @@ pub struct EventWriter {
 pub(crate) const RESERVE: u64 = 3;
 /// Events until coalescing is tried again, with [`OverloadPolicy::Coalesce`].
 const COALESCING_RETRY: u64 = 64;
+/// Beyond this rate calls are coalesced, whether or not the collector could follow: what it costs to record them singly, and to keep
+/// them, is more than they are worth.
+const RECORDS_PER_SECOND: u64 = 10_000_000;
+/// The rate is that of at least so many.
+const MEASURED_RECORDS: u64 = 1 << 16;
 /// Suppressed frames deeper than this are entered again only when the stack has come down to it.
 const REMEMBERED: usize = 64;
 
@@ -55,6 +62,7 @@ impl EventWriter {
             coalescing: None,
             coalesced_until: 0,
             policy: OverloadPolicy::Suppress,
+            measured_from: (0, 0),
             suppressed_depth: 0,
             suppressed: [0; REMEMBERED],
             suppressed_calls: 0,
@@ -140,7 +148,7 @@ impl EventWriter {
     fn enter_at_the_limit(&mut self, timestamp: u64, region: u32) {
         if self.suppressed_depth > 0 {
             self.suppress(timestamp, region);
-        } else if self.policy == OverloadPolicy::Coalesce && self.begin_coalescing(timestamp) {
+        } else if self.is_to_coalesce(timestamp) && self.begin_coalescing(timestamp) {
             self.coalesce_enter(timestamp, region);
         } else if self.update_limit() {
             self.open += 1;
@@ -150,6 +158,30 @@ impl EventWriter {
         } else {
             self.suppress(timestamp, region);
         }
+    }
+
+    /// Whether calls are to be coalesced though there may be room for them.
+    fn is_to_coalesce(&mut self, timestamp: u64) -> bool {
+        match self.policy {
+            OverloadPolicy::Coalesce => true,
+            OverloadPolicy::CoalesceUnderPressure => self.is_too_fast(timestamp),
+            OverloadPolicy::Suppress | OverloadPolicy::Wait => false,
+        }
+    }
+
+    /// Whether there were more than [`RECORDS_PER_SECOND`] since this was last found out. A collector could follow for a while, on a
+    /// core that the program needs.
+    fn is_too_fast(&mut self, timestamp: u64) -> bool {
+        let (position, time) = self.measured_from;
+        let records = self.ring.position() - position;
+        if time > 0 && records < MEASURED_RECORDS {
+            return false;
+        }
+        self.measured_from = (self.ring.position(), timestamp);
+        let Some(coalescing) = self.coalescing.as_ref().filter(|_| time > 0) else { return false };
+        let second = (coalescing.probes.ticks_per_second)(timestamp);
+        let ticks = u128::from(timestamp.saturating_sub(time));
+        u128::from(records) * u128::from(second) > u128::from(RECORDS_PER_SECOND) * ticks
     }
 
     #[inline(never)]

@@ -88,7 +88,7 @@
 //! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
 //! event_writer.rs       the event path of the writer         decoder.rs    records to events
-//! coalescing.rs, calltree.rs        what is done with calls when a ring is nearly full
+//! coalescing.rs, calltree.rs        what is done with calls that come too fast
 //! communication.rs      messages, collectives and the like as records
 //! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin

@@ -272,8 +272,8 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_SHM", Form::Text("the path of a directory"))
     },
     Setting {
-        about: "What is recorded of calls that the collector cannot follow: `auto` coalesces them under pressure, `folded` from \
-                the start, with `all` the program waits.",
+        about: "What is recorded of calls of tiny functions: `auto` coalesces them where the collector cannot follow, or from ten million \
+                events a second of a thread on, `folded` from the start, with `all` the program waits.",
         default: "`auto`",
         ..elsewhere("AMPERE_EVENTS", Form::Words(&["auto", "folded", "all"]))
     },

@@ -263,6 +263,31 @@ fn without_pressure_no_call_is_coalesced() {
     assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
+/// So many events a tick, which is a microsecond, with a reader that follows at once: how many of a million were coalesced.
+fn coalesced_at(events_per_tick: u64) -> u64 {
+    let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
+    run.enter(10, 1);
+    for call in 0..500_000 {
+        let time = 20 + 2 * call / events_per_tick;
+        run.enter(time, 2);
+        run.leave(time);
+        if call % 100 == 0 {
+            run.read(usize::MAX);
+        }
+    }
+    run.end(2_000_000);
+    run.assert_exact();
+    run.decoder.coalesced_calls
+}
+
+#[test]
+fn calls_that_come_too_fast_to_be_worth_their_records_are_coalesced_though_there_is_room() {
+    assert_eq!((coalesced_at(2), coalesced_at(9)), (0, 0));
+    // The first 65,536 records are those by which the rate is known.
+    let coalesced = coalesced_at(11);
+    assert!(coalesced > 450_000, "{coalesced} of 500,000");
+}
+
 #[test]
 fn a_writer_waits_for_room() {
     let mut run = Run::new(OverloadPolicy::Wait);
