@@ -538,9 +538,9 @@ impl Session {
         self.page().stacks_sampled.store(1, Ordering::Release);
     }
 
-    /// Whether the stacks of the job's processes are sampled.
+    /// Whether the stacks of the job's processes are sampled, this one's among them: it is found by its pid.
     pub fn stacks_are_sampled(&self) -> bool {
-        self.page().stacks_sampled.load(Ordering::Acquire) != 0
+        self.page().stacks_sampled.load(Ordering::Acquire) != 0 && !self.is_of_another_pid_namespace()
     }
 
     /// Counts this process as one of the job whose calls are in no ring, or not to their end.

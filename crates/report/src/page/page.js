@@ -370,7 +370,7 @@
     for (let at = 0; at <= end * 1.0001; at += step) all.push(at);
     return all;
   };
-  const clock = (seconds, end) => end >= 7200 ? (seconds / 3600).toFixed(2) + ' h' : end >= 600 ? (seconds / 60).toFixed(1) + ' min' : +seconds.toFixed(2) + ' s';
+  const clock = (seconds, end) => end < 1 ? +(1000 * seconds).toFixed(2) + ' ms' : end >= 7200 ? (seconds / 3600).toFixed(2) + ' h' : end >= 600 ? (seconds / 60).toFixed(1) + ' min' : +seconds.toFixed(2) + ' s';
   function drawPower() {
     show('power', power.length);
     if (!power.length) return;
