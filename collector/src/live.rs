@@ -231,7 +231,7 @@ impl LiveRun {
             if catching_up {
                 self.catch_up(certain);
                 self.next_thorough = Instant::now(); // nothing is published before all is attributed
-                return Round { records: round.records, fullest: 1.0 };
+                return Round { fullest: 1.0, ..round };
             }
             self.advance_to(certain);
             if let Some(timeline) = &mut self.timeline {

@@ -38,14 +38,18 @@ impl Ingest {
         now: Timestamp,
         notes: &mut Notes,
     ) -> Round {
-        let mut round = Round::default();
+        let mut round = Round { smallest: u64::MAX, ..Round::default() };
         timeline.behind = None;
         self.unspooled.begin_round();
         for process in 0..self.processes.len() {
+            let is_sampled = self.processes[process].is_sampled();
             for location in 0..self.processes[process].locations.len() {
                 let live = &mut self.processes[process].locations[location];
                 if live.given_up || live.closed {
                     continue;
+                }
+                if !is_sampled {
+                    round.smallest = round.smallest.min(live.ring.capacity_records());
                 }
                 let fill = live.ring.fill_ratio();
                 live.fullest = live.fullest.max(fill);

@@ -73,6 +73,8 @@ pub struct Round {
     pub records: usize,
     /// How full the fullest ring was, between 0 and 1.
     pub fullest: f64,
+    /// How many records the smallest ring can hold that a program writes to.
+    pub smallest: u64,
 }
 
 impl Ingest {

@@ -355,10 +355,10 @@ fn allow_many_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Follows standard input until it is closed.
+/// Follows standard input until it is closed, and wakes this thread when there is something to do.
 fn watch_input() -> std::io::Result<Input> {
     let input = Input::default();
-    let followed = input.clone();
+    let (followed, collecting) = (input.clone(), std::thread::current());
     let watch = move || {
         let mut stdin = std::io::stdin().lock();
         loop {
@@ -367,8 +367,10 @@ fn watch_input() -> std::io::Result<Input> {
                 Err(why) if why.kind() != std::io::ErrorKind::Interrupted => break,
                 _ => followed.is_urgent.store(true, Ordering::Relaxed),
             }
+            collecting.unpark();
         }
         followed.is_closed.store(true, Ordering::Relaxed);
+        collecting.unpark();
     };
     std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch)?;
     Ok(input)

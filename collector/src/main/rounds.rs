@@ -1,18 +1,22 @@
 //! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
 
 use ampere_collector::finish::running::RunningSummary;
+use ampere_collector::ingest::Round;
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
 use ampere_collector::serving::http::Wanted;
 use ampere_report::clock_text::rfc3339;
+use ampere_ring::RECORDS_PER_SECOND;
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The least and the greatest sleep between two rounds.
+/// The least and the greatest sleep between two rounds. Each takes a core from the program for a moment.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
-const LONGEST_SLEEP: Duration = Duration::from_millis(4);
+const LONGEST_SLEEP: Duration = Duration::from_millis(16);
+/// The greatest where a small ring may fill up in less.
+const LONGEST_SLEEP_OF_SMALL_RINGS: Duration = Duration::from_millis(4);
 /// After this time without records the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
@@ -122,11 +126,14 @@ impl Pace {
         self.busy.elapsed() > IDLE_AFTER
     }
 
-    /// The sleep after a round with so many records and a fullest ring that was so full, between 0 and 1.
-    fn sleep_after(&mut self, records: usize, fullest: f64) -> Duration {
+    /// The sleep after a round.
+    fn sleep_after(&mut self, Round { records, fullest, smallest }: Round) -> Duration {
         if records > 0 {
             self.busy = Instant::now();
         }
+        // A ring that is empty now may be half full then, if its location begins with as many events as are recorded at all.
+        let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
+        let longest = half_full.clamp(LONGEST_SLEEP_OF_SMALL_RINGS, LONGEST_SLEEP);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
         } else if self.is_idle() {
@@ -134,7 +141,7 @@ impl Pace {
         } else {
             // Such that the fullest ring will be comfortably full, but at most twice as long as the last time.
             let longer = (COMFORTABLE / fullest.max(1e-6)).min(2.0);
-            self.sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+            self.sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, longest)
         };
         self.sleep
     }
@@ -153,10 +160,10 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
             return end == End::Complete;
         }
         on_disk.keep(run, conditions.take_urgency());
-        let sleep = pace.sleep_after(round.records, round.fullest);
+        let sleep = pace.sleep_after(round);
         run.is_idle = pace.is_idle();
         if !sleep.is_zero() {
-            std::thread::sleep(sleep);
+            std::thread::park_timeout(sleep);
         }
     }
 }
@@ -185,11 +192,15 @@ mod tests {
     #[test]
     fn the_sleep_follows_the_fullest_ring() {
         let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: Instant::now() };
-        assert_eq!(pace.sleep_after(1, 0.3), Duration::ZERO, "there is no time");
-        assert_eq!(pace.sleep_after(1, 0.2), SHORTEST_SLEEP);
-        assert_eq!(pace.sleep_after(1, 0.01), 2 * SHORTEST_SLEEP, "at most twice as long as before");
-        (0..10).for_each(|_| _ = pace.sleep_after(1, 0.01));
-        assert_eq!(pace.sleep_after(1, 0.0), LONGEST_SLEEP);
-        assert_eq!(pace.sleep_after(1, 0.1), LONGEST_SLEEP / 2, "half as long, the ring fills half as much");
+        let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
+        assert_eq!(after(0.3, 1 << 19), Duration::ZERO, "there is no time");
+        assert_eq!(after(0.2, 1 << 19), SHORTEST_SLEEP);
+        assert_eq!(after(0.01, 1 << 19), 2 * SHORTEST_SLEEP, "at most twice as long as before");
+        (0..10).for_each(|_| _ = after(0.01, 1 << 19));
+        assert_eq!(after(0.0, 1 << 19), LONGEST_SLEEP);
+        assert_eq!(after(0.1, 1 << 19), LONGEST_SLEEP / 2, "half as long, the ring fills half as much");
+        (0..10).for_each(|_| _ = after(0.01, 1 << 17));
+        assert_eq!(after(0.0, 1 << 17), Duration::from_micros(6553), "a smaller ring is half full by then");
+        assert_eq!(after(0.0, 1 << 12), LONGEST_SLEEP_OF_SMALL_RINGS);
     }
 }

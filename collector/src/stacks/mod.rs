@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use writer::Writer;
 
 /// How often the kernel's samples are fetched: while there are none, each time after twice as long.
-const FETCH_PERIOD: Duration = Duration::from_millis(10);
+const FETCH_PERIOD: Duration = Duration::from_millis(40);
 const LONGEST_FETCH_PERIOD: Duration = Duration::from_millis(80);
 /// What the kernel tells is known so long afterwards.
 const TOLD_AFTER: Duration = Duration::from_millis(2);

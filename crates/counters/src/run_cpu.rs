@@ -226,13 +226,11 @@ pub(crate) fn now_ns() -> u64 {
 /// What all threads of a process have used; `None` once it has been waited for.
 #[allow(unsafe_code)]
 fn cpu_time_ns(pid: u32) -> Option<u64> {
-    let mut clock = 0;
+    // As `clock_getcpuclockid` makes it, which asks the kernel about it each time. The last bits: run time, of a process.
+    let clock = !i32::try_from(pid).ok()? << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: both write to what they are given and keep nothing of it; the second is only asked if the first succeeded.
-    let is_read = unsafe {
-        libc::clock_getcpuclockid(i32::try_from(pid).ok()?, &mut clock) == 0
-            && libc::clock_gettime(clock, &mut time) == 0
-    };
+    // SAFETY: it writes to what it is given, and keeps nothing of it.
+    let is_read = unsafe { libc::clock_gettime(clock, &mut time) == 0 };
     is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 

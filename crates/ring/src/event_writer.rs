@@ -43,9 +43,9 @@ pub struct EventWriter {
 pub(crate) const RESERVE: u64 = 3;
 /// Events until coalescing is tried again, with [`OverloadPolicy::Coalesce`].
 const COALESCING_RETRY: u64 = 64;
-/// Beyond this rate calls are coalesced, whether or not the collector could follow: what it costs to record them singly, and to keep
-/// them, is more than they are worth.
-const RECORDS_PER_SECOND: u64 = 10_000_000;
+/// Beyond this rate a location's calls are coalesced, whether or not the collector could follow: what it costs to record them
+/// singly, and to keep them, is more than they are worth.
+pub const RECORDS_PER_SECOND: u64 = 10_000_000;
 /// The rate is that of at least so many.
 const MEASURED_RECORDS: u64 = 1 << 16;
 /// Suppressed frames deeper than this are entered again only when the stack has come down to it.

@@ -121,7 +121,7 @@ mod waiting;
 pub use coalescing::{OverloadPolicy, SessionProbes};
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
-pub use event_writer::EventWriter;
+pub use event_writer::{EventWriter, RECORDS_PER_SECOND};
 pub use mapping::ToLeave;
 pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};

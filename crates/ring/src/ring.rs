@@ -413,6 +413,11 @@ impl RingConsumer {
         self.ratio_since(self.cursor.read())
     }
 
+    /// How many records it can hold.
+    pub fn capacity_records(&self) -> u64 {
+        self.shared.capacity
+    }
+
     /// The share of slots with waiting records, between 0 and 1.
     pub fn waiting_ratio(&self) -> f64 {
         self.ratio_since(self.position())
