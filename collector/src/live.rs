@@ -9,6 +9,7 @@ use crate::options::LIVENESS_PERIOD;
 pub use crate::options::{Mode, Options};
 use crate::sampling::Sampling;
 use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
+use crate::sampling::sampler::Sampler;
 use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
 use crate::serving::publishing::{Published, Publisher};
@@ -336,7 +337,7 @@ impl LiveRun {
             if let Some(node) = self.node.as_ref().filter(|_| timeline.attributor.tells_gpus_apart())
                 && process.is_first_queue_look_due()
             {
-                let used = node.gpus_of(process.info.pid);
+                let used = gpus_of(process, node, self.sampling.sampler.as_ref());
                 has_queues |= matches!(used, UsedGpus::At(_));
                 process.find_gpus(used, known);
             }
@@ -525,7 +526,7 @@ impl LiveRun {
         if !timeline.attributor.tells_gpus_apart() || !process.is_queue_look_due() {
             return;
         }
-        let used = node.gpus_of(process.info.pid);
+        let used = gpus_of(process, node, self.sampling.sampler.as_ref());
         let has_queues = matches!(used, UsedGpus::At(_));
         if process.find_gpus(used, &mut self.options.manifest.progress.queues) {
             if has_queues {
@@ -640,6 +641,13 @@ impl LiveRun {
             "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
         ));
     }
+}
+
+/// The GPUs that a process uses now, as their drivers tell.
+fn gpus_of(process: &Process, node: &NodeWatch, sampler: Option<&Sampler>) -> UsedGpus {
+    let pid = process.info.pid;
+    let of_libraries = sampler.map(|sampler| sampler.gpus_of(pid)).unwrap_or_default();
+    node.gpus_of(pid).and(&of_libraries)
 }
 
 /// What a process has started, without this one.

@@ -52,8 +52,8 @@ impl NodeWatch {
         self.with(RunCpu::look);
     }
 
-    /// The GPUs that a process uses now, where the driver tells.
-    pub(crate) fn gpus_of(&self, pid: u32) -> UsedGpus<'_> {
+    /// The GPUs that a process uses now, where AMD's driver tells.
+    pub(crate) fn gpus_of(&self, pid: u32) -> UsedGpus {
         self.queues.as_ref().map_or(UsedGpus::Unknown, |queues| queues.of(pid))
     }
 

@@ -509,6 +509,22 @@ const ON_GPUS: &str = r#"
     wait $other $none
 "#;
 
+/// Pids mean there what they mean to drivers.
+fn has_the_kernels_pids(node: &Path) {
+    std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
+    std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
+}
+
+/// Which program draws from which GPU, and why.
+fn gpu_links(summary: &Value) -> BTreeSet<String> {
+    let links = list(summary, "topology").iter().map(|link| {
+        let consumer = link["consumer"].as_str().expect("a name");
+        let program = consumer.split_once('(').map_or(consumer, |(_, program)| program.trim_end_matches(')'));
+        format!("{} <- {program}: {}", link["device"].as_str().unwrap_or("no GPU"), link["reason"])
+    });
+    links.filter(|link| !link.starts_with("node ")).collect()
+}
+
 /// Which GPU one of them had is known to the collector that is killed, and to nobody else then.
 #[test]
 fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
@@ -527,8 +543,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
         std::fs::write(folder.join("properties"), properties).expect("a file");
     }
     std::fs::create_dir_all(node.join("sys/class/kfd/kfd/proc")).expect("a directory");
-    std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
-    std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
+    has_the_kernels_pids(&node);
     let mut command = as_it_is(&place, &["sh", "-c", ON_GPUS]);
     with_rocm_smi(&mut command, "watts=300,100").env("AMPERE_SYS_ROOT", &node);
     let running = start(command.current_dir(place.path("")));
@@ -550,24 +565,59 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     place.write("other-ends", "");
     assert_eq!(running.wait().code, 0);
     let summary = json(&place.path("out/summary.json"));
-    let links = |of: &Value| -> BTreeSet<String> {
-        let links = list(of, "topology").iter().map(|link| {
-            let consumer = link["consumer"].as_str().expect("a name");
-            let program =
-                consumer.split_once('(').map_or(consumer, |(_, program)| program.trim_end_matches(')'));
-            format!("{} <- {program}: {}", link["device"].as_str().unwrap_or("no GPU"), link["reason"])
-        });
-        links.filter(|link| !link.starts_with("node ")).collect()
-    };
     let expected = [
         "no GPU <- none: \"it has not opened AMD's driver\"",
         "GPU-0 <- other: \"the driver has had queues of it at PCI address 0000:c1:00.0\"",
         "GPU-1 <- one: \"the driver has had queues of it at PCI address 0000:c2:00.0\"",
     ];
-    assert_eq!(links(&summary), expected.map(str::to_owned).into(), "{:#?}", summary["topology"]);
+    assert_eq!(gpu_links(&summary), expected.map(str::to_owned).into(), "{:#?}", summary["topology"]);
     agrees_with_its_trace(&place.path("out"), &summary);
     let again = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(again["topology"], summary["topology"]);
+    place.is_clean();
+}
+
+/// Two programs, and what the driver tells of them: it lists one, with others, and knows nothing of the other.
+const ON_NVIDIA_GPUS: &str = r#"
+    ./one end & one=$!
+    ./none end & none=$!
+    { seq 100000 100099; echo $one; } > lists/next
+    mv lists/next lists/1
+    wait $one $none
+"#;
+
+#[test]
+fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    ["one", "none"].into_iter().for_each(|name| _ = place.compile("cc", name, WORK_UNTIL, &["-O2", "-lm"]));
+    let node = place.made_up_node();
+    has_the_kernels_pids(&node);
+    std::fs::create_dir(place.path("lists")).expect("a directory");
+    let mut command = as_it_is(&place, &["sh", "-c", ON_NVIDIA_GPUS]);
+    command
+        .env("AMPERE_COUNTERS", "nvml")
+        .env("AMPERE_NVML_LIBRARY", artifact("libstand_in_nvidia_ml.so"))
+        .env("STAND_IN_NVML", "watts=300,100")
+        .env("STAND_IN_NVML_PROCESSES", place.path("lists"))
+        .env("AMPERE_SYS_ROOT", &node);
+    let running = start(command.current_dir(place.path("")));
+    let manifests = || files_below(&place.path("out")).into_iter().filter(|path| path.ends_with("run.json"));
+    let is_known = || {
+        manifests().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("0000:c2:00.0")))
+    };
+    until("it is known", is_known);
+    place.write("end", "");
+    assert_eq!(running.wait().code, 0);
+    let summary = json(&place.path("out/summary.json"));
+    let shared = "\"the ranks' GPUs are not known: shared by all ranks of the node\"";
+    let expected = [
+        "GPU-1 <- one: \"NVIDIA's driver has had it at PCI address 0000:c2:00.0\"".to_owned(),
+        format!("GPU-0 <- none: {shared}"),
+        format!("GPU-1 <- none: {shared}"),
+    ];
+    assert_eq!(gpu_links(&summary), expected.into(), "{:#?}", summary["topology"]);
+    agrees_with_its_trace(&place.path("out"), &summary);
     place.is_clean();
 }
 

@@ -330,9 +330,7 @@ impl Process {
         let before = known.get(&process).map(BTreeSet::len);
         self.queues.has_opened |= before > Some(0) || used != UsedGpus::None;
         match used {
-            UsedGpus::At(gpus) => {
-                known.entry(process.clone()).or_default().extend(gpus.into_iter().map(str::to_owned))
-            }
+            UsedGpus::At(gpus) => known.entry(process.clone()).or_default().extend(gpus),
             UsedGpus::Unknown if before == Some(0) => _ = known.remove(&process),
             // What has ended before it was looked at may have.
             UsedGpus::None if !self.queues.has_opened && is_alive(self.info.pid, self.info.start_time) => {

@@ -17,11 +17,12 @@ pub use crate::sampling::sampler_thread::{Found, SamplerError, SamplerOptions};
 
 use crate::sampling::clock::Timer;
 use crate::sampling::gauges::PowerReading;
-use crate::sampling::sampler_thread::{Reports, SamplerThread};
+use crate::sampling::sampler_thread::{GpuUsers, Reports, SamplerThread, lock};
 use crossbeam_channel::Receiver;
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ pub struct Sampler {
     news: Receiver<String>,
     powers: Receiver<PowerReading>,
     is_calm: Arc<AtomicBool>,
+    users: Arc<Mutex<GpuUsers>>,
     /// What it counts about itself.
     pub figures: Arc<SamplerFigures>,
 }
@@ -52,12 +54,14 @@ impl Sampler {
         let figures = Arc::new(SamplerFigures::default());
         let (found_sender, found) = crossbeam_channel::bounded(1);
         let (news_sender, news) = crossbeam_channel::bounded(MOST_NEWS);
+        let users = Arc::new(Mutex::new(GpuUsers::new()));
         let (power_sender, powers) = crossbeam_channel::bounded(MOST_POWERS);
         let reports = Reports {
             figures: figures.clone(),
             news: news_sender,
             powers: power_sender,
             is_calm: is_calm.clone(),
+            users: users.clone(),
         };
         let (stopped, directory) = (stop.clone(), directory.to_owned());
         let work = move || match SamplerThread::open(&directory, timer, options, reports) {
@@ -73,7 +77,7 @@ impl Sampler {
             .name("ampere-sampler".to_owned())
             .spawn(work)
             .map_err(SamplerError::Thread)?;
-        Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, figures })
+        Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, users, figures })
     }
 
     /// What was found, once: when the counters are open and the ring can be read.
@@ -89,6 +93,12 @@ impl Sampler {
     /// The next reading of a power, if there is one.
     pub fn power(&self) -> Option<PowerReading> {
         self.powers.try_recv().ok()
+    }
+
+    /// The GPUs that a process used when their libraries were last asked: PCI addresses.
+    pub fn gpus_of(&self, pid: u32) -> BTreeSet<String> {
+        let users = lock(&self.users);
+        users.iter().filter(|(_, pids)| pids.contains(&pid)).map(|(pci, _)| pci.clone()).collect()
     }
 
     /// Whether nothing is recorded: then estimates are updated less often.

@@ -11,9 +11,10 @@ use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
 use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS, Session, ToLeave};
 use crossbeam_channel::Sender;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Eight devices at 1 kHz fill this in four seconds.
@@ -27,6 +28,8 @@ const FAILURES: u32 = 3;
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
 /// How often sources are asked for news.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
+/// How often each GPU's library is asked who uses it.
+const USERS_PERIOD: Duration = Duration::from_secs(1);
 /// How often the thread's CPU time is recorded.
 const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
@@ -72,7 +75,11 @@ pub(super) struct Reports {
     pub news: Sender<String>,
     pub powers: Sender<PowerReading>,
     pub is_calm: Arc<AtomicBool>,
+    pub users: Arc<Mutex<GpuUsers>>,
 }
+
+/// The pids of those that use a GPU, by its PCI address: of GPUs whose library tells.
+pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 
 /// One device and what is remembered of it.
 #[derive(Default)]
@@ -123,9 +130,18 @@ impl Samples {
 pub(super) struct SamplerThread {
     counters: Vec<Counters>,
     gauges: GaugeSchedule,
+    users: UsersSchedule,
     period: Duration,
     samples: Samples,
     reports: Reports,
+}
+
+/// When GPUs' libraries are asked who uses them: one after the other, so that no counter waits for all.
+struct UsersSchedule {
+    /// Source, device there, and PCI address.
+    gpus: Vec<(usize, usize, String)>,
+    next: usize,
+    due: Instant,
 }
 
 impl SamplerThread {
@@ -175,6 +191,11 @@ impl SamplerThread {
             numbers: devices.iter().map(|device| device.index).collect(),
         };
         let thread = SamplerThread {
+            users: UsersSchedule {
+                gpus: ask_who_uses_gpus(sources, &reports.users),
+                next: 0,
+                due: Instant::now(),
+            },
             gauges: GaugeSchedule::new(sources, gauges.map(|time| ticks(time) as u64)),
             counters: counters_of(opened.sources),
             period,
@@ -202,6 +223,7 @@ impl SamplerThread {
             }
             self.samples.series.flush_if_due(|| Timer::usual().now());
             self.read_gauges(tick);
+            self.read_users(now);
             if now >= news_at {
                 news_at = now + NEWS_PERIOD;
                 let news = self.counters.iter_mut().filter_map(|counters| counters.source.news());
@@ -282,6 +304,19 @@ impl SamplerThread {
         self.gauges.took(tick, took, self.period);
     }
 
+    /// Asks the next GPU's library who uses it, if that is due.
+    fn read_users(&mut self, now: Instant) {
+        let UsersSchedule { gpus, next, due } = &mut self.users;
+        if now < *due || gpus.is_empty() {
+            return;
+        }
+        let (source, device, pci) = &gpus[*next];
+        if let Some(pids) = self.counters[*source].source.processes(*device) {
+            lock(&self.reports.users).insert(pci.clone(), pids);
+        }
+        (*next, *due) = ((*next + 1) % gpus.len(), now + USERS_PERIOD / gpus.len() as u32);
+    }
+
     fn read(&mut self, at: usize, device: usize, tick: u64, is_last: bool) {
         let begun = Instant::now();
         let before = self.samples.timer.now();
@@ -340,6 +375,28 @@ impl SamplerThread {
             if is_calm { source.shortest_calm_period(device) } else { source.shortest_period(device) };
         self.ticks(period)
     }
+}
+
+/// Asks all GPUs' libraries who uses them. Those that tell.
+fn ask_who_uses_gpus(
+    sources: &mut [Box<dyn Source>],
+    users: &Mutex<GpuUsers>,
+) -> Vec<(usize, usize, String)> {
+    let mut telling = Vec::new();
+    for (at, source) in sources.iter_mut().enumerate() {
+        for device in 0..source.devices().len() {
+            let Some(pci) = source.devices()[device].pci.clone() else { continue };
+            if let Some(pids) = source.processes(device) {
+                lock(users).insert(pci.clone(), pids);
+                telling.push((at, device, pci));
+            }
+        }
+    }
+    telling
+}
+
+pub(super) fn lock(users: &Mutex<GpuUsers>) -> MutexGuard<'_, GpuUsers> {
+    users.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Adds to a figure that only one thread writes.

@@ -29,7 +29,7 @@
 //! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
 //! one ([`Source::gauge`]), as each is a call or a file of its own.
 //!
-//! **Queues** ([`Queues`]) say which process uses which AMD GPU.
+//! **Queues** ([`Queues`]) say which process uses which AMD GPU, NVIDIA's driver says it of its own ([`Source::processes`]).
 //!
 //! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi`,
 //! `amdsmi` and `nvml`.
@@ -40,6 +40,7 @@
 //! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share; queues
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
+//! processes.rs  which GPUs a process uses
 //! ```
 #![deny(unsafe_code)]
 
@@ -56,6 +57,7 @@ mod file;
 mod gauge;
 mod hwmon;
 mod nvml;
+mod processes;
 mod rapl;
 mod relations;
 mod rocm_smi;
@@ -63,10 +65,11 @@ mod run_cpu;
 mod select;
 mod vendor;
 
-pub use amd::queues::{Queues, UsedGpus};
+pub use amd::queues::Queues;
 pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};
+pub use processes::UsedGpus;
 pub use run_cpu::{BusyTime, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
 pub use vendor::Status;
@@ -224,6 +227,10 @@ pub trait Source: Send {
     /// One of [`Source::gauges`] now. `None`: the device does not have it, or not just now; nothing else follows from that.
     /// Allocates nothing.
     fn gauge(&mut self, _device: usize, _gauge: Gauge) -> Option<f64> {
+        None
+    }
+    /// The pids of processes that use `devices()[device]` now. `None` where that is not known from here.
+    fn processes(&mut self, _device: usize) -> Option<Vec<u32>> {
         None
     }
     /// One line about something that has changed since it was last asked, apart from the counters. To be asked every

@@ -41,8 +41,8 @@ pub const VISIBLE_DEVICES: [&str; 4] =
 /// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
-/// Among a process' variables: PCI addresses of the GPUs where AMD's driver has had queues of it, by commas. Empty: it has not opened
-/// the driver.
+/// Among a process' variables: PCI addresses of the GPUs where AMD's driver has had queues of it, or NVIDIA's driver contexts, by
+/// commas. Empty: it has not opened AMD's driver.
 pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under

@@ -358,6 +358,16 @@ fn queues_show_which_gpus_a_rank_uses() {
         "GPU-0 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c1:00.0",
         "GPU-0 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0",
     ]);
+    // NVIDIA's driver lists the processes that it has contexts of.
+    let nvidia = |number: u32| {
+        format!("nvml:::total_energy_consumption:device={number}; pci=0000:0{}:00.0", number + 2)
+    };
+    Made::counters(&[&nvidia(0), &nvidia(1)]).rank("ampere::queues=0000:03:00.0", &[]).rank("", &[]).gives(
+        &[
+            "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
+            "GPU-1 <- MPI Rank 0: NVIDIA's driver has had it at PCI address 0000:03:00.0",
+        ],
+    );
     // Where counters have no addresses, the list is of no use; numbers are not needed for it.
     Made::rocm_smi(&[0, 1], "")
         .rank("ampere::queues=0000:c1:00.0 ROCR_VISIBLE_DEVICES=1", &[])

@@ -11,8 +11,8 @@
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
-//! 3. the GPUs where AMD's driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
-//!    and addresses need no numbering. If it has not opened the driver, none, unless the counter counts the CPU's cores, too;
+//! 3. the GPUs where its driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
+//!    and addresses need no numbering. If it has not opened AMD's driver, none, unless the counter counts the CPU's cores, too;
 //! 4. the GPUs that it may see, where that is not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
@@ -421,11 +421,15 @@ impl Node<'_> {
             let own = counter.evidence.pci.as_deref()?;
             list.split(',').find_map(|on| self.reason_by_pci(counter, on, own, ""))
         };
-        let is_about = counter.evidence.pci.is_some() && counter.vendor.goes_with(Vendor::Amd);
-        let says = "the driver has had queues of it at ";
+        let says = match counter.vendor {
+            Vendor::Nvidia => "NVIDIA's driver has had it at ",
+            Vendor::Amd | Vendor::Unknown => "the driver has had queues of it at ",
+        };
+        let is_told_by =
+            |other: &CountedPart| counter.vendor.goes_with(other.vendor) && reason(other).is_some();
         match reason(counter) {
             Some(reason) => Some(Finding::Draws(format!("{says}{reason}"))),
-            None if is_about && self.gpus().any(|other| reason(other.part).is_some()) => {
+            None if counter.evidence.pci.is_some() && self.gpus().any(|other| is_told_by(other.part)) => {
                 Some(Finding::DrawsNot(format!("{says}{list}")))
             }
             None => None,

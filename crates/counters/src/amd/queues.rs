@@ -2,27 +2,16 @@
 //! and ROCr run on a GPU goes through one.
 
 use super::pci_address;
+use crate::UsedGpus;
 use crate::file::{ValueFile, entries, text_of};
+use crate::processes::pids_are_the_kernels;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The kernel's first pid namespace. The driver's numbers of processes are that one's: elsewhere they mean other processes.
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The driver allows no more to a process.
 const MOST_QUEUES: usize = 1024;
-
-/// The GPUs that a process uses, as the driver tells.
-#[derive(Debug, PartialEq, Eq)]
-pub enum UsedGpus<'a> {
-    /// It has not opened the driver.
-    None,
-    /// It has, and has no queue now.
-    Unknown,
-    /// It has queues on these GPUs: PCI addresses, as `0000:c1:00.0`.
-    At(BTreeSet<&'a str>),
-}
 
 /// The driver's lists of processes and their queues.
 pub struct Queues {
@@ -34,26 +23,24 @@ pub struct Queues {
 impl Queues {
     /// `None` where there are none, or where they are of processes with other numbers. `root`: where `proc` and `sys` are.
     pub fn open(root: &Path) -> Option<Queues> {
-        let namespace = fs::read_link(root.join("proc/self/ns/pid")).ok()?;
         let driver = root.join("sys/class/kfd/kfd");
         let nodes = entries(&driver.join("topology/nodes"));
         let addresses: HashMap<u64, String> = nodes.iter().filter_map(|(_, node)| gpu(node)).collect();
         let processes = driver.join("proc");
-        let is_usable =
-            namespace == Path::new(FIRST_NAMESPACE) && !addresses.is_empty() && processes.is_dir();
+        let is_usable = pids_are_the_kernels(root) && !addresses.is_empty() && processes.is_dir();
         is_usable.then_some(Queues { processes, addresses })
     }
 
     /// The GPUs that a process uses now. The driver knows a process from when it opens it until it ends or becomes another program.
-    pub fn of(&self, pid: u32) -> UsedGpus<'_> {
+    pub fn of(&self, pid: u32) -> UsedGpus {
         let process = self.processes.join(pid.to_string());
         if matches!(fs::metadata(&process), Err(error) if error.kind() == ErrorKind::NotFound) {
             return UsedGpus::None;
         }
         let queues = fs::read_dir(process.join("queues")).into_iter().flatten();
         let numbers = queues.take(MOST_QUEUES).filter_map(|queue| number(queue.ok()?.path().join("gpuid")));
-        let gpus: BTreeSet<&str> =
-            numbers.filter_map(|number| self.addresses.get(&number)).map(String::as_str).collect();
+        let gpus: BTreeSet<String> =
+            numbers.filter_map(|number| self.addresses.get(&number)).cloned().collect();
         if gpus.is_empty() { UsedGpus::Unknown } else { UsedGpus::At(gpus) }
     }
 }
@@ -116,8 +103,10 @@ mod tests {
         }
     }
 
-    fn at<'a>(gpus: impl IntoIterator<Item = &'a str>) -> UsedGpus<'a> {
-        UsedGpus::At(gpus.into_iter().collect())
+    const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+    fn at<'a>(gpus: impl IntoIterator<Item = &'a str>) -> UsedGpus {
+        UsedGpus::At(gpus.into_iter().map(str::to_owned).collect())
     }
 
     #[test]

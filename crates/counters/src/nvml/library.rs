@@ -46,6 +46,20 @@ impl Default for Memory {
     }
 }
 
+/// `nvmlProcessInfo_t` since its second version.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct ProcessInfo {
+    pid: u32,
+    memory_bytes: u64,
+    gpu_instance: u32,
+    compute_instance: u32,
+}
+
+/// Places for processes at the first try, and at most.
+const PROCESSES: u32 = 64;
+const PROCESSES_MAX: u32 = 1 << 14;
+
 /// `NVML_TEMPERATURE_GPU`.
 const TEMPERATURE_GPU: u32 = 0;
 
@@ -64,6 +78,7 @@ pub(super) struct Library {
     temperature: Option<unsafe extern "C" fn(device: Handle, sensor: u32, celsius: *mut u32) -> u32>,
     utilization: Option<DeviceFn<Utilization>>,
     memory: Option<DeviceFn<Memory>>,
+    processes: Option<unsafe extern "C" fn(device: Handle, count: *mut u32, to: *mut ProcessInfo) -> u32>,
 }
 
 /// Why there is no [`Library`].
@@ -97,6 +112,7 @@ impl Library {
                 temperature: symbols.get("nvmlDeviceGetTemperature").ok(),
                 utilization: symbols.get("nvmlDeviceGetUtilizationRates").ok(),
                 memory: symbols.get("nvmlDeviceGetMemoryInfo_v2").ok(),
+                processes: symbols.get("nvmlDeviceGetComputeRunningProcesses_v3").ok(),
             };
             (init, library)
         };
@@ -147,6 +163,29 @@ impl Library {
         // SAFETY: as in `energy`.
         check(unsafe { pci(device, &mut info) }).ok()?;
         Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
+    }
+
+    /// The processes that have a compute context on it.
+    pub fn processes(&self, device: Handle) -> Option<Vec<u32>> {
+        let processes = self.processes?;
+        let mut places = PROCESSES;
+        loop {
+            let mut infos = vec![ProcessInfo::default(); places as usize];
+            let mut count = places;
+            let one = lock().ok()?;
+            // SAFETY: as in `energy`; the library may write so many.
+            let code = unsafe { processes(device, &mut count, infos.as_mut_ptr()) };
+            drop(one);
+            // Others may start meanwhile.
+            places = count.saturating_add(PROCESSES);
+            match code {
+                INSUFFICIENT_SIZE if places <= PROCESSES_MAX => {}
+                _ => {
+                    check(code).ok()?;
+                    return Some(infos.iter().take(count as usize).map(|info| info.pid).collect());
+                }
+            }
+        }
     }
 
     /// Whether the library has the gauge's function.
@@ -207,6 +246,7 @@ fn text(call: impl FnOnce(*mut c_char, u32) -> u32) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
+const INSUFFICIENT_SIZE: u32 = 7;
 pub(super) const NOT_SUPPORTED: u32 = 3;
 pub(super) const NO_PERMISSION: u32 = 4;
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 mod library;
 
+use crate::processes;
 use crate::vendor::{self, CallError, LoadError};
 use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
 use library::{Handle, Library, NO_PERMISSION, NOT_SUPPORTED, OpenError};
@@ -26,6 +27,8 @@ pub(crate) struct NvidiaGpus {
     devices: Vec<Device>,
     handles: Vec<Handle>,
     gauges: Vec<Gauge>,
+    /// Pids mean here what they mean to the driver.
+    knows_pids: bool,
 }
 
 /// Opens all GPUs with an energy counter. `None`, and notes, if there is none.
@@ -45,7 +48,8 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
     let (count, library) = counted.map_err(|unusable| notes.push(unusable.to_string())).ok()?;
     let gauges = GAUGES.into_iter().filter(|gauge| library.has(*gauge)).collect();
     let driver = library.driver_version().unwrap_or_else(|| "unknown".to_owned());
-    let mut found = NvidiaGpus { library, devices: Vec::new(), handles: Vec::new(), gauges };
+    let knows_pids = processes::pids_are_the_kernels(&settings.sys_root);
+    let mut found = NvidiaGpus { library, devices: Vec::new(), handles: Vec::new(), gauges, knows_pids };
     for index in 0..count {
         if let Err(note) = found.add(index, &driver) {
             notes.push(note.to_string());
@@ -59,6 +63,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
     for gauge in &found.gauges {
         found.library.gauge(found.handles[0], *gauge);
     }
+    found.processes(0);
     if !vendor::watch_for_exit() {
         notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
         return None;
@@ -194,6 +199,10 @@ impl Source for NvidiaGpus {
 
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         gauge.possible(self.library.gauge(*self.handles.get(device)?, gauge)?)
+    }
+
+    fn processes(&mut self, device: usize) -> Option<Vec<u32>> {
+        self.library.processes(*self.handles.get(device).filter(|_| self.knows_pids)?)
     }
 }
 
