@@ -257,7 +257,21 @@ pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
 unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner)) {
     if data_of(location).is_some_and(|data| data.busy.load(Ordering::Acquire) == FREE) {
         // SAFETY: by this function's contract.
-        unsafe { with_data(location, body) };
+        unsafe {
+            report_last_dropped(location);
+            with_data(location, body);
+        }
+    }
+}
+
+/// Reports what was dropped just as an event ended, after [`LocationData::end`] had looked.
+///
+/// # Safety
+/// As of [`with_data`].
+unsafe fn report_last_dropped(location: *const Location) {
+    if let Some(data) = data_of(location).filter(|data| data.dropped.load(Ordering::Relaxed) > 0) {
+        // SAFETY: by this function's contract.
+        unsafe { with_data(location, |inner| data.report_dropped(inner)) };
     }
 }
 
@@ -266,10 +280,8 @@ unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner
 pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.busy.store(FREE, Ordering::Relaxed);
-        if data.dropped.load(Ordering::Relaxed) > 0 {
-            // SAFETY: this thread is the ONE WRITER from now on.
-            unsafe { with_data(location, |inner| data.report_dropped(inner)) };
-        }
+        // SAFETY: this thread is the ONE WRITER from now on.
+        unsafe { report_last_dropped(location) };
     }
 }
 
@@ -387,6 +399,7 @@ unsafe extern "C" fn program_begin(
 unsafe extern "C" fn program_end(location: *mut Location, timestamp: u64, _status: i64, _region: AnyHandle) {
     // SAFETY: ONE WRITER, LOCATION LIFE.
     unsafe {
+        report_last_dropped(location);
         with_data(location, |inner| {
             inner.writer.program_end(timestamp);
             inner.calling_context = NO_CONTEXT;
