@@ -6,6 +6,7 @@ use crate::counter::Increase;
 use crate::policy::{Policy, Sharing};
 use crate::view::{Move, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
+use std::collections::VecDeque;
 
 /// A location, in the order of [`Engine::add_location`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,6 +50,8 @@ pub struct Engine {
     backward: u64,
     /// Scratch space of [`Engine::steps`].
     moves: Vec<Move>,
+    /// The views of samples that were told in advance.
+    foreseen: VecDeque<ViewIndex>,
     /// The calls of all locations, if they are recorded.
     pub(crate) calls: Option<Box<LocationCalls>>,
 }
@@ -249,10 +252,13 @@ impl Engine {
         if current.is_root() {
             return 0;
         }
-        let ahead = (steps.len() / 2).min(LOADED_AHEAD);
-        paths.load(*current, ahead);
+        let (from, count) = match steps.len() / 2 {
+            enters if enters < paths.len() => (*current, enters.min(LOADED_AHEAD)),
+            _ => (NodeIndex::ROOT, paths.len()), // likely all of them
+        };
+        paths.load(from, count);
         for (view, consumer) in draws_from.iter() {
-            self.views[view.0 as usize].load_accounts(*consumer, *current, ahead);
+            self.views[view.0 as usize].load_accounts(*consumer, from, count);
         }
         self.moves.clear();
         for step in steps {
@@ -278,7 +284,7 @@ impl Engine {
             self.moves.push(Move { time: step.time, node, calls: step.calls });
         }
         for (view, consumer) in draws_from.iter().filter(|_| !self.moves.is_empty()) {
-            self.views[view.0 as usize].moves(*consumer, &self.moves, paths.len());
+            self.views[view.0 as usize].moves(*consumer, &self.moves, paths);
         }
         if let Some(calls) = &mut self.calls {
             let is_recorded = is_recorded(draws_from, &self.views);
@@ -337,6 +343,46 @@ impl Engine {
         if let Some(twin) = self.views[view.0 as usize].twin {
             self.views[twin.0 as usize].sample(time, increase, region_of);
         }
+    }
+
+    /// Tells a sample of the view, and of its twin, in advance, in the order of time. The caller promises that no location begins or
+    /// ceases to run before it, and that no other sample comes before [`Engine::take_foreseen`] has given all that were told. In
+    /// return, steps may go beyond it. `false`: this one cannot be told.
+    pub fn foresee(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
+        let Increase::Joules(joules) = increase else { return false };
+        let can = |view: ViewIndex| self.views[view.0 as usize].can_foresee(time);
+        if self.calls.is_some() || !self.with_twin(view).all(can) {
+            return false;
+        }
+        self.with_twin(view).for_each(|view| self.views[view.0 as usize].foresee(time, joules));
+        self.foreseen.push_back(view);
+        true
+    }
+
+    fn with_twin(&self, view: ViewIndex) -> impl Iterator<Item = ViewIndex> + use<> {
+        [Some(view), self.views[view.0 as usize].twin].into_iter().flatten()
+    }
+
+    /// A location has had all steps before the samples that were told in advance: it is charged for them.
+    pub fn pass_foreseen(&mut self, location: LocationIndex) {
+        if self.foreseen.is_empty() {
+            return;
+        }
+        let Location { paths, draws_from, .. } = &self.locations[location.0 as usize];
+        for (view, consumer) in draws_from.iter() {
+            self.views[view.0 as usize].pass_samples(*consumer, |node| paths.node(node).region);
+        }
+    }
+
+    /// The next sample that was told in advance comes: its view. All steps before it have come. `None`: there are no more.
+    pub fn take_foreseen(&mut self) -> Option<ViewIndex> {
+        let view = self.foreseen.pop_front()?;
+        let locations = &self.locations;
+        let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
+        for view in self.with_twin(view) {
+            self.views[view.0 as usize].take_foreseen(region_of);
+        }
+        Some(view)
     }
 
     /// How the view divides joules.

@@ -11,7 +11,8 @@
 //! sharing). A frame that was on top from clock a to clock b is due b - a. So an enter or a leave costs one
 //! subtraction and one addition per view, whatever the number of ranks that share the device. When the next
 //! sample comes, the interval's joules per due tick are known, and the call paths touched in it are charged.
-//! This is the virtual time of fair queueing, used for energy.
+//! This is the virtual time of fair queueing, used for energy. Samples before which no location begins or ceases to run may be
+//! told in advance ([`Engine::foresee`]): each location then passes several of them in one visit.
 //!
 //! [`Counter`] decides what a counter's readings mean, and deals with resets, wraps, gaps and misreadings.
 //!

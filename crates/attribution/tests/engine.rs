@@ -1,6 +1,9 @@
 //! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
 
-use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, Step, ViewIndex};
+use ampere_attribution::{
+    CallpathRow, ChargedInterval, Engine, Increase, LocationIndex, Policy, RegionRow, Sharing, Step,
+    ViewIndex, ViewReport,
+};
 use ampere_model::RegionRef;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -93,18 +96,32 @@ fn run_grouped(
 }
 
 /// The same, but what lies between two breaks is told location by location, from the last to the first, all at once. Twice:
-/// two views must not get in each other's way.
+/// two views must not get in each other's way. `foresees`: samples are told in advance where they can be, and each other location
+/// passes them by itself.
 fn run_by_location(
     events: &[Event],
     groups: &[Option<u64>],
     policy: Policy,
     sharing: Sharing,
+    foresees: bool,
 ) -> (Engine, [ViewIndex; 2]) {
     let mut engine = Engine::new();
     let views = [(); 2].map(|()| engine.add_view(policy, sharing));
-    let all = add_locations(&mut engine, groups, &views);
+    add_locations(&mut engine, groups, &views);
+    tell_by_location(&mut engine, &views, events, foresees, &mut |_| ());
+    (engine, views)
+}
+
+/// `each`: after each sample.
+fn tell_by_location(
+    engine: &mut Engine,
+    views: &[ViewIndex],
+    events: &[Event],
+    foresees: bool,
+    each: &mut impl FnMut(&Engine),
+) {
     let mut last = None;
-    let (mut waiting, mut depth) = (vec![Vec::new(); all.len()], vec![0; all.len()]);
+    let (mut waiting, mut depth) = ([const { Vec::new() }; 4], [0; 4]);
     for event in events {
         let (at, step, is_break) = match *event {
             Event::Enter(time, at, region) => {
@@ -121,18 +138,47 @@ fn run_by_location(
             waiting[at].push(step);
             continue;
         }
-        for (steps, location) in waiting.iter_mut().zip(&all).rev() {
-            engine.steps(*location, &std::mem::take(steps));
-        }
-        match *event {
-            Event::Sample(time, value) => {
-                let increase = increase_to(&mut last, value);
-                views.iter().for_each(|view| engine.sample(*view, time, increase));
+        let mut samples = Vec::new();
+        if let Event::Sample(time, value) = *event {
+            let increase = increase_to(&mut last, value);
+            samples.extend(views.iter().map(|view| (*view, time, increase)));
+            samples.retain(|(view, time, increase)| !foresees || !engine.foresee(*view, *time, *increase));
+            if samples.is_empty() {
+                continue;
             }
-            _ => engine.steps(all[at], &[step]),
+        }
+        tell_all(engine, &mut waiting, each);
+        if !matches!(event, Event::Sample(..)) {
+            engine.steps(LocationIndex(at as u32), &[step]);
+        }
+        for (view, time, increase) in samples {
+            engine.sample(view, time, increase);
+            each(engine);
         }
     }
-    (engine, views)
+    tell_all(engine, &mut waiting, each);
+}
+
+/// All steps that wait, and the samples that were told in advance.
+fn tell_all(engine: &mut Engine, waiting: &mut [Vec<Step>], each: &mut impl FnMut(&Engine)) {
+    for (at, steps) in waiting.iter_mut().enumerate().rev() {
+        let location = LocationIndex(at as u32);
+        engine.steps(location, &std::mem::take(steps));
+        if at % 2 == 0 {
+            engine.pass_foreseen(location);
+        }
+    }
+    while engine.take_foreseen().is_some() {
+        each(engine);
+    }
+}
+
+/// Call paths and regions, without the order of their joules.
+fn rows(engine: &Engine, view: ViewIndex) -> (Vec<CallpathRow>, Vec<RegionRow>) {
+    let ViewReport { mut callpaths, mut regions, .. } = engine.report(view);
+    callpaths.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
+    regions.sort_by_key(|row| row.region);
+    (callpaths, regions)
 }
 
 fn table(engine: &Engine, view: ViewIndex) -> String {
@@ -815,21 +861,43 @@ proptest! {
 
     /// To the last bit.
     #[test]
-    fn order_matters_at_breaks_only(events in any_timeline(), groups in any_groups(), busy: bool, independent: bool) {
+    fn order_matters_at_breaks_only(
+        events in any_timeline(), groups in any_groups(), busy: bool, independent: bool, foresees: bool,
+    ) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
         let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
         let (one_by_one, view) = run_grouped(&events, &groups, policy, sharing);
-        let (by_location, views) = run_by_location(&events, &groups, policy, sharing);
-        let rows = |engine: &Engine, view| {
-            let mut rows = engine.report(view).callpaths;
-            rows.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
-            rows
-        };
+        let (by_location, views) = run_by_location(&events, &groups, policy, sharing, foresees);
         for other in views {
             prop_assert_eq!(rows(&one_by_one, view), rows(&by_location, other));
-            prop_assert_eq!(one_by_one.totals(view).idle_joules, by_location.totals(other).idle_joules);
+            prop_assert_eq!(one_by_one.totals(view), by_location.totals(other));
         }
         prop_assert_eq!(by_location.oddities(), one_by_one.oddities());
+    }
+
+    /// The joules of each interval by location, and a twin in which locations are members of groups.
+    #[test]
+    fn recorded_intervals_and_twins_do_not_depend_on_foresight(
+        events in any_timeline(), groups in any_groups(), independent: bool,
+    ) {
+        let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
+        let [foreseen, one_by_one] = [true, false].map(|foresees| {
+            let mut engine = Engine::new();
+            let view = engine.add_view(Policy::TimeSliced, sharing);
+            add_locations(&mut engine, &[None; 4], &[view]);
+            engine.record_intervals(view);
+            let twin = engine.fork(view, |location| groups[location.0 as usize]);
+            let mut intervals = Vec::new();
+            tell_by_location(&mut engine, &[view], &events, foresees, &mut |engine| {
+                let interval = engine.charged_interval(view).expect("it is recorded");
+                let mut joules = [0.0; 4];
+                interval.charges.iter().for_each(|charge| joules[charge.location.0 as usize] += charge.joules);
+                let ChargedInterval { start, end, joules: all, idle_joules, .. } = *interval;
+                intervals.push((start, end, all, idle_joules, joules));
+            });
+            (intervals, [view, twin].map(|view| (rows(&engine, view), engine.totals(view))))
+        });
+        prop_assert_eq!(foreseen, one_by_one);
     }
 
     #[test]

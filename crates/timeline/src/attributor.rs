@@ -324,6 +324,18 @@ impl Attributor {
         self.record_sample(view);
     }
 
+    /// Tells a sample in advance, with what [`Engine::foresee`] asks for.
+    pub(crate) fn foresee(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
+        self.engine.foresee(view, time, increase)
+    }
+
+    /// All samples that were told in advance have come.
+    pub(crate) fn take_foreseen(&mut self) {
+        while let Some(view) = self.engine.take_foreseen() {
+            self.record_sample(view);
+        }
+    }
+
     /// Takes a reading as certain, as if no other came after it, and hands both views its sample.
     pub fn read_now(&mut self, device: usize, time: Timestamp, value: u64) {
         self.devices[device].read(time, MetricValue::U64(value), 0);

@@ -5,7 +5,8 @@
 //! streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
 //! The engine needs the order only around *breaks*: where a location begins or ceases to run (its outermost frame), and
-//! where a sample ends an interval. From one break to the next, each location's events are handed over together.
+//! where a sample ends an interval. From one break to the next, each location's events are handed over together; samples can be told
+//! in advance, so that they are handed over up to the next break of a location.
 
 use crate::attributor::Attributor;
 use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
@@ -139,7 +140,21 @@ impl Queue {
         let waiting = &self.steps[self.done..next_break];
         let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
         into.steps(location, &waiting[..count]);
+        into.engine.pass_foreseen(location);
         self.done += count;
+    }
+
+    /// Tells the engine of the next break in advance, if it is a sample that can be told.
+    fn foresee(&mut self, into: &mut Attributor) -> bool {
+        let step = self.steps[self.done];
+        let sample = self.samples.front().filter(|_| self.location.is_none());
+        let is_told = sample.is_some_and(|(view, increase)| into.foresee(*view, step.time, *increase));
+        if is_told {
+            self.samples.pop_front();
+            self.breaks.pop_front();
+            self.done += 1;
+        }
+        is_told
     }
 
     /// Forgets what has been handed over, once that is the greater part.
@@ -202,13 +217,20 @@ impl Merger {
         let mut breaks = Tree::new(self.queues.iter().map(Queue::first_break_time));
         let queues = &mut self.queues;
         loop {
-            let next = breaks.first().filter(|next| next.time < watermark);
+            // Samples up to the next location that begins or ceases to run.
+            let next = loop {
+                let next = breaks.first().filter(|next| next.time < watermark);
+                let Some(sample) = next.filter(|next| queues[next.place].foresee(into)) else { break next };
+                fronts.set(sample.place, queues[sample.place].first_time());
+                breaks.set(sample.place, queues[sample.place].first_break_time());
+            };
             let end = next.map_or(watermark, |next| next.time);
             // By place, for it does not matter to the engine: what neighbours need lies side by side in memory.
             fronts.pass_before(end, &mut |place| {
                 queues[place].pass_run(end, into);
                 queues[place].first_time()
             });
+            into.take_foreseen();
             let Some(Key { place, .. }) = next else { break };
             queues[place].pass_break(into);
             fronts.set(place, queues[place].first_time());

@@ -56,6 +56,13 @@ pub(crate) struct Resolved {
     pub ticks: u64,
 }
 
+impl Resolved {
+    pub(super) fn add(&mut self, joules: f64, ticks: u64) {
+        self.joules += joules;
+        self.ticks += ticks;
+    }
+}
+
 /// A part of a view's consumers that shares its joules with the others: a group, by its place, or a consumer without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sharer {
@@ -68,7 +75,9 @@ pub(super) enum Sharer {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PossibleRegions {
     all: Vec<PossibleRegion>,
-    /// Places in it. No sharer where an interval counts once for all of them.
+    /// Those with samples that are foreseen.
+    foreseen: Vec<u32>,
+    /// Places in `all`. No sharer where an interval counts once for all of them.
     places: HashMap<(RegionRef, Option<Sharer>), u32>,
 }
 
@@ -78,6 +87,8 @@ struct PossibleRegion {
     joules: f64,
     /// The sample that ended the last interval in which it ran.
     last_sample: u64,
+    /// Of samples that are foreseen, a bit for each of those that end an interval in which it ran.
+    foreseen: u64,
 }
 
 impl PossibleRegions {
@@ -105,9 +116,47 @@ impl PossibleRegions {
         }
     }
 
+    /// The same for a sample of this number among those that are foreseen: sums of regions must not depend on which call path
+    /// comes first, so its joules are added to its region when it has come.
+    #[inline]
+    pub fn add_foreseen(
+        &mut self,
+        account: &mut Account,
+        joules: f64,
+        number: usize,
+        sharer: Option<Sharer>,
+        region: impl FnOnce() -> RegionRef,
+    ) {
+        if joules == 0.0 {
+            return;
+        }
+        account.possible += joules;
+        if account.region == NO_REGION {
+            account.region = self.place((region(), sharer));
+        }
+        let region = &mut self.all[account.region as usize];
+        if region.foreseen == 0 {
+            self.foreseen.push(account.region);
+        }
+        region.foreseen |= 1 << number;
+    }
+
+    /// That sample has come.
+    pub fn settle_foreseen(&mut self, number: usize, joules: f64) {
+        let all = &mut self.all;
+        self.foreseen.retain(|place| {
+            let region = &mut all[*place as usize];
+            if region.foreseen & 1 << number != 0 {
+                region.foreseen ^= 1 << number;
+                region.joules += joules;
+            }
+            region.foreseen != 0
+        });
+    }
+
     fn place(&mut self, key: (RegionRef, Option<Sharer>)) -> u32 {
         *self.places.entry(key).or_insert_with(|| {
-            self.all.push(PossibleRegion { region: key.0, joules: 0.0, last_sample: u64::MAX });
+            self.all.push(PossibleRegion { region: key.0, joules: 0.0, last_sample: u64::MAX, foreseen: 0 });
             (self.all.len() - 1) as u32
         })
     }

@@ -21,6 +21,10 @@ pub(crate) struct Consumer {
     pub(super) changed: Timestamp,
     /// By call path.
     pub(super) accounts: Vec<Account>,
+    /// Call paths with something due in the interval.
+    pub(super) listed: Vec<NodeIndex>,
+    /// How many of the view's foreseen samples it has passed.
+    pub(super) passed: usize,
 }
 
 impl Consumer {
@@ -35,7 +39,26 @@ impl Consumer {
             before: NodeIndex::ROOT,
             changed: now,
             accounts: Vec::new(),
+            listed: Vec::new(),
+            passed: 0,
         }
+    }
+
+    /// Adds to the current frame what it is due when the consumer's clock is `clock`. Returns that.
+    #[inline]
+    pub(super) fn accrue(&mut self, clock: f64) -> f64 {
+        let due = clock - self.since;
+        if self.node.is_root() || due <= 0.0 {
+            return 0.0;
+        }
+        let node = self.node;
+        let account = self.account_mut(node);
+        let is_first = account.due == 0.0;
+        account.due += due;
+        if is_first {
+            self.listed.push(node);
+        }
+        due
     }
 
     /// The frame in the instant before `now`, which nothing is later than.
@@ -52,6 +75,11 @@ impl Consumer {
     /// It draws no more, and has never been charged anything.
     pub fn is_removed_and_uncharged(&self) -> bool {
         self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
+    }
+
+    /// What its listed call paths are due.
+    pub(super) fn dues(&self) -> impl Iterator<Item = f64> {
+        self.listed.iter().map(|node| self.accounts[node.0 as usize].due)
     }
 
     pub fn account(&self, node: NodeIndex) -> Account {

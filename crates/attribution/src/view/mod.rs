@@ -3,12 +3,14 @@
 //! ```text
 //! mod.rs          consumers come and go, enter and leave frames; what each frame is due grows with the share clock
 //! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
+//! foreseen.rs     samples that are told in advance, so that consumers pass several of them at a time
 //! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
 //! account.rs      what was charged to a call path         recording.rs  and to a single call
 //! ```
 
 mod account;
 mod consumer;
+mod foreseen;
 mod recording;
 mod sample;
 mod share_clock;
@@ -18,12 +20,13 @@ pub(crate) use consumer::Consumer;
 pub(crate) use recording::OpenCall;
 pub use recording::{Call, Charge, ChargedInterval};
 
-use crate::callpaths::NodeIndex;
+use crate::callpaths::{CallPaths, NodeIndex};
 use crate::engine::ViewIndex;
 use crate::policy::{Policy, Sharing};
 use account::PossibleRegions;
 use ampere_model::{RegionRef, Timestamp};
 use consumer::Group;
+use foreseen::Foreseen;
 use recording::Recording;
 use share_clock::ShareClock;
 use std::collections::HashMap;
@@ -67,6 +70,9 @@ pub(crate) struct View {
     active: u32,
     clock: ShareClock,
     interval: Interval,
+    /// Samples that were told in advance, and how many of them have come.
+    foreseen: Vec<Foreseen>,
+    settled: usize,
     /// By location and call path. Apart from the accounts: at most one grows in an interval.
     resolved: HashMap<(u32, NodeIndex), Resolved>,
     possible_regions: PossibleRegions,
@@ -87,8 +93,6 @@ struct Interval {
     /// `None` before the first sample.
     start: Option<Timestamp>,
     idle_ticks: f64,
-    /// Call paths with something due, by consumer.
-    listed: Vec<(u32, NodeIndex)>,
 }
 
 impl View {
@@ -101,6 +105,8 @@ impl View {
             active: 0,
             clock: ShareClock::default(),
             interval: Interval::default(),
+            foreseen: Vec::new(),
+            settled: 0,
             resolved: HashMap::new(),
             possible_regions: PossibleRegions::default(),
             totals: ViewTotals::default(),
@@ -211,36 +217,36 @@ impl View {
         std::hint::black_box(accounts.fold(0, |all, account| all | account.joules.to_bits()));
     }
 
-    /// Several of its moves, where it runs before, between and after them. `nodes`: how many call paths it has.
-    pub fn moves(&mut self, index: u32, moves: &[Move], nodes: usize) {
+    /// Several of its moves, where it runs before, between and after them. `paths`: of its location.
+    pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
         late.iter().for_each(|to| self.go(index, *to));
         let Some(last) = in_time.last() else { return };
         self.clock.reached = self.clock.reached.max(last.time);
         let consumer = &mut self.consumers[index as usize];
-        if consumer.accounts.len() < nodes {
-            consumer.accounts.resize(nodes, Account::default());
+        if consumer.accounts.len() < paths.len() {
+            consumer.accounts.resize(paths.len(), Account::default());
         }
         if self.calls.is_none() {
-            return self.moves_in_time(index, in_time, |_, _| {});
+            let in_last = self.moves_through_samples(index, in_time, paths);
+            return self.moves_in_interval(index, in_last, |_, _| {});
         }
         let (location, mut calls) = (consumer.location, self.calls.take().unwrap_or_default());
-        self.moves_in_time(index, in_time, |due, to| {
+        self.moves_in_interval(index, in_time, |due, to| {
             calls.add_due(index, due);
             calls.go(index, location, to);
         });
         self.calls = Some(calls);
     }
 
-    /// `each`: gets each move, and what the frame was due since the one before.
+    /// Its moves in one interval. `each`: gets each move, and what the frame was due since the one before.
     #[inline]
-    fn moves_in_time(&mut self, index: u32, moves: &[Move], mut each: impl FnMut(f64, Move)) {
-        let consumer = &mut self.consumers[index as usize];
-        let group = consumer.group.map(|group| self.groups[group as usize]);
+    fn moves_in_interval(&mut self, index: u32, moves: &[Move], mut each: impl FnMut(f64, Move)) {
         let has_begun = self.interval.start.is_some();
-        let ShareClock { now, ticks, rate, .. } = self.clock;
-        let Consumer { node, since, before, changed, accounts, .. } = consumer;
+        let (ShareClock { now, ticks, rate, .. }, group) = self.clocks_of(index);
+        let Consumer { node, since, before, changed, accounts, listed, .. } =
+            &mut self.consumers[index as usize];
         for to in moves {
             let clock = ticks + to.time.saturating_sub(now) as f64 * rate;
             let clock = group.map_or(clock, |group| group.at(clock)).max(*since);
@@ -248,7 +254,7 @@ impl View {
             if due > 0.0 {
                 let account = &mut accounts[node.0 as usize];
                 if account.due == 0.0 {
-                    self.interval.listed.push((index, *node));
+                    listed.push(*node);
                 }
                 account.due += due;
             }
@@ -296,16 +302,7 @@ impl View {
             None => clock,
             Some(group) => self.groups[group as usize].at(clock),
         };
-        let due = clock - consumer.since;
-        if consumer.node.is_root() || due <= 0.0 || self.interval.start.is_none() {
-            return (clock, 0.0);
-        }
-        let node = consumer.node;
-        let account = consumer.account_mut(node);
-        if account.due == 0.0 {
-            self.interval.listed.push((index, node));
-        }
-        account.due += due;
+        let due = if self.interval.start.is_some() { consumer.accrue(clock) } else { 0.0 };
         (clock, due)
     }
 

@@ -53,7 +53,7 @@ impl View {
     }
 
     /// What is recorded begins a new interval.
-    fn begin_charging(&mut self) {
+    pub(super) fn begin_charging(&mut self) {
         if let Some(calls) = &mut self.calls {
             calls.begin_charging();
         }
@@ -65,7 +65,7 @@ impl View {
         }
     }
 
-    fn end_charging(&mut self) {
+    pub(super) fn end_charging(&mut self) {
         if let Some(calls) = &mut self.calls {
             calls.end_interval();
         }
@@ -89,32 +89,38 @@ impl View {
     }
 
     fn forget_dues(&mut self) {
-        for (consumer, node) in self.interval.listed.drain(..) {
-            self.consumers[consumer as usize].accounts[node.0 as usize].due = 0.0;
+        for Consumer { listed, accounts, .. } in &mut self.consumers {
+            listed.drain(..).for_each(|node| accounts[node.0 as usize].due = 0.0);
         }
+    }
+
+    /// How many call paths have something due.
+    fn listed(&self) -> usize {
+        self.consumers.iter().map(|consumer| consumer.listed.len()).sum()
     }
 
     /// Adds an interval's joules to what each call path that ran in it may have spent, also if they are lost. In an interval of
     /// length 0 these are the call paths that ran just before it, under every policy.
     fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
-        let mut ran = self.interval.listed.clone();
-        if ran.is_empty() {
-            let now = self.clock.now;
-            let until_now = self.consumers.iter().map(|consumer| consumer.just_before(now)).enumerate();
-            ran.extend(until_now.filter(|(_, node)| !node.is_root()).map(|(at, node)| (at as u32, node)));
-        }
-        for (index, node) in ran {
-            let consumer = &mut self.consumers[index as usize];
-            let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
-            let region = || region_of(location, node);
-            let account = consumer.account_mut(node);
-            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+        let before = (self.listed() == 0).then_some(self.clock.now);
+        for (index, consumer) in self.consumers.iter_mut().enumerate() {
+            let (location, sharer) =
+                (consumer.location, consumer.independent_sharer(index as u32, self.sharing));
+            let until_now = before.map(|now| consumer.just_before(now)).filter(|node| !node.is_root());
+            let listed = std::mem::take(&mut consumer.listed);
+            for node in listed.iter().copied().chain(until_now) {
+                let account = consumer.account_mut(node);
+                let region = || region_of(location, node);
+                self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+            }
+            consumer.listed = listed;
         }
     }
 
     /// Charges an interval's joules to the frames that are listed.
     fn charge(&mut self, joules: f64, ticks: u64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
-        if self.interval.listed.is_empty() {
+        let listed = self.listed();
+        if listed == 0 {
             self.add_possible(joules, region_of);
             // An interval that has a length, and in which nothing is due, had no frame. One of length 0 may have had one.
             if self.policy == Policy::BusyOnly || !self.charge_at_once(joules) {
@@ -122,12 +128,12 @@ impl View {
             }
             return;
         }
-        if let [(consumer, node)] = self.interval.listed[..] {
-            self.resolve(consumer, node, joules, ticks);
+        if listed == 1 {
+            self.resolve(joules, ticks);
         }
         if self.policy == Policy::BusyOnly {
-            // Sums must not depend on the order in which the locations reported it.
-            self.interval.listed.sort_unstable();
+            // Sums must not depend on the order in which a location's call paths came.
+            self.consumers.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());
         }
         match (self.policy, self.sharing) {
             (Policy::TimeSliced, _) => {
@@ -138,8 +144,7 @@ impl View {
                 self.charge_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Shared) => {
-                let listed = self.interval.listed.iter();
-                let all: f64 = listed.map(|(consumer, node)| self.due(*consumer, *node)).sum();
+                let all: f64 = self.consumers.iter().flat_map(Consumer::dues).sum();
                 let price = joules / all;
                 self.charge_listed(joules, |_| price, region_of);
             }
@@ -147,8 +152,8 @@ impl View {
                 self.handed_out += joules;
                 let sharers: Vec<usize> = (0..self.consumers.len()).map(|at| self.sharer(at)).collect();
                 let mut own = vec![0.0; self.groups.len() + self.consumers.len()];
-                for (consumer, node) in &self.interval.listed {
-                    own[sharers[*consumer as usize]] += self.due(*consumer, *node);
+                for (consumer, sharer) in self.consumers.iter().zip(&sharers) {
+                    consumer.dues().for_each(|due| own[*sharer] += due);
                 }
                 let price = |consumer| joules / own[sharers[consumer as usize]];
                 self.charge_listed(joules, price, region_of);
@@ -167,37 +172,37 @@ impl View {
         if let Some(calls) = &mut self.calls {
             calls.set_prices(self.consumers.len(), &price);
         }
-        if let Some(interval) = &mut self.interval_charged {
-            for (index, node) in &self.interval.listed {
-                let Consumer { location, accounts, .. } = &self.consumers[*index as usize];
-                interval.add(*location, *node, accounts[node.0 as usize].due * price(*index));
+        for (index, consumer) in self.consumers.iter_mut().enumerate() {
+            if consumer.listed.is_empty() {
+                continue;
             }
-        }
-        for (index, node) in self.interval.listed.drain(..) {
-            let consumer = &mut self.consumers[index as usize];
-            let (location, sharer) = (consumer.location, consumer.independent_sharer(index, self.sharing));
-            let account = &mut consumer.accounts[node.0 as usize];
-            account.charge(price(index));
-            let region = || region_of(location, node);
-            self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+            let (price, sharer) =
+                (price(index as u32), consumer.independent_sharer(index as u32, self.sharing));
+            let Consumer { location, listed, accounts, .. } = consumer;
+            for node in listed.drain(..) {
+                let account = &mut accounts[node.0 as usize];
+                if let Some(interval) = &mut self.interval_charged {
+                    interval.add(*location, node, account.due * price);
+                }
+                account.charge(price);
+                let region = || region_of(*location, node);
+                self.possible_regions.add(account, joules, self.totals.samples, sharer, region);
+            }
         }
     }
 
     /// Only one frame ran. The whole interval was its own if nothing was idle either.
-    fn resolve(&mut self, consumer: u32, node: NodeIndex, joules: f64, ticks: u64) {
-        if self.due(consumer, node) == ticks as f64 {
-            let location = self.consumers[consumer as usize].location;
-            let resolved = self.resolved.entry((location, node)).or_default();
-            resolved.joules += joules;
-            resolved.ticks += ticks;
+    fn resolve(&mut self, joules: f64, ticks: u64) {
+        let mut consumers = self.consumers.iter().enumerate();
+        let only = consumers.find_map(|(at, consumer)| Some((at, consumer, *consumer.listed.first()?)));
+        let Some((index, consumer, node)) = only else { return };
+        if consumer.account(node).due == ticks as f64 {
+            let resolved = self.resolved.entry((consumer.location, node)).or_default();
+            resolved.add(joules, ticks);
             if let Some(calls) = &mut self.calls {
-                calls.resolve(consumer, joules, ticks);
+                calls.resolve(index as u32, joules, ticks);
             }
         }
-    }
-
-    fn due(&self, consumer: u32, node: NodeIndex) -> f64 {
-        self.consumers[consumer as usize].accounts[node.0 as usize].due
     }
 
     /// Charges energy without time (two samples with one timestamp) to the frames that ran until then. Whether any did.
