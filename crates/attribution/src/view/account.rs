@@ -102,14 +102,8 @@ impl PossibleRegions {
         sharer: Option<Sharer>,
         region: impl FnOnce() -> RegionRef,
     ) {
-        if joules == 0.0 {
-            return;
-        }
-        account.possible += joules;
-        if account.region == NO_REGION {
-            account.region = self.place((region(), sharer));
-        }
-        let region = &mut self.all[account.region as usize];
+        let Some(place) = self.add_to_account(account, joules, sharer, region) else { return };
+        let region = &mut self.all[place as usize];
         if region.last_sample != sample {
             region.last_sample = sample;
             region.joules += joules;
@@ -127,18 +121,31 @@ impl PossibleRegions {
         sharer: Option<Sharer>,
         region: impl FnOnce() -> RegionRef,
     ) {
+        let Some(place) = self.add_to_account(account, joules, sharer, region) else { return };
+        let region = &mut self.all[place as usize];
+        if region.foreseen == 0 {
+            self.foreseen.push(place);
+        }
+        region.foreseen |= 1 << number;
+    }
+
+    /// Returns the place of its region, if there are joules.
+    #[inline]
+    fn add_to_account(
+        &mut self,
+        account: &mut Account,
+        joules: f64,
+        sharer: Option<Sharer>,
+        region: impl FnOnce() -> RegionRef,
+    ) -> Option<u32> {
         if joules == 0.0 {
-            return;
+            return None;
         }
         account.possible += joules;
         if account.region == NO_REGION {
             account.region = self.place((region(), sharer));
         }
-        let region = &mut self.all[account.region as usize];
-        if region.foreseen == 0 {
-            self.foreseen.push(account.region);
-        }
-        region.foreseen |= 1 << number;
+        Some(account.region)
     }
 
     /// That sample has come.
