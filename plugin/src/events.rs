@@ -269,7 +269,10 @@ unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner
 /// # Safety
 /// As of [`with_data`].
 unsafe fn report_last_dropped(location: *const Location) {
-    if let Some(data) = data_of(location).filter(|data| data.dropped.load(Ordering::Relaxed) > 0) {
+    let is_needed = |data: &&LocationData| {
+        data.busy.load(Ordering::Acquire) == FREE && data.dropped.load(Ordering::Relaxed) > 0
+    };
+    if let Some(data) = data_of(location).filter(is_needed) {
         // SAFETY: by this function's contract.
         unsafe { with_data(location, |inner| data.report_dropped(inner)) };
     }

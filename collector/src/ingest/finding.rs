@@ -9,8 +9,7 @@ use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::run_directory::leftover;
 use crate::sampling::samples;
-use ampere_attribution::LocationIndex;
-use ampere_model::{LocalLocation, LocationKind};
+use ampere_model::LocationKind;
 use ampere_ring::Session;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
@@ -151,18 +150,17 @@ impl Ingest {
         for process in 0..self.processes.len() {
             for at in 0..self.processes[process].locations.len() {
                 let location = &self.processes[process].locations[at];
-                let (SampledFrames::Alone, Some(index)) = (location.samples, location.index) else {
+                if !matches!(location.samples, SampledFrames::Alone) {
                     continue;
-                };
-                let Some((recorded, on)) = self.recorded(process, location.definition.thread) else {
-                    continue;
-                };
-                timeline.attributor.put_samples_on(index, on);
-                let location = &mut self.processes[process].locations[at];
-                location.samples = SampledFrames::On(recorded.0, recorded.1);
-                if let Some((merger, queue)) = location.queue {
-                    timeline.mergers[merger].queue(queue).always_break();
                 }
+                let Some((number, recorded)) = self.recorded(process, location.definition.thread) else {
+                    continue;
+                };
+                let place = |of: &LiveLocation| Some((of.index?, of.queue?.1));
+                let (Some(of_samples), Some(on)) = (place(location), place(recorded)) else { continue };
+                timeline.mergers[RANKS].put_samples_on(of_samples, on, &mut timeline.attributor);
+                let samples = SampledFrames::On(number, recorded.definition.id);
+                self.processes[process].locations[at].samples = samples;
             }
         }
     }
@@ -175,13 +173,12 @@ impl Ingest {
     }
 
     /// The location where calls of a thread of a sampled process are recorded.
-    fn recorded(&self, sampled: usize, thread: u32) -> Option<((usize, LocalLocation), LocationIndex)> {
+    fn recorded(&self, sampled: usize, thread: u32) -> Option<(usize, &LiveLocation)> {
         let (number, process) = self.recorded_process(sampled)?;
         let is_its = |location: &&LiveLocation| {
             location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
         };
-        let location = process.locations.iter().find(is_its)?;
-        Some(((number, location.definition.id), location.index?))
+        Some((number, process.locations.iter().find(is_its)?))
     }
 
     /// A GPU stream gets a place in the merger of the device that it draws from. If these are several, their mergers become one: the

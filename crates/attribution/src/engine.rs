@@ -305,6 +305,7 @@ impl Engine {
 
     #[inline]
     fn go(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex, calls: u64) {
+        while self.take_foreseen().is_some() {} // none, if promises to `foresee` are kept; else this event is late
         let state = &mut self.locations[location.0 as usize];
         let before = state.current;
         state.current = node;

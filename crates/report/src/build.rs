@@ -239,8 +239,10 @@ impl Tables<'_> {
         quality.counter_wraps += counter.wraps;
         quality.sampling_gaps += counter.gaps;
         quality.stale_counters += u64::from(counter.stale);
-        for kind in ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)) {
-            let error = engine.totals(device.view(kind)).conservation_error_joules;
+        let views =
+            ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)).map(|kind| device.view(kind));
+        for view in views.chain(device.other_ranks().map(|(_, view)| view)) {
+            let error = engine.totals(view).conservation_error_joules;
             quality.conservation_error_joules = quality.conservation_error_joules.max(error);
         }
     }

@@ -147,7 +147,7 @@ impl Attributor {
     }
 
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
-    pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
+    pub(crate) fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;
         let mut has_functions = false;
         self.engine.each_callpath(recorded, |region, _, _| {

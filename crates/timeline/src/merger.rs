@@ -45,7 +45,7 @@ pub struct Queue {
     samples: VecDeque<(ViewIndex, Increase)>,
     /// Positions in `steps` of those that are breaks.
     breaks: VecDeque<usize>,
-    /// Every step is a break: it changes the frames of another location.
+    /// Every step is a break.
     always_breaks: bool,
     /// Open frames after the last step.
     depth: usize,
@@ -85,9 +85,10 @@ impl Queue {
         }
     }
 
-    /// From now on every step is a break: the frames of another location depend on it.
-    pub fn always_break(&mut self) {
+    /// Every step is a break, also of those that wait.
+    fn always_break(&mut self) {
         self.always_breaks = true;
+        self.breaks = (self.done..self.steps.len()).collect();
     }
 
     /// Adds a device's sample for one of its views.
@@ -206,6 +207,18 @@ impl Merger {
         self.queues.iter().map(|queue| queue.late).sum()
     }
 
+    /// Frames of `samples` are put on the location where calls of the same thread are recorded: from now on the frames of each depend
+    /// on all steps of the other.
+    pub fn put_samples_on(
+        &mut self,
+        samples: (LocationIndex, QueueIndex),
+        recorded: (LocationIndex, QueueIndex),
+        into: &mut Attributor,
+    ) {
+        into.put_samples_on(samples.0, recorded.0);
+        [samples, recorded].iter().for_each(|(_, queue)| self.queue(*queue).always_break());
+    }
+
     /// How many steps wait.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.steps.len() - queue.done).sum()
@@ -250,8 +263,13 @@ impl Merger {
 mod tests {
     use super::*;
     use crate::attributor::{FoundDevice, LocationInfo, ViewKind};
-    use ampere_model::{LocationKind, Quality};
+    use crate::topology::Evidence;
+    use ampere_attribution::{CallpathRow, ViewTotals};
+    use ampere_model::{LocationKind, Quality, Region, RegionHandle};
     use ampere_settings::Config;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use scorep_abi::{paradigm, region_type};
 
     fn attributor() -> (Attributor, [LocationIndex; 2]) {
         let mut attributor = Attributor::new(Config::default(), 1000);
@@ -325,6 +343,86 @@ mod tests {
         merger.advance(Timestamp::MAX, &mut attributor);
         assert_eq!((merger.late(), merger.waiting(), attributor.engine.oddities().late), (0, 0, 0));
         assert!(locations.iter().all(|location| !attributor.engine.is_open(*location)));
+    }
+
+    fn region(attributor: &mut Attributor, name: &str, paradigm: i32, kind: i32) -> RegionRef {
+        attributor.regions.add(&Region {
+            handle: RegionHandle(0),
+            name: name.to_owned(),
+            canonical_name: name.to_owned(),
+            source_file: String::new(),
+            begin_line: 0,
+            end_line: 0,
+            region_type: kind as u8,
+            paradigm: paradigm as u8,
+        })
+    }
+
+    /// Threads whose stacks are sampled and whose calls are recorded, the first one with the program's frame, the other, as OpenMP's are,
+    /// without. Each event: how long after the last one, whose, whether of its samples, and what.
+    fn joules_of_threads(events: &[(u64, usize, bool, u8)], batch: u64) -> (Vec<CallpathRow>, ViewTotals) {
+        let (mut attributor, recorded) = attributor();
+        let program = region(&mut attributor, "a.out", paradigm::MEASUREMENT, region_type::ARTIFICIAL);
+        let functions = ["f", "g"].map(|name| region(&mut attributor, name, paradigm::SAMPLING, 0));
+        let in_call = region(&mut attributor, "(recorded call)", paradigm::SAMPLING, region_type::ARTIFICIAL);
+        let calls = ["parallel", "for"].map(|name| region(&mut attributor, name, paradigm::OPENMP, 0));
+        let mut merger = Merger::default();
+        let counter = merger.add_counter();
+        let queues = [0, 1].map(|thread| {
+            let info = LocationInfo { name: "sampled".to_owned(), ..attributor.locations[thread].clone() };
+            let samples = attributor.add_samples(info, Evidence::default());
+            let [of_samples, on] =
+                [samples, recorded[thread]].map(|location| (location, merger.add_location(location)));
+            merger.put_samples_on(of_samples, on, &mut attributor);
+            [on.1, of_samples.1]
+        });
+        merger.queue(queues[0][0]).enter(0, program, 1);
+        queues.iter().for_each(|queues| merger.queue(queues[1]).enter(0, program, 0));
+        let view = attributor.devices[0].view(ViewKind::Ranks);
+        let (mut depths, mut time, mut sampled) = ([[1, 1], [0, 1]], 0, 0);
+        for (wait, thread, is_sample, what) in events {
+            time += wait;
+            while sampled < time {
+                let increase =
+                    if sampled == 0 { Increase::First } else { Increase::Joules(0.1 * sampled as f64) };
+                merger.queue(counter).sample(sampled, view, increase);
+                sampled += 10;
+            }
+            let depth = &mut depths[*thread][usize::from(*is_sample)];
+            let least = usize::from(*is_sample || *thread == 0);
+            let queue = merger.queue(queues[*thread][usize::from(*is_sample)]);
+            let entered = match (*is_sample, *what) {
+                (true, 0) => in_call,
+                (true, _) => functions[usize::from(*what) % 2],
+                (false, _) => calls[usize::from(*what) % 2],
+            };
+            match what % 3 == 2 {
+                true if *depth > least => (queue.leave(time), *depth -= 1).1,
+                _ => (queue.enter(time, entered, 1), *depth += 1).1,
+            }
+            if batch > 0 && time.is_multiple_of(batch) {
+                merger.advance(time, &mut attributor);
+            }
+        }
+        queues.iter().flatten().for_each(|queue| merger.queue(*queue).close(time + 1));
+        merger.advance(Timestamp::MAX, &mut attributor);
+        assert_eq!((merger.late(), attributor.engine.oddities().late), (0, 0));
+        let mut report = attributor.engine.report(view);
+        report.callpaths.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
+        (report.callpaths, report.totals)
+    }
+
+    proptest! {
+        #[test]
+        fn joules_of_sampled_threads_do_not_depend_on_the_batches(
+            events in vec((0u64..12, 0usize..2, any::<bool>(), 0u8..6), 1..80),
+        ) {
+            let at_once = joules_of_threads(&events, 0);
+            let totals = at_once.1;
+            prop_assert!(totals.conservation_error_joules <= 1e-9 * totals.total_joules.max(1.0));
+            prop_assert_eq!(&at_once, &joules_of_threads(&events, 1));
+            prop_assert_eq!(&at_once, &joules_of_threads(&events, 7));
+        }
     }
 
     #[test]

@@ -193,7 +193,9 @@ impl Thread {
         }
         self.changed = step.time;
         let was_in_call = self.in_call;
-        self.in_call = step.region().is_some_and(|region| role(region) == Role::InCall);
+        // A call is made by something.
+        let is_in_call = |region| role(region) == Role::InCall && !self.stack.is_empty();
+        self.in_call = step.region().is_some_and(is_in_call);
         match step.region() {
             Some(region) if !self.in_call => self.stack.push(region),
             None if !was_in_call => _ = self.stack.pop(),

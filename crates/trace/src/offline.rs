@@ -430,8 +430,7 @@ impl EventHandler for Feed<'_> {
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
-        let time = time.saturating_add(self.shift);
-        self.count(time);
+        let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth.saturating_sub(1));
             self.order.merger.queue(state.queue).leave(time);
@@ -535,8 +534,7 @@ impl<'a> Feed<'a> {
         region: otf2::RegionRef,
         calls: Option<u32>,
     ) -> ControlFlow<()> {
-        let time = time.saturating_add(self.shift);
-        self.count(time);
+        let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth + 1);
             let attributor = &mut *self.attributor;
@@ -547,6 +545,15 @@ impl<'a> Feed<'a> {
             state.count(&mut self.order);
         }
         ControlFlow::Continue(())
+    }
+
+    /// The time of the next event of a location. Where it goes back, as by clock offsets that fall, no time has passed.
+    fn time_at(&mut self, location: LocationRef, time: u64) -> u64 {
+        let time = time.saturating_add(self.shift);
+        self.count(time);
+        let last = self.locations.get_mut(location.0).map_or(0, |state| state.last);
+        self.quality.repaired_events += u64::from(time < last);
+        time.max(last)
     }
 
     fn count(&mut self, time: u64) {
@@ -668,10 +675,8 @@ fn put_samples_on_recorded(
 ) {
     for (reference, _) in definitions.locations.iter() {
         let Some(Some(on)) = evidence::samples(definitions, reference) else { continue };
-        let Some(recorded) = all.get_mut(on.0).map(|state| state.index) else { continue };
-        if let Some(samples) = all.get_mut(reference.0) {
-            attributor.put_samples_on(samples.index, recorded);
-            merger.queue(samples.queue).always_break();
-        }
+        let places = [reference, on].map(|of| all.get_mut(of.0).map(|state| (state.index, state.queue)));
+        let [Some(samples), Some(recorded)] = places else { continue };
+        merger.put_samples_on(samples, recorded, attributor);
     }
 }

@@ -64,7 +64,7 @@ impl Resolved {
 }
 
 /// A part of a view's consumers that shares its joules with the others: a group, by its place, or a consumer without one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Sharer {
     Group(u32),
     Consumer(u32),
@@ -83,7 +83,6 @@ pub(super) struct PossibleRegions {
 
 #[derive(Clone, Copy, Debug)]
 struct PossibleRegion {
-    region: RegionRef,
     joules: f64,
     /// The sample that ended the last interval in which it ran.
     last_sample: u64,
@@ -163,13 +162,16 @@ impl PossibleRegions {
 
     fn place(&mut self, key: (RegionRef, Option<Sharer>)) -> u32 {
         *self.places.entry(key).or_insert_with(|| {
-            self.all.push(PossibleRegion { region: key.0, joules: 0.0, last_sample: u64::MAX, foreseen: 0 });
+            self.all.push(PossibleRegion { joules: 0.0, last_sample: u64::MAX, foreseen: 0 });
             (self.all.len() - 1) as u32
         })
     }
 
-    /// (region, joules): with independent sharing a region is there once for each sharer.
+    /// (region, joules): with independent sharing a region is there once for each sharer. Their order does not depend on which ran
+    /// first, nor does their sum to the last bit.
     pub fn iter(&self) -> impl Iterator<Item = (RegionRef, f64)> {
-        self.all.iter().map(|possible| (possible.region, possible.joules))
+        let mut places: Vec<_> = self.places.iter().collect();
+        places.sort_unstable_by_key(|(key, _)| **key);
+        places.into_iter().map(|(key, place)| (key.0, self.all[*place as usize].joules))
     }
 }

@@ -56,9 +56,21 @@ struct ProcessInfo {
     compute_instance: u32,
 }
 
-/// Places for processes at the first try, and at most.
+/// What some drivers between 535.43 and 535.98 took it for, under the same name of the function.
+#[repr(C)]
+struct LongProcessInfo {
+    info: ProcessInfo,
+    protected_memory_bytes: u64,
+}
+
+fn may_list_processes_otherwise(driver: &str) -> bool {
+    let mut numbers = driver.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    numbers.next() == Some(535) && numbers.next().is_some_and(|minor| (43..98).contains(&minor))
+}
+
+/// Places for processes at the first try, and the factor of each further one.
 const PROCESSES: u32 = 64;
-const PROCESSES_MAX: u32 = 1 << 14;
+const MORE_PROCESSES: u32 = 16;
 
 /// `NVML_TEMPERATURE_GPU`.
 const TEMPERATURE_GPU: u32 = 0;
@@ -99,7 +111,7 @@ impl Library {
         // SAFETY: libnvidia-ml by name, or named by the user as that; its initialisers set up its own state.
         let symbols = unsafe { Symbols::open(path) }?;
         // SAFETY: the types are those of nvml.h for these names.
-        let (init, library) = unsafe {
+        let (init, mut library) = unsafe {
             let init: unsafe extern "C" fn() -> u32 = symbols.get("nvmlInit_v2")?;
             let library = Library {
                 driver_version: symbols.get("nvmlSystemGetDriverVersion").ok(),
@@ -117,9 +129,13 @@ impl Library {
             (init, library)
         };
         symbols.keep();
-        let _one = lock().map_err(OpenError::Init)?;
+        let one = lock().map_err(OpenError::Init)?;
         // SAFETY: it may be called at any time, and counts its callers.
         check(unsafe { init() }).map_err(OpenError::Init)?;
+        drop(one);
+        if library.driver_version().is_none_or(|driver| may_list_processes_otherwise(&driver)) {
+            library.processes = None;
+        }
         Ok(library)
     }
 
@@ -165,27 +181,25 @@ impl Library {
         Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
     }
 
-    /// The processes that have a compute context on it.
+    /// The processes that have a compute context on it. `None`: they are more than 16,384, or it cannot tell.
     pub fn processes(&self, device: Handle) -> Option<Vec<u32>> {
         let processes = self.processes?;
-        let mut places = PROCESSES;
-        loop {
-            let mut infos = vec![ProcessInfo::default(); places as usize];
+        // Others may start meanwhile.
+        for places in [PROCESSES, PROCESSES * MORE_PROCESSES, PROCESSES * MORE_PROCESSES * MORE_PROCESSES] {
+            // Whatever the library takes a place for, it has room.
+            let bytes = places as usize * size_of::<LongProcessInfo>();
+            let mut infos = vec![ProcessInfo::default(); bytes.div_ceil(size_of::<ProcessInfo>())];
             let mut count = places;
             let one = lock().ok()?;
             // SAFETY: as in `energy`; the library may write so many.
             let code = unsafe { processes(device, &mut count, infos.as_mut_ptr()) };
             drop(one);
-            // Others may start meanwhile.
-            places = count.saturating_add(PROCESSES);
-            match code {
-                INSUFFICIENT_SIZE if places <= PROCESSES_MAX => {}
-                _ => {
-                    check(code).ok()?;
-                    return Some(infos.iter().take(count as usize).map(|info| info.pid).collect());
-                }
+            if code != INSUFFICIENT_SIZE {
+                check(code).ok()?;
+                return Some(infos.iter().take(count.min(places) as usize).map(|info| info.pid).collect());
             }
         }
+        None
     }
 
     /// Whether the library has the gauge's function.
@@ -271,4 +285,15 @@ fn check(code: u32) -> Result<(), CallError> {
         _ => return Err(CallError::Status(Status { code: 999, name: "UNKNOWN" })),
     };
     Err(CallError::Status(Status { code, name }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::may_list_processes_otherwise;
+
+    #[test]
+    fn drivers_that_list_processes_otherwise_are_known() {
+        let known = ["535.43.02", "535.54.03", "535.86.05", "535.98", "535.183.01", "550.54.15", "unknown"];
+        assert_eq!(known.map(may_list_processes_otherwise), [true, true, true, false, false, false, false]);
+    }
 }
