@@ -12,7 +12,6 @@ pub const CALLS: &str = "a call of an empty function";
 pub const HPL: &str = "HPL N=4000, every function, 2 ranks";
 const ROUNDS: usize = 5;
 
-const HPL_INPUT: &str = "HPL\nbench\nHPL.out\n6\n1\n4000\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n";
 /// What Score-P keeps of a trace in each process; what does not find room there is written while the program runs.
 const SCOREP_MEMORY: &str = "1500M";
 /// Free space that HPL's trace by Score-P needs.
@@ -26,6 +25,14 @@ pub fn need(program: &str) -> anyhow::Result<()> {
     Err(Missing(format!("no {program} on the PATH")).into())
 }
 
+const SCOREP: &str = "Score-P";
+/// One thread for each rank, and Open MPI's consent.
+pub const OF_MPI: [(&str, &str); 3] =
+    [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
+
+/// What is missing, and why.
+type Missed = Option<(&'static str, anyhow::Error)>;
+
 /// One way to run a program.
 struct Way {
     how: &'static str,
@@ -35,11 +42,11 @@ struct Way {
     ampere: Option<&'static str>,
 }
 
-/// All ways, and whether those under Score-P are missing. `build` makes the program: a name, what comes before the compiler,
+/// All ways, and why those under Score-P are missing. `build` makes the program: a name, what comes before the compiler,
 /// and an option.
 fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
-) -> anyhow::Result<(Vec<Way>, Option<anyhow::Error>)> {
+) -> anyhow::Result<(Vec<Way>, Missed)> {
     let least = least::build_plugin()?.to_string_lossy().into_owned();
     let lossless = least::build_lossless()?.to_string_lossy().into_owned();
     let nothing = least::build_nothing()?.to_string_lossy().into_owned();
@@ -75,7 +82,7 @@ fn ways(
         way("embedded host, ampere", &hooks, &[], Some("embedded")),
     ];
     if let Err(missing) = need("scorep") {
-        return Ok((ways, Some(missing)));
+        return Ok((ways, Some((SCOREP, missing))));
     }
     let scorep = build("scorep", &["scorep"], &[])?;
     let libraries = least::directory().to_string_lossy().into_owned();
@@ -93,36 +100,43 @@ fn ways(
     Ok((ways, None))
 }
 
-/// Wall and CPU, and of a run with ampere the quality.
-type Measured = (f64, f64, Option<Quality>);
+/// Wall and CPU, and of an instrumented run with ampere the quality.
+pub type Measured = (f64, f64, Option<Quality>);
 
-/// A line for each way: medians of runs in turn, every second time in the opposite order.
-fn lines(
-    name: &'static str,
-    unit: &'static str,
-    (ways, missing): (Vec<Way>, Option<anyhow::Error>),
-    run: impl Fn(&Way) -> anyhow::Result<Measured>,
+/// A line for each way, by its name: medians of runs in turn, every second time in the opposite order. And one that says what is
+/// missing.
+pub fn lines(
+    (program, unit): (&'static str, &'static str),
+    rounds: usize,
+    ways: &[&'static str],
+    missing: Missed,
+    run: impl Fn(usize) -> anyhow::Result<Measured>,
 ) -> anyhow::Result<Vec<Value>> {
     let mut measured: Vec<Vec<Measured>> = ways.iter().map(|_| Vec::new()).collect();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let mut order: Vec<usize> = (0..ways.len()).collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for at in order {
-            measured[at].push(run(&ways[at]).with_context(|| ways[at].how)?);
+            measured[at].push(run(at).with_context(|| format!("{program}: {}", ways[at]))?);
         }
     }
-    let line = |(way, all): (&Way, &Vec<Measured>)| {
+    let line = |(how, all): (&&'static str, &Vec<Measured>)| {
         let of = |part: fn(&Measured) -> f64| median(all.iter().map(part).collect());
         let quality = all[0].2.map(|_| Quality {
             coalesced_percent: of(|m| m.2.map_or(0.0, |quality| quality.coalesced_percent)),
             suppressed_calls: all.iter().filter_map(|m| Some(m.2?.suppressed_calls)).sum(),
         });
-        Run { program: name, how: way.how, unit, wall: of(|m| m.0), cpu: of(|m| m.1), quality }.json()
+        Run { program, how, unit, wall: of(|m| m.0), cpu: of(|m| m.1), quality }.json()
     };
-    let missing = missing.map(|why| json!({"program": name, "run": "Score-P", "skipped": why.to_string()}));
+    let missing =
+        missing.map(|(how, why)| json!({"program": program, "run": how, "skipped": why.to_string()}));
     Ok(ways.iter().zip(&measured).map(line).chain(missing).collect())
+}
+
+fn hows(ways: &[Way]) -> Vec<&'static str> {
+    ways.iter().map(|way| way.how).collect()
 }
 
 /// Runs these words in one of the ways, to their end.
@@ -139,9 +153,7 @@ fn run(way: &Way, words: &[&str], directory: &Path) -> anyhow::Result<(child::Ra
     };
     command.args(&words[1..]).current_dir(directory);
     command.env("SCOREP_EXPERIMENT_DIRECTORY", place.path().join("scorep"));
-    command.env("OPENBLAS_NUM_THREADS", "1");
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-    command.envs(way.variables.iter().map(|(name, value)| (name, value)));
+    command.envs(OF_MPI).envs(way.variables.iter().map(|(name, value)| (name, value)));
     let ran = child::run(&mut command)?;
     let quality = way.ampere.map(|_| quality(&place.path().join("out/summary.json"))).transpose()?;
     Ok((ran, quality))
@@ -174,7 +186,9 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
         child::run(&mut compile)?;
         Ok(program)
     };
-    lines(CALLS, "ns", ways(build)?, |way| {
+    let (ways, missing) = ways(build)?;
+    lines((CALLS, "ns"), ROUNDS, &hows(&ways), missing, |at| {
+        let way = &ways[at];
         let (ran, quality) = run(way, &[&way.program.to_string_lossy()], place.path())?;
         let text = String::from_utf8_lossy(&ran.output).into_owned();
         let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -185,9 +199,8 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
     })
 }
 
-/// Seconds of the whole command, start and end of everything included, and CPU seconds of all its processes, the collector's
-/// among them.
-pub fn hpl() -> anyhow::Result<Vec<Value>> {
+/// The directory of an `xhpl` that `before` and these options of the compiler have made.
+pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Result<PathBuf> {
     ["mpicc", "mpirun"].iter().try_for_each(|program| need(program))?;
     let place = child::beside("bench-hpl");
     let script = || {
@@ -200,18 +213,34 @@ pub fn hpl() -> anyhow::Result<Vec<Value>> {
     if !Path::new("/usr/include/x86_64-linux-gnu/cblas.h").exists() {
         return Err(Missing("no OpenBLAS".to_owned()).into());
     }
+    child::run(script().arg(name).args(before).arg("mpicc").args(options))?;
+    Ok(place.join(name))
+}
+
+/// `hpccinf.txt`, for a matrix of so many rows and two ranks.
+pub fn hpl_input(rows: u32) -> String {
+    format!(
+        "HPL\nbench\nHPL.out\n6\n1\n{rows}\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n"
+    )
+}
+
+/// Seconds of the whole command, start and end of everything included, and CPU seconds of all its processes, the collector's
+/// among them.
+pub fn hpl() -> anyhow::Result<Vec<Value>> {
     let build = |name: &str, before: &[&str], options: &[&str]| {
-        child::run(script().arg(name).args(before).arg("mpicc").args(options))?;
-        std::fs::write(place.join(name).join("hpccinf.txt"), HPL_INPUT)?;
-        Ok(place.join(name))
+        let program = build_hpl(name, before, options)?;
+        std::fs::write(program.join("hpccinf.txt"), hpl_input(4000))?;
+        Ok(program)
     };
     let (mut ways, mut missing) = ways(build)?;
     let tracing = ways.iter().position(|way| way.how == "Score-P's tracing");
     if let Some(at) = tracing.filter(|_| child::free_bytes(&std::env::temp_dir()) < SCOREP_TRACE_BYTES) {
         ways.remove(at);
-        missing = Some(Missing("no room for Score-P's trace in the temporary directory".to_owned()).into());
+        let why = Missing("no room for its trace in the temporary directory".to_owned());
+        missing = Some(("Score-P's tracing", why.into()));
     }
-    lines(HPL, "s", (ways, missing), |way| {
+    lines((HPL, "s"), ROUNDS, &hows(&ways), missing, |at| {
+        let way = &ways[at];
         let words = ["mpirun", "--oversubscribe", "-n", "2", "./xhpl"];
         let _ = std::fs::remove_file(way.program.join("hpccoutf.txt"));
         let (ran, quality) = run(way, &words, &way.program)?;

@@ -25,6 +25,7 @@ mod ring;
 #[path = "../../plugin/src/ring_size.rs"]
 mod ring_size;
 mod sampler;
+mod sampling;
 mod start;
 mod trace;
 
@@ -53,9 +54,12 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 23] = [
+const BENCHES: [(&str, Bench); 26] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
+    (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
+    (sampling::HPL, Bench::Runs(sampling::hpl)),
+    (sampling::PYTHON, Bench::Runs(sampling::python)),
     ("start", Bench::Figures(start::nothing)),
     ("disabled", Bench::Figures(start::disabled)),
     ("ring", Bench::Figures(ring::figures)),
@@ -87,6 +91,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         [sampler::CHILD, library] => sampler::child(library),
+        [sampling::CHILD, times, ref words @ ..] if !words.is_empty() => sampling::child(times, words)?,
         [events::CHILD] => events::folded_child(),
         [events::SAMPLED_CHILD] => events::sampled_child(),
         [events::RECORDED_CHILD] => events::recorded_child(),

@@ -221,13 +221,16 @@ fn runs(results: &Value, program: &str) -> String {
     let rows: Vec<&Value> = lines(results).filter(|line| line["program"] == program).collect();
     let of_first = |key: &str| rows.first().and_then(|line| line[key].as_f64()).unwrap_or(f64::NAN);
     let (wall, cpu) = (of_first("wall"), of_first("cpu"));
+    // Percents need another digit.
+    let is_large = |line: &&Value| line["wall"].as_f64().is_some_and(|value| value > 1.2 * wall);
+    let decimals = if rows.iter().any(is_large) { 2 } else { 3 };
     let mut table =
         format!("| {program} | wall | | CPU | | of the calls |\n| --- | ---: | ---: | ---: | ---: | --- |\n");
     for line in &rows {
         let text = |key: &str| line[key].as_str().unwrap_or_default();
         let cells = |key: &str, first: f64| {
             let times = line[key].as_f64().unwrap_or(f64::NAN) / first;
-            format!("{} {} | {times:.2} x", number(&line[key]), text("unit"))
+            format!("{} {} | {times:.decimals$} x", number(&line[key]), text("unit"))
         };
         table += &match line["skipped"].as_str() {
             Some(why) => format!("| {} | skipped | | | | {why} |\n", text("run")),
