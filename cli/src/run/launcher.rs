@@ -3,6 +3,9 @@
 //! Slurm's, Flux's, MPICH's and Intel's hand the whole environment on, Open MPI's only its own variables. A variable of its
 //! for that (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is given a `-x`
 //! besides refuses to start: so the option is added where the command is Open MPI's launcher, and nowhere else.
+//!
+//! `srun` in a batch script with `--export=NONE` or a list hands on what its variable names: that gets the names that are needed,
+//! whatever the command is, and the rest of the environment stays away, as the user wants it.
 
 use crate::installation;
 use std::collections::BTreeSet;
@@ -16,14 +19,19 @@ const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.ope
 /// A list that the user has made: with it the option is refused, and without it the list is not read.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
+/// What `srun` hands on besides Slurm's own variables: ALL, NONE, or names and `NAME=value`, separated by commas.
+const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
 /// What of the measured command's environment other nodes need, besides variables of ours.
 const NEEDED: [&str; 4] =
     ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
 /// Launchers are small programs.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The command, with what a launcher of Open MPI's has to be told.
+/// The command, with what its launcher has to be told.
 pub fn told(mut command: Command) -> Command {
+    if let Some(list) = std::env::var(SLURM_LIST).ok().and_then(|list| slurm_list(&list, needed(&command))) {
+        command.env(SLURM_LIST, list);
+    }
     if !is_open_mpis(command.get_program()) {
         return command;
     }
@@ -52,6 +60,18 @@ fn needed(command: &Command) -> BTreeSet<String> {
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let names = set.chain(inherited).filter_map(|name| name.into_string().ok());
     names.filter(|name| NEEDED.contains(&name.as_str()) || name.starts_with("AMPERE_")).collect()
+}
+
+/// Slurm's list with the needed names that it lacks. `None` if it is to stay as it is. Behind NONE `srun` reads no further.
+fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
+    let is = |word: &str, one: &&str| one.eq_ignore_ascii_case(word);
+    let own: Vec<&str> = list.split(',').take_while(|one| !is("NONE", one) && !is("NIL", one)).collect();
+    if list.is_empty() || own.iter().any(|one| is("ALL", one)) {
+        return None;
+    }
+    let lacks = |name: &String| !own.iter().any(|one| one.split('=').next() == Some(name));
+    let names: Vec<String> = needed.into_iter().filter(lacks).collect();
+    Some(own.into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>().join(","))
 }
 
 /// Whether the user passes a variable: `-x NAME` or `-x NAME=value`.
@@ -86,6 +106,16 @@ mod tests {
         let words: Vec<OsString> = ["-n", "2", "-x", "LD_PRELOAD", "-x", "A=b", "./x"].map(Into::into).into();
         assert!(is_passed(&words, "LD_PRELOAD") && is_passed(&words, "A"));
         assert!(!is_passed(&words, "LD") && !is_passed(&words, "AMPERE_SESSION"));
+    }
+
+    #[test]
+    fn srun_hands_on_what_is_needed_and_what_the_user_lists() {
+        let list = |list| slurm_list(list, ["A", "LD_PRELOAD"].map(str::to_owned).into());
+        assert_eq!(list("NONE").as_deref(), Some("A,LD_PRELOAD"));
+        assert_eq!(list("nil").as_deref(), Some("A,LD_PRELOAD"));
+        assert_eq!(list("PATH,LD_PRELOAD=x.so").as_deref(), Some("PATH,LD_PRELOAD=x.so,A"));
+        assert_eq!(list("PATH,NONE").as_deref(), Some("PATH,A,LD_PRELOAD"));
+        assert_eq!([list("ALL"), list("B=c,all"), list("")], [None, None, None]);
     }
 
     #[test]

@@ -277,3 +277,31 @@ fn ranks_that_srun_starts_are_one_run() {
         }
     }
 }
+
+/// Slurm hands the script's `--export=NONE` to `srun`: its ranks get what measuring needs, and no more.
+#[test]
+fn ranks_of_a_job_with_a_clean_environment_are_measured() {
+    if !have(&["mpicc.openmpi"]) {
+        return;
+    }
+    let Some(cluster) = Cluster::start(Tracking::ControlGroups) else { return };
+    let place = Place::new();
+    let program = place.mpi_program_by("mpicc.openmpi");
+    let rank = format!("#!/bin/sh\necho \"own ${{OWN-unset}}\"\nexec {} 0\n", program.display());
+    let rank = place.script("rank.sh", &rank);
+    let mut script = "#!/bin/bash\n#SBATCH --ntasks=2\n#SBATCH --export=NONE\nexport OWN=x\n".to_owned();
+    for (name, value) in cluster.command(&place, "sh").get_envs() {
+        if let Some(value) = value {
+            script += &format!("export {}='{}'\n", name.display(), value.display());
+        }
+    }
+    script += &format!("exec ampere run --require -o out -- srun --mpi=pmix {}\n", rank.display());
+    let job = cluster.submit(&place, &place.script("job.sh", &script));
+    cluster.until_over(&job);
+    place.no_process_left();
+    let log = std::fs::read_to_string(place.path(format!("job-{job}.log"))).expect("the job's output");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], true, "{}\n{log}", summary["run"]);
+    assert_eq!(summary["run"]["mpi"]["ranks"], serde_json::json!([0, 1]), "{log}");
+    assert_eq!(log.matches("own unset\n").count(), 2, "{log}");
+}
