@@ -1,6 +1,7 @@
 //! `ampere report`: of runs that are over, that go on and that were killed.
 
 use ampere_tests::collector::announced;
+use ampere_tests::http;
 use ampere_tests::jobs::{Done, Place, run, start, until};
 use ampere_tests::runs::{may_mount, parse};
 use ampere_tests::{artifact, root, skip_unless};
@@ -187,10 +188,22 @@ fn nodes_of_a_job_are_shown_as_one() {
     let facts = std::fs::read(facts).expect("what the run is finished with");
     let notes = summary("out")["run"]["notes"].to_string();
     assert!(notes.contains("answers on node-b alone"), "its address is its own: {notes}");
+    let address = announced(&place.path("out")).expect("it runs").address();
+    until("this one knows of both", || {
+        http::get(address, "/nodes").is_ok_and(|nodes| nodes.body.contains("node-b"))
+    });
+    let top = format!("exec '{}' top out > lines", artifact("ampere").display());
+    let top = start(place.command("sh").args(["-c", &top]).current_dir(place.path("")));
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let lines = || std::fs::read_to_string(place.path("lines")).unwrap_or_default();
+    until("a line has the sum", || {
+        lines().contains("  2 nodes: ") && lines().contains(&format!("  on {own}: "))
+    });
     place.write("go", "");
     let done = running.wait();
-    assert_eq!(done.code, 0, "{done:#?}");
-    assert!(done.stderr.contains("J on 2 nodes; ampere report"), "{done:#?}");
+    assert_eq!((done.code, top.wait().code), (0, 0), "{done:#?}");
+    let at = |words: &str| done.stderr.find(words).unwrap_or_else(|| panic!("no {words}: {done:#?}"));
+    assert!(at("J on 2 nodes; ampere report") < at("\nenergy: "), "{done:#?}");
 
     let (whole, a, b) = (summary("out"), summary("out/summary.json"), summary("out/node-b"));
     assert_eq!((a["run"]["id"] == b["run"]["id"], b["run"]["nodes"][0] == "node-b"), (true, true), "{b}");

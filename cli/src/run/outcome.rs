@@ -3,7 +3,7 @@
 use crate::collector::keeper::Results;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::holds_foreign_page;
-use ampere_model::text::joules as joules_text;
+use ampere_model::text::{joules as joules_text, printable};
 use ampere_report::summary::{Run, Summary};
 use ampere_report::text::render;
 use ampere_ring::{Session, files};
@@ -42,6 +42,7 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
 
 /// Shows a run's table and where its files are.
 pub fn show(summary: &Summary, output: &Path) {
+    show_all_nodes(&summary.run, output);
     say!("\n{}", render(summary, std::io::stderr().is_terminal()).trim_end());
     let trace = output.join("traces.otf2");
     if trace.exists() {
@@ -52,11 +53,10 @@ pub fn show(summary: &Summary, output: &Path) {
     if page.exists() && !holds_foreign_page(output, &summary.run.id) {
         say!("report:  {}", page.display());
     }
-    show_other_nodes(&summary.run, output);
 }
 
-/// The table above is this node's.
-fn show_other_nodes(run: &Run, output: &Path) {
+/// The table below is this node's.
+fn show_all_nodes(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
     let ended: Vec<&Run> =
         others.iter().filter_map(|node| node.run.as_ref()).filter(|run| !run.running).collect();
@@ -69,9 +69,10 @@ fn show_other_nodes(run: &Run, output: &Path) {
         many => format!(", and {many} more that have not ended"),
     };
     say!(
-        "nodes:   {} J on {} nodes{missing}; ampere report {} shows them as one",
+        "\nampere: {} J on {} nodes{missing}; ampere report {} shows them as one, and the table is of {} alone",
         joules_text(joules),
         1 + ended.len(),
-        output.display()
+        output.display(),
+        printable(&run.nodes.join(", "))
     );
 }

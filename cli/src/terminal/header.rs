@@ -4,6 +4,7 @@ use super::figures::Figures;
 use super::table::watts_text;
 use ampere_collector::serving::snapshot::{DeviceFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
+use ampere_report::page::job::Job;
 use ampere_report::summary::least_trusted;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
@@ -34,6 +35,12 @@ pub fn device_words(snapshot: &Snapshot) -> String {
             .to_owned()
     });
     words.chain(busy(snapshot)).collect::<Vec<_>>().join(", ")
+}
+
+/// The sum of all nodes.
+pub fn job_words(job: &Job) -> String {
+    let watts = watts_text(job.totals.watts);
+    format!("{} nodes: {} J {watts} W", job.nodes.len(), joules(job.totals.joules))
 }
 
 /// How far it is, in the first line.
@@ -78,10 +85,7 @@ fn first(figures: &Figures, width: u16) -> Line<'static> {
     let command = figures.page.as_ref().map(|page| page.run.command.join(" ")).unwrap_or_default();
     let name = if command.is_empty() { &snapshot.run } else { &command };
     let job = snapshot.job.as_ref().map_or_else(String::new, |job| format!("{} {}  ", job.scheduler, job.id));
-    let of_job = figures.job().map_or_else(String::new, |job| {
-        let watts = watts_text(job.totals.watts);
-        format!("{} nodes: {} J {watts} W  ", job.nodes.len(), joules(job.totals.joules))
-    });
+    let of_job = figures.job().map_or_else(String::new, |job| job_words(job) + "  ");
     let right = printable(&format!("{job}{of_job}{} ", progress(snapshot)));
     let used = right.chars().count() + " ampere  ".len();
     let room = usize::from(width).saturating_sub(used + 1);

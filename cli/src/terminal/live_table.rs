@@ -1,7 +1,7 @@
 //! The live table: at the bottom of the terminal while the command runs, or elsewhere a line now and then.
 
 use super::figures::{few, largest};
-use super::header::{device_words, progress};
+use super::header::{device_words, job_words, progress};
 use super::paint::put;
 use super::screen::Screen;
 use super::table::Drawn;
@@ -10,10 +10,12 @@ use ampere_collector::serving::access::Token;
 use ampere_collector::serving::client;
 use ampere_collector::serving::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
+use ampere_report::page::job::Job;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::Line;
+use serde::de::DeserializeOwned;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
@@ -27,6 +29,8 @@ const FIRST_LINE: Duration = Duration::from_secs(1);
 const LINE_PERIOD: Duration = Duration::from_secs(5);
 const LATER_LINE_PERIOD: Duration = Duration::from_secs(60);
 const OFTEN: Duration = Duration::from_secs(60);
+/// Where a collector shows all nodes.
+pub const NODES: &str = "/nodes";
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Functions in the table: a third of the terminal, within these.
 const LEAST_ROWS: u16 = 6;
@@ -88,7 +92,7 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
             return;
         }
         next += period(screen.is_some());
-        let Some(snapshot) = fetch(&url, token) else {
+        let Some(snapshot) = fetch::<Snapshot>(&url, "/snapshot.json", token) else {
             // Another collector may have taken its place.
             url = Announced::of(output).map_or(url, |announced| announced.url);
             continue;
@@ -98,21 +102,30 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
         }
         match &mut screen {
             Some(screen) => screen.draw(|area| table(&snapshot, area)),
-            None => say!("{}", line(&snapshot)),
+            None => say!("{}", line(&snapshot, fetch(&url, NODES, token).as_ref())),
         }
     }
 }
 
-fn fetch(url: &str, token: Option<&Token>) -> Option<Snapshot> {
-    serde_json::from_slice(&client::get(url, "/snapshot.json", token, ANSWER_LIMIT).ok()?).ok()
+fn fetch<T: DeserializeOwned>(url: &str, path: &str, token: Option<&Token>) -> Option<T> {
+    serde_json::from_slice(&client::get(url, path, token, ANSWER_LIMIT).ok()?).ok()
 }
 
-pub fn line(snapshot: &Snapshot) -> String {
+/// `job`: of a run on several nodes their sum comes first, and the rest is named as this node's.
+pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let top: Vec<String> = largest(snapshot, 3)
         .into_iter()
         .map(|(region, sum)| format!("{} {} J", short(region, LONGEST_NAME), joules(sum)))
         .collect();
-    format!("ampere: {:>6.1} s  {}  top: {}", snapshot.seconds, device_words(snapshot), top.join(", "))
+    let of_job = job
+        .filter(|job| job.nodes.len() > 1)
+        .map_or_else(String::new, |job| format!("{}  on {}: ", job_words(job), printable(&snapshot.node)));
+    format!(
+        "ampere: {:>6.1} s  {of_job}{}  top: {}",
+        snapshot.seconds,
+        device_words(snapshot),
+        top.join(", ")
+    )
 }
 
 fn table(snapshot: &Snapshot, area: Rect) -> Buffer {

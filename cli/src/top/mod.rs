@@ -9,9 +9,10 @@ mod asked;
 mod screen;
 mod watching;
 
-use crate::terminal::live_table::{ANSWER_LIMIT, line};
+use crate::terminal::live_table::{ANSWER_LIMIT, NODES, line};
 use ampere_collector::serving::access::{Access, Token};
 use ampere_collector::serving::snapshot::Snapshot;
+use ampere_report::page::job::Job;
 use ampere_settings::Config;
 use asked::Asked;
 use clap::Args;
@@ -51,8 +52,9 @@ fn snapshot(asked: &Asked, token: Option<&Token>) -> anyhow::Result<Snapshot> {
 fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::Result<ExitCode> {
     let mut silent = 0;
     loop {
+        let job = asked.get(NODES, token, ANSWER_LIMIT, |job: &Job| &job.run).ok();
         let mut out = std::io::stdout().lock();
-        if writeln!(out, "{}", line(&shown)).and_then(|()| out.flush()).is_err() {
+        if writeln!(out, "{}", line(&shown, job.as_ref())).and_then(|()| out.flush()).is_err() {
             return Ok(ExitCode::SUCCESS); // the reader has gone
         }
         drop(out);

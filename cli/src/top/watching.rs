@@ -2,6 +2,7 @@
 
 use super::asked::Asked;
 use crate::terminal::keys::{Key, keys};
+use crate::terminal::live_table::NODES;
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::snapshot::Snapshot;
 use ampere_model::text::one_line;
@@ -94,7 +95,7 @@ fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<N
         let one = match snapshot {
             Ok(snapshot) => {
                 let page = wants_page.then(|| asked.get(&page, token, LIMIT, |page: &Page| &page.run.id));
-                let job = wants_nodes.then(|| asked.get("/nodes", token, LIMIT, |job: &Job| &job.run));
+                let job = wants_nodes.then(|| asked.get(NODES, token, LIMIT, |job: &Job| &job.run));
                 let (page, job) = (page.and_then(Result::ok), job.and_then(Result::ok));
                 has_page |= page.is_some();
                 has_nodes |= job.is_some();
