@@ -1,6 +1,6 @@
 //! Whole runs, as users make them, on the embedded host.
 
-use ampere_tests::jobs::Place;
+use ampere_tests::jobs::{self, Place};
 use ampere_tests::runs::{
     attribute, compile, figures, has_python_otf2, json, list, may_mount, number, on_path, oracle, parse,
     recorded_trace, relative, stencil, succeed, text,
@@ -566,6 +566,19 @@ fn the_exit_status_is_the_commands_own() {
     let place = Place::new();
     let status = place.ampere_run("out", ["sh", "-c", "kill -9 $$"]).output().unwrap().status;
     assert_eq!(status.code(), Some(128 + 9));
+}
+
+/// The shell of `salloc` on a login node.
+#[test]
+fn a_node_that_is_none_of_the_slurm_jobs_is_named() {
+    let place = Place::new();
+    let mut command = place.ampere_run("out", ["true"]);
+    let done = jobs::run(command.env("SLURM_JOB_ID", "17").env("SLURM_JOB_NODELIST", "no-such-node[1-2]"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(
+        done.stderr.contains("is no node of Slurm job 17, and its joules are in the run's total"),
+        "{done:#?}"
+    );
 }
 
 /// Whoever started us ignores his children, as daemons do: so does the command, and we wait for it all the same.

@@ -74,6 +74,24 @@ fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
     Some(own.into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>().join(","))
 }
 
+/// The Slurm job, where this is the shell of an `salloc` on a node that is none of the job's, such as a login node. Only slurmd
+/// names the node.
+pub fn job_elsewhere(variable: impl Fn(&str) -> Option<String>, node: &str) -> Option<String> {
+    let (job, list) = variable("SLURM_JOB_ID").zip(variable("SLURM_JOB_NODELIST"))?;
+    (variable("SLURMD_NODENAME").is_none() && !may_be_in(&list, node)).then_some(job)
+}
+
+/// Whether a node may be in a list as `n[1-3,7],gpu1`: of what has numbers in brackets only the begin is compared.
+fn may_be_in(list: &str, node: &str) -> bool {
+    let node = node.split('.').next().unwrap_or_default();
+    list.split(',').any(|one| match one.split_once('[') {
+        Some((begin, _)) => {
+            node.strip_prefix(begin).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        }
+        None => one == node,
+    })
+}
+
 /// Whether the user passes a variable: `-x NAME` or `-x NAME=value`.
 fn is_passed(words: &[OsString], name: &str) -> bool {
     words.windows(2).any(|pair| {
@@ -116,6 +134,22 @@ mod tests {
         assert_eq!(list("PATH,LD_PRELOAD=x.so").as_deref(), Some("PATH,LD_PRELOAD=x.so,A"));
         assert_eq!(list("PATH,NONE").as_deref(), Some("PATH,A,LD_PRELOAD"));
         assert_eq!([list("ALL"), list("B=c,all"), list("")], [None, None, None]);
+    }
+
+    #[test]
+    fn a_login_node_is_none_of_the_jobs() {
+        let job = |list: &str, slurmd: Option<&str>, node| {
+            let variable = |name: &str| match name {
+                "SLURM_JOB_ID" => Some("17".to_owned()),
+                "SLURM_JOB_NODELIST" => Some(list.to_owned()),
+                _ => slurmd.map(str::to_owned),
+            };
+            job_elsewhere(variable, node).is_some()
+        };
+        assert!(job("n1,gpu[1-4,7]", None, "login1") && job("n[1-4]", None, "n-login.site.org"));
+        assert!(!job("n[1-4]", Some("n1"), "vm"), "slurmd started it");
+        assert!(!job("n1", None, "n1.site.org") && !job("a,gpu[1-4,7]", None, "gpu3"));
+        assert_eq!(job_elsewhere(|_| None, "login1"), None);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use ampere_collector::run_directory::stale;
 use ampere_collector::serving::access::Access;
 use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
-use ampere_model::text::one_line;
+use ampere_model::text::{one_line, printable};
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -150,6 +150,14 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         return Err(launched::become_rank(rank_command, rank, &installation).into());
     }
     note_leftovers();
+    if let Some(job) = launcher::job_elsewhere(|name| std::env::var(name).ok(), &node_name()) {
+        say!(
+            "ampere: {} is no node of Slurm job {}, and its joules are in the run's total all the same: start ampere run on a node of \
+             the job's, by srun --pty bash before it, or as srun ampere run",
+            node_name(),
+            printable(&job)
+        );
+    }
     measure(&arguments, &installation, &access)
 }
 
