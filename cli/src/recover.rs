@@ -163,20 +163,26 @@ fn list() -> anyhow::Result<ExitCode> {
         let same = |left: &Leftover| left.output.as_ref().is_some_and(|output| output.spool == spool);
         all.iter().any(same)
     };
-    let here = std::env::current_dir()?;
+    let (here, mut is_elsewhere) = (std::env::current_dir()?, false);
     let (spools, is_all) = leftover::spools_below(&here, LEVELS, MOST_DIRECTORIES);
     for spool in spools {
-        if !known(&all, &spool)
-            && let Ok(left) = finish::of_spool(&spool)
-        {
-            // A spool that was moved is listed with its session.
-            all.retain(|other| left.session.is_none() || other.session != left.session);
-            all.push(left);
+        match finish::of_spool(&spool) {
+            _ if known(&all, &spool) => {}
+            Ok(left) => {
+                // A spool that was moved is listed with its session.
+                all.retain(|other| left.session.is_none() || other.session != left.session);
+                all.push(left);
+            }
+            Err(why) if why.is_elsewhere() => {
+                say!("ampere: {why}");
+                is_elsewhere = true;
+            }
+            Err(_) => {}
         }
     }
     let recoverable: Vec<Leftover> =
         all.into_iter().filter(|left| left.in_use.is_none() && left.has_events()).collect();
-    if recoverable.is_empty() {
+    if recoverable.is_empty() && !is_elsewhere {
         say!("ampere: there is nothing to recover, neither in shared memory nor below {}", here.display());
     }
     if !is_all {

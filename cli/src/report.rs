@@ -14,6 +14,7 @@ use ampere_collector::serving::access::Access;
 use ampere_model::text::{one_line, printable};
 use ampere_report::summary::Summary;
 use ampere_report::{Choice, Format, render};
+use ampere_ring::process::node_name;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
 #[cfg(feature = "sqlite")]
@@ -29,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// A collector answers requests sooner than this.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Figures of a run that goes on are written more often than this.
+const RECENT: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
@@ -270,9 +273,20 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
         Some(Err(why)) => Some(one_line(&*why)),
         None => None,
     };
+    let end = &summary.run.end;
+    let age = std::fs::metadata(&file).and_then(|data| data.modified()).map(|time| time.elapsed());
+    // Nodes' clocks differ: a time in the future counts as recent.
+    let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT));
+    if is_recent && !summary.run.nodes.contains(&node_name()) {
+        let node = printable(&summary.run.nodes.join(", "));
+        say!(
+            "ampere: {shown}: the run goes on on {node} (or was killed within the last seconds): figures as of {end}"
+        );
+        return Ok(summary);
+    }
     let why =
         why_unfinished(directory).or(unanswered).unwrap_or_else(|| "its records are not here".to_owned());
-    say!("ampere: {shown}: the figures as they were written at {}: {why}", summary.run.end);
+    say!("ampere: {shown}: the figures as they were written at {end}: {why}");
     Ok(summary)
 }
 

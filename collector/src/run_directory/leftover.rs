@@ -90,7 +90,9 @@ impl Leftover {
     /// What is in a spool whose session is gone from shared memory.
     pub fn of_spool(spool: &Path) -> Result<Leftover, ManifestError> {
         let manifest = Manifest::load(spool)?;
-        if let Some(why) = manifest.why_no_records(spool).filter(|why| matches!(why, NoRecords::OnNode(..))) {
+        if let Some(why) =
+            manifest.why_no_records(spool).filter(|why| matches!(why, NoRecords::OnNode { .. }))
+        {
             return Err(ManifestError::NoRecords { spool: spool.to_owned(), why });
         }
         let store = manifest.store(spool);

@@ -120,9 +120,19 @@ pub enum NoRecords {
     /// Nodes' own disks are cleared when a job ends, or at a reboot.
     #[error("its records were in {} and are gone", .0.display())]
     Gone(PathBuf),
-    /// On the disk of another node.
-    #[error("its records are in {} on {}: if the run is over, `ampere recover` there finishes it", .0.display(), .1)]
-    OnNode(PathBuf, String),
+    /// On the disk of another node. `output`: where its results go.
+    #[error(
+        "its records are in {} on {node}: if the run is over, {} {node} ampere report {} finishes it",
+        .records.display(), there(), .output.display()
+    )]
+    OnNode { records: PathBuf, node: String, output: PathBuf },
+}
+
+/// What starts a command on the node that is named next.
+fn there() -> &'static str {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has_srun = std::env::split_paths(&path).any(|directory| directory.join("srun").is_file());
+    if has_srun { "srun -w" } else { "ssh" }
 }
 
 /// Why a manifest cannot be used; each in one line.
@@ -198,7 +208,11 @@ impl Manifest {
         Some(match self.node == node_name() {
             true if directory.exists() => return None, // there were none yet
             true => NoRecords::Gone(directory.clone()),
-            false => NoRecords::OnNode(directory.clone(), self.node.clone()),
+            false => NoRecords::OnNode {
+                records: directory.clone(),
+                node: self.node.clone(),
+                output: spool.parent().unwrap_or(spool).to_owned(),
+            },
         })
     }
 

@@ -50,6 +50,13 @@ pub enum Traced {
 #[error("{}", printable(&.0.to_string()))]
 pub struct RecoverError(#[from] Problem);
 
+impl RecoverError {
+    /// Whether the records are out of reach, as on another node's disk: there it can be recovered.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.0, Problem::Manifest(ManifestError::NoRecords { .. }))
+    }
+}
+
 /// What is wrong. Places are paths of sessions or output directories.
 #[derive(Debug, thiserror::Error)]
 enum Problem {

@@ -145,6 +145,53 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
     assert_eq!(figures_on_disk(&place), Some(before), "they stay as they are");
 }
 
+/// The records are on that node's own disk.
+#[test]
+fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_command_for_its_node_is_named() {
+    let place = Place::new();
+    let program = program(&place, WAITS);
+    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
+    until("figures are on disk", || figures_on_disk(&place).is_some());
+    let first = collector(&place, "out", &[]);
+    kill_with_ampere_run(&place, &running, first);
+    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
+    running.wait();
+    until_all_are_dead(&place);
+    let _ = std::fs::remove_file(place.path("out/collector.json"));
+    std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
+    let spool = place.path(format!("out/spool-{}", ampere_ring::process::node_name()));
+    let read = |path: &Path| -> Value {
+        serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON")
+    };
+    let (mut manifest, mut figures) =
+        (read(&spool.join("run.json")), figures_on_disk(&place).expect("figures"));
+    manifest["node"] = "n1".into();
+    manifest["records"] = "/tmp/no-such-records".into();
+    figures["run"]["nodes"] = serde_json::json!(["n1"]);
+    std::fs::write(spool.join("run.json"), manifest.to_string()).expect("a manifest");
+    place.write("out/summary.json", &figures.to_string());
+    place.script("srun", "");
+    let ask = |path: &str, words: &[&str]| {
+        let done = run(place.ampere(words).env("PATH", path).current_dir(place.path("")));
+        assert_eq!(done.code, 0, "{done:#?}");
+        done
+    };
+    let end = figures["run"]["end"].as_str().expect("a time");
+    ask("/nowhere", &["report", "out"]).said_once(&[
+        "out: the run goes on on n1 (or was killed",
+        "figures as of ",
+        end,
+    ]);
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(60);
+    let file = std::fs::File::open(place.path("out/summary.json")).expect("the summary");
+    file.set_modified(long_ago).expect("another time");
+    for (path, there) in [("/nowhere", "ssh"), (place.directory().to_str().expect("UTF-8"), "srun -w")] {
+        let command = format!("{there} n1 ampere report {} finishes it", place.path("out").display());
+        ask(path, &["report", "out"]).said_once(&["the figures as they were written at ", end, &command]);
+        ask(path, &["recover"]).said_once(&[&command]);
+    }
+}
+
 /// Where fewer records are left than the figures know of, the figures stay.
 #[test]
 fn figures_that_know_more_than_the_records_that_are_left_stay() {
