@@ -44,8 +44,10 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     let found = format!("{} of {online} may be used", plural(allowed as u64, "core"));
     // The collector leaves the core that it was started on, for any that the job's cpuset allows.
     if allowed == 1 {
-        let advice = "give the job a core more than its ranks need, or expect folded calls".to_owned();
-        group.note("cores", format!("{found}: the collector shares it with the program"), Some(advice));
+        let advice =
+            "if the job has no more, give it a core more than its ranks need, or expect coalesced calls";
+        let found = format!("{found} in this allocation: the collector shares it with the program");
+        group.note("cores", found, Some(advice.to_owned()));
     } else if allowed < online {
         let advice = "if the job is to have all of them: ask the launcher for more, or take its binding off"
             .to_owned();

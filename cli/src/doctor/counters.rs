@@ -303,8 +303,9 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
             group.note(NAME, format!("an estimate, by {ENV_COUNTERS}"), Some(advice));
         }
         (["estimate"], None) => {
-            let advice = "see above what keeps the counters away, and set the estimate's watts ([estimate] in the \
-                          settings)";
+            let advice = "see above what keeps the counters away, and set the estimate's watts ([estimate] in the settings), \
+                          idle and under load: the node's BMC tells them (ipmitool dcmi power reading), or Slurm (scontrol \
+                          show node: CurrentWatts)";
             group.note(NAME, "no counter: energy is estimated from CPU time", Some(advice.to_owned()));
         }
         (names, _) => group.ok(NAME, names.join(", ")),

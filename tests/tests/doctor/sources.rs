@@ -97,7 +97,7 @@ fn refusals_of_a_library_are_shown() {
     let notes: Vec<&Value> = notes.collect();
     assert_eq!(notes[0]["advice"], "the job must have been given the GPU", "{notes:#?}");
     // An estimate is no failure.
-    found.says("counters", "a run reads", "note", &["estimated"]);
+    found.says("counters", "a run reads", "note", &["estimated", "ipmitool dcmi power reading"]);
     assert_eq!(found.code, 0);
     let missing = ask(doctor(&place).with(&[("AMPERE_NVML_LIBRARY", "/nonexistent.so")]));
     missing.says("counters", "nvml", "note", &["/nonexistent.so cannot be used", "AMPERE_NVML_LIBRARY"]);
