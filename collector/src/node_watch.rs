@@ -93,15 +93,14 @@ impl NodeWatch {
             "what the counters count of others' work is in this run's joules, too"
         };
         let others = self.neighbours.words();
-        let others =
-            others.map(|others| format!("measured on this node at the same time: {others}; {means}"));
+        let others = others.map(|others| format!("measured on this node at the same time: {others}"));
         let busy = self.cpu.filter(NodeCpu::has_others);
         let busy = busy.map(|cpu| {
             let part = 100.0 * cpu.own_busy_seconds / cpu.node_busy_seconds;
-            format!(
-                "{part:.1} % of the node's busy CPU time was this run's own, the rest was others': {means}"
-            )
+            format!("{part:.1} % of the node's busy CPU time was this run's own, the rest was others'")
         });
-        others.into_iter().chain(busy).collect()
+        let mut notes: Vec<String> = others.into_iter().chain(busy).collect();
+        notes.iter_mut().take(1).for_each(|first| *first += &format!("; {means}"));
+        notes
     }
 }

@@ -14,7 +14,7 @@ pub struct Neighbours {
 }
 
 /// More runs than this are only counted.
-const MOST_NAMED: usize = 4;
+const MOST_NAMED: usize = 2;
 /// The number of links of a directory without subdirectories.
 const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
@@ -66,4 +66,20 @@ fn running(directory: PathBuf) -> Option<String> {
     let run = run_id(&directory);
     let output = session.output().map_or_else(String::new, |output| format!(" (in {})", output.display()));
     (session.is_of_this_boot() && session.collector_is_alive()).then(|| format!("{run}{output}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_are_named_and_the_others_counted() {
+        let seen = |names: &[&str]| {
+            let seen = names.iter().map(|name| (*name).to_owned()).collect();
+            Neighbours { own: PathBuf::new(), seen }.words()
+        };
+        assert_eq!(seen(&[]), None);
+        assert_eq!(seen(&["a", "b"]).as_deref(), Some("a, b"));
+        assert_eq!(seen(&["a", "b", "b (in out)", "c", "d"]).as_deref(), Some("a, b (in out) and 2 more"));
+    }
 }
