@@ -94,8 +94,8 @@ fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
     }
 }
 
-#[test]
-fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
+/// All of its processes were killed when it had written figures.
+fn killed_run() -> Place {
     let place = Place::new();
     let program = program(&place, WAITS);
     let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
@@ -105,6 +105,12 @@ fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
     until_all_are_dead(&place);
+    place
+}
+
+#[test]
+fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
+    let place = killed_run();
     let before = figures_on_disk(&place).expect("figures");
     let done = run(place.ampere(["report", "out"]).current_dir(place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");
@@ -121,15 +127,7 @@ fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
 /// The node is gone, and its disk with it.
 #[test]
 fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
-    let place = Place::new();
-    let program = program(&place, WAITS);
-    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
-    until("figures are on disk", || figures_on_disk(&place).is_some());
-    let first = collector(&place, "out", &[]);
-    kill_with_ampere_run(&place, &running, first);
-    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
-    running.wait();
-    until_all_are_dead(&place);
+    let place = killed_run();
     std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
     let spools = std::fs::read_dir(place.path("out")).expect("the output").flatten();
     for spool in spools.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
@@ -148,15 +146,7 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
 /// The records are on that node's own disk.
 #[test]
 fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_command_for_its_node_is_named() {
-    let place = Place::new();
-    let program = program(&place, WAITS);
-    let running = start(with_gpus(&mut place.ampere_run("out", [&program])));
-    until("figures are on disk", || figures_on_disk(&place).is_some());
-    let first = collector(&place, "out", &[]);
-    kill_with_ampere_run(&place, &running, first);
-    place.processes().into_iter().for_each(|(pid, _)| kill(pid));
-    running.wait();
-    until_all_are_dead(&place);
+    let place = killed_run();
     let _ = std::fs::remove_file(place.path("out/collector.json"));
     std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");
     let spool = place.path(format!("out/spool-{}", ampere_ring::process::node_name()));
