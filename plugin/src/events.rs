@@ -87,17 +87,9 @@ impl LocationData {
     fn end(&self) {
         compiler_fence(Ordering::SeqCst);
         if self.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
-            return self.end_interrupted();
+            return end_interrupted(self);
         }
         // Pairs with the acquire in `between_events`.
-        self.busy.store(FREE, Ordering::Release);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn end_interrupted(&self) {
-        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
-        self.report_dropped(unsafe { self.inner() });
         self.busy.store(FREE, Ordering::Release);
     }
 
@@ -124,6 +116,17 @@ impl LocationData {
             })
             .is_ok()
     }
+}
+
+// The event path's rare cases have the calling convention and the promise not to unwind of the functions that Score-P calls. So these
+// can jump to them, and save no registers.
+
+#[cold]
+#[inline(never)]
+extern "C" fn end_interrupted(data: &LocationData) {
+    // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+    data.report_dropped(unsafe { data.inner() });
+    data.busy.store(FREE, Ordering::Release);
 }
 
 /// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
@@ -325,7 +328,7 @@ pub unsafe extern "C" fn enter(
 /// # Safety
 /// ONE WRITER, LOCATION LIFE.
 #[inline(never)]
-unsafe fn enter_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
+unsafe extern "C" fn enter_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
     // SAFETY: by this function's contract.
     if !unsafe { with_data(location, |inner| inner.writer.enter(timestamp, region)) } {
         count_unrecorded(location, 1);
@@ -335,7 +338,7 @@ unsafe fn enter_with_lookup(location: *const Location, timestamp: u64, region: A
 /// # Safety
 /// ONE WRITER is this thread, after `begin`. This ends the event.
 #[inline(never)]
-unsafe fn enter_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+unsafe extern "C" fn enter_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
     // SAFETY: by this function's contract.
     unsafe { data.inner() }.writer.enter(timestamp, region);
     data.end();
@@ -364,7 +367,7 @@ pub unsafe extern "C" fn leave(
 /// # Safety
 /// ONE WRITER, LOCATION LIFE.
 #[inline(never)]
-unsafe fn leave_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
+unsafe extern "C" fn leave_with_lookup(location: *const Location, timestamp: u64, region: AnyHandle) {
     // SAFETY: by this function's contract.
     unsafe { with_data(location, |inner| inner.writer.leave(timestamp, region)) };
 }
@@ -372,7 +375,7 @@ unsafe fn leave_with_lookup(location: *const Location, timestamp: u64, region: A
 /// # Safety
 /// ONE WRITER is this thread, after `begin`. This ends the event.
 #[inline(never)]
-unsafe fn leave_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
+unsafe extern "C" fn leave_slowly(data: &LocationData, timestamp: u64, region: AnyHandle) {
     // SAFETY: by this function's contract.
     unsafe { data.inner() }.writer.leave(timestamp, region);
     data.end();

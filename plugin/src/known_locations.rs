@@ -22,10 +22,23 @@ const TAKEN: *mut Location = without_provenance_mut(2);
 const CLOSED: *mut Location = without_provenance_mut(3);
 
 const PLACES_LOG2: u32 = 10;
-static PLACES: [Place; 1 << PLACES_LOG2] =
-    [const { Place { location: AtomicPtr::new(FREE), data: AtomicPtr::new(null_mut()) } }; 1 << PLACES_LOG2];
+static PLACES: [Place; 1 << PLACES_LOG2] = [const { Place::free() }; 1 << PLACES_LOG2];
+/// Of the first location, which is the only one of many programs: where it is takes no time to find out.
+static FIRST: Place = Place::free();
 
-/// The only place where a location can be.
+impl Place {
+    const fn free() -> Place {
+        Place { location: AtomicPtr::new(FREE), data: AtomicPtr::new(null_mut()) }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, location: *const Location) -> bool {
+        // Pairs with the release in `remember`.
+        std::ptr::eq(self.location.load(Ordering::Acquire), location)
+    }
+}
+
+/// The only other place where a location can be.
 #[inline(always)]
 fn place_of(location: *const Location) -> &'static Place {
     // The upper bits of such a product depend on all bits of the address. The shift leaves an index into the table.
@@ -35,18 +48,25 @@ fn place_of(location: *const Location) -> &'static Place {
 /// What was remembered of a location, if anything.
 #[inline(always)]
 pub fn find(location: *const Location) -> Option<&'static LocationData> {
-    let place = place_of(location);
-    // Pairs with the release in `remember`.
-    let is_it = std::ptr::eq(place.location.load(Ordering::Acquire), location);
+    let is_first = FIRST.is_of(location);
+    let place = if is_first { &FIRST } else { place_of(location) };
+    let is_it = is_first || place.is_of(location);
     // SAFETY: `remember` stored the data before the location's address. It is never freed, and another location gets the place
     // only after this one has had its last event.
-    is_it.then(|| unsafe { &*place.data.load(Ordering::Relaxed) })
+    is_it.then(|| unsafe {
+        let data = place.data.load(Ordering::Relaxed);
+        std::hint::assert_unchecked(!data.is_null());
+        &*data
+    })
 }
 
 /// Remembers a location's data, unless another location has its place: Score-P has to be asked for it then.
 pub fn remember(location: *const Location, data: &'static LocationData) {
-    let place = place_of(location);
-    if place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+    let mut places = [&FIRST, place_of(location)].into_iter();
+    let is_free = |place: &&Place| {
+        place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    };
+    if let Some(place) = places.find(is_free) {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
         // Nothing is remembered if all was forgotten meanwhile.
         let to = location.cast_mut();
@@ -56,13 +76,14 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
 
 /// Another location may get this one's address.
 pub fn forget(location: *const Location) {
-    let place = place_of(location);
-    _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Relaxed, Ordering::Relaxed);
+    for place in [&FIRST, place_of(location)] {
+        _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Relaxed, Ordering::Relaxed);
+    }
 }
 
 /// From now on no location is found any more, nor remembered.
 pub fn forget_all() {
-    for place in &PLACES {
+    for place in PLACES.iter().chain([&FIRST]) {
         place.location.store(CLOSED, Ordering::Relaxed);
     }
 }

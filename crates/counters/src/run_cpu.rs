@@ -17,9 +17,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often new descendants are looked for, and for no more than a hundredth of the time.
+/// How often new descendants are looked for, and for no more than a thousandth of the time.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
-const LOOK_SHARE: u32 = 100;
+const LOOK_SHARE: u32 = 1000;
 
 /// Shared by the estimate, in the sampler's thread, and by the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;

@@ -10,12 +10,24 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
 pub const MOST_NODES: usize = 1024;
 
-/// A call path's place in the tree. As wide as a register: a compiler loads a narrower one together with what lies beside it,
-/// and the processor cannot forward the narrow store before it to such a load.
-pub type NodeIndex = u32;
+/// A call path's place in the tree: bytes from its beginning, so that the event path has nothing to multiply. As wide as a register: a
+/// compiler loads a narrower one together with what lies beside it, and the processor cannot forward the narrow store before it to
+/// such a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeIndex(u32);
+
+impl NodeIndex {
+    /// The only way to make one. Every tree has this node.
+    fn new(number: usize) -> NodeIndex {
+        NodeIndex((number % MOST_NODES * size_of::<Node>()) as u32)
+    }
+}
 
 /// The root, or "no child".
-pub const ROOT: NodeIndex = 0;
+pub const ROOT: NodeIndex = NodeIndex(0);
+
+/// No region's handle: handles are small numbers, or places in memory of objects that are larger than a byte.
+const NO_REGION: u32 = u32::MAX;
 
 /// One call path, in a cache line of its own. Zero bytes are a valid empty node, so that memory is touched only as it is used.
 #[derive(Clone, Copy, Default)]
@@ -29,6 +41,9 @@ pub struct Node {
     pub start: u64,
     /// The region's handle.
     pub region: u32,
+    /// The same while its calls are coalesced and it has something to write, else [`NO_REGION`]: then an enter and a leave have nothing
+    /// to do but to count.
+    pub ready: u32,
     /// The call path that this one extends by its region.
     pub parent: NodeIndex,
     first_child: NodeIndex,
@@ -50,33 +65,26 @@ pub struct Node {
 
 const _: () = assert!(size_of::<Node>() == 64);
 
-impl Node {
-    /// It or a call path below it has something to write.
-    #[inline(always)]
-    pub fn pending(&self) -> bool {
-        self.pending
-    }
-}
-
 /// The call paths of one location.
 pub struct CallTree {
-    /// The length is a constant, so that the mask in `index` replaces the bounds check.
     nodes: Box<[Node; MOST_NODES]>,
-    used: NodeIndex,
+    used: usize,
 }
 
 impl Index<NodeIndex> for CallTree {
     type Output = Node;
     #[inline(always)]
     fn index(&self, node: NodeIndex) -> &Node {
-        &self.nodes[node as usize & (MOST_NODES - 1)]
+        // SAFETY: as `NodeIndex::new` makes it, the node is in the tree.
+        unsafe { &*self.nodes.as_ptr().byte_add(node.0 as usize) }
     }
 }
 
 impl IndexMut<NodeIndex> for CallTree {
     #[inline(always)]
     fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
-        &mut self.nodes[node as usize & (MOST_NODES - 1)]
+        // SAFETY: as above, and only this borrow of the tree is there.
+        unsafe { &mut *self.nodes.as_mut_ptr().byte_add(node.0 as usize) }
     }
 }
 
@@ -86,13 +94,16 @@ impl CallTree {
         let nodes: Box<[Node]> = vec![Node::default(); MOST_NODES].into_boxed_slice();
         // The slice has that length: this cannot fail.
         let nodes = nodes.try_into().unwrap_or_else(|_| Box::new([Node::default(); MOST_NODES]));
-        CallTree { nodes, used: 1 }
+        let mut tree = CallTree { nodes, used: 1 };
+        tree[ROOT].ready = NO_REGION;
+        tree
     }
 
     /// Removes all call paths.
     pub fn clear(&mut self) {
-        self.nodes[..self.used as usize].fill(Node::default());
+        self.nodes[..self.used].fill(Node::default());
         self.used = 1;
+        self[ROOT].ready = NO_REGION;
     }
 
     /// The call path `parent` + `region`, made if it is new; `None` if there is no room for it.
@@ -128,13 +139,14 @@ impl CallTree {
             at = self[at].next_sibling;
         }
         if at == ROOT {
-            if self.used as usize == MOST_NODES {
+            if self.used == MOST_NODES {
                 return None;
             }
-            at = self.used;
+            at = NodeIndex::new(self.used);
             self.used += 1;
             let next_sibling = self[parent].first_child;
-            self[at] = Node { region, parent, next_sibling, follower: at, ..Node::default() };
+            self[at] =
+                Node { region, ready: NO_REGION, parent, next_sibling, follower: at, ..Node::default() };
             self[parent].first_child = at;
         }
         let before = self[parent].last_child;
@@ -176,7 +188,7 @@ impl CallTree {
     #[cold]
     pub fn repair(&mut self) {
         // A call path comes after its parent.
-        for node in (1..self.used).rev() {
+        for node in (1..self.used).rev().map(NodeIndex::new) {
             let (is_pending, above) = (self[node].pending, self[node].parent);
             if is_pending && !self[above].pending {
                 self.begin(above);
@@ -235,7 +247,7 @@ impl CallTree {
             }
             loop {
                 let node = &mut self[at];
-                (node.pending, node.calls, node.exclusive) = (false, 0, 0);
+                (node.ready, node.pending, node.calls, node.exclusive) = (NO_REGION, false, 0, 0);
                 if at == ROOT {
                     return;
                 }
@@ -254,7 +266,7 @@ impl CallTree {
     pub fn learn_duration(&mut self, node: NodeIndex, ticks: u64, short: u64, long: u64) {
         let node = &mut self[node];
         if node.short && ticks > long {
-            (node.short, node.streak) = (false, 0);
+            (node.ready, node.short, node.streak) = (NO_REGION, false, 0);
             node.surprises = node.surprises.saturating_add(1).min(MOST_SURPRISES);
         } else if ticks < short {
             node.streak = node.streak.saturating_add(1);

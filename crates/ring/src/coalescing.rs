@@ -68,8 +68,8 @@ pub(crate) struct Coalescing {
     /// Ticks beyond which a call is long.
     long: u64,
     period_end: u64,
-    /// Calls that were coalesced in this period.
-    calls: u32,
+    /// Calls that were coalesced in this period and are in groups.
+    calls: u64,
     /// The last time that there were too many calls to record.
     busy: u64,
     /// [`EventWriter::wait_for_room`]: the ring's limit when waiting was given up.
@@ -108,7 +108,7 @@ impl EventWriter {
         };
         let mut writer = EventWriter::new(ring);
         writer.policy = policy;
-        writer.coalescing = Some(Box::new(coalescing));
+        writer.coalescing = Some(coalescing);
         writer
     }
 
@@ -236,7 +236,7 @@ impl EventWriter {
         }
         let Some(coalescing) = self.coalescing.as_mut() else { return false };
         let periods = 1 + timestamp.saturating_sub(coalescing.period_end) / coalescing.period;
-        if u64::from(coalescing.calls) > FEW_CALLS.saturating_mul(periods) {
+        if coalescing.calls > FEW_CALLS.saturating_mul(periods) {
             coalescing.busy = timestamp;
         }
         coalescing.calls = 0;
@@ -353,10 +353,11 @@ impl EventWriter {
         if !coalescing.tree.has_pending() {
             return true;
         }
-        let mut count = 0;
-        coalescing
-            .tree
-            .each_pending(coalescing.base, |_, node| count += records_of(node.calls, node.exclusive));
+        let (mut count, mut all_calls) = (0, 0);
+        coalescing.tree.each_pending(coalescing.base, |_, node| {
+            count += records_of(node.calls, node.exclusive);
+            all_calls += node.calls;
+        });
         if count > 0 {
             if !self.ring.has_room(self.open + 1 + count + RESERVE) {
                 return false;
@@ -379,6 +380,7 @@ impl EventWriter {
             });
             self.ring.publish(1 + count);
         }
+        coalescing.calls += all_calls;
         coalescing.tree.clear_pending();
         coalescing.first = coalescing.last;
         if coalescing.current != coalescing.base {
@@ -395,13 +397,11 @@ fn records_of(calls: u64, ticks: u64) -> u64 {
 }
 
 impl Coalescing {
-    /// Enters a call path that is expected here, is short, and has something to write already. `false`: it is not so,
-    /// and nothing is done.
+    /// Enters a call path that is expected here and ready. `false`: it is not so, and nothing is done.
     #[inline(always)]
     pub fn enter_short(&mut self, timestamp: u64, region: u32) -> bool {
         let node = self.tree.expected_child(self.current);
-        let path = &self.tree[node];
-        if path.region != region || !(path.short & path.pending()) || timestamp < self.last {
+        if self.tree[node].ready != region || timestamp < self.last {
             return false;
         }
         self.tree[self.current].exclusive += timestamp - self.last;
@@ -410,18 +410,16 @@ impl Coalescing {
         let path = &mut self.tree[node];
         path.calls += 1;
         path.start = timestamp;
-        self.calls += 1;
         self.current = node;
         true
     }
 
-    /// Leaves the innermost frame, if it is a short call that is not in the ring. `false`: it is not, and nothing is done.
+    /// Leaves the innermost frame, if its call path is ready; then it is not in the ring. `false`: it is not so, and nothing is done.
+    /// A call that is long has met the end of a period, where that is found out.
     #[inline(always)]
     pub fn leave_short(&mut self, timestamp: u64, region: u32) -> bool {
-        let node = self.current;
-        let path = &mut self.tree[node];
-        let is_it = (path.region == region) & path.short & (node != self.base) & (timestamp >= self.last);
-        if !is_it || timestamp - path.start > self.long {
+        let path = &mut self.tree[self.current];
+        if path.ready != region || timestamp < self.last {
             return false;
         }
         path.exclusive += timestamp - self.last;
@@ -451,7 +449,9 @@ impl Coalescing {
         let path = &mut self.tree[node];
         path.calls += 1;
         path.start = timestamp;
-        self.calls += 1;
+        if path.short {
+            path.ready = path.region;
+        }
         self.current = node;
     }
 

@@ -23,7 +23,7 @@ pub struct EventWriter {
     pub(crate) limit: u64,
     /// Neither coalescing nor suppressing: a leave is that of the innermost frame in the ring.
     pub(crate) recording: bool,
-    pub(crate) coalescing: Option<Box<Coalescing>>,
+    pub(crate) coalescing: Option<Coalescing>,
     /// Until this time short calls are coalesced without a further look; 0 while nothing is.
     coalesced_until: u64,
     pub(crate) policy: OverloadPolicy,
@@ -47,7 +47,7 @@ const COALESCING_RETRY: u64 = 64;
 /// singly, and to keep them, is more than they are worth.
 pub const RECORDS_PER_SECOND: u64 = 10_000_000;
 /// The rate is that of at least so many.
-const MEASURED_RECORDS: u64 = 1 << 16;
+const MEASURED_RECORDS: u64 = 1 << 15;
 /// Suppressed frames deeper than this are entered again only when the stack has come down to it.
 const REMEMBERED: usize = 64;
 
@@ -217,10 +217,14 @@ impl EventWriter {
             // Coalescing begins while there is room for its groups.
             let kept = if self.policy.coalesces() { self.ring.capacity_records() / 2 } else { 0 };
             self.limit = (self.ring.position() + free).saturating_sub(kept + 1 + RESERVE);
-            if self.policy == OverloadPolicy::Coalesce {
+            let looked_again_after = match self.policy {
                 // The clock is not known yet.
-                self.limit = self.limit.min(self.ring.position() + self.open + COALESCING_RETRY);
-            }
+                OverloadPolicy::Coalesce => COALESCING_RETRY,
+                OverloadPolicy::CoalesceUnderPressure => MEASURED_RECORDS,
+                OverloadPolicy::Suppress | OverloadPolicy::Wait => u64::MAX,
+            };
+            self.limit =
+                self.limit.min((self.ring.position() + self.open).saturating_add(looked_again_after));
             let admitted = self.ring.position() + self.open < self.limit;
             if admitted || !self.wait_for_room(1) {
                 return admitted;
