@@ -64,7 +64,7 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
 pub fn remember(location: *const Location, data: &'static LocationData) {
     let mut places = [&FIRST, place_of(location)].into_iter();
     let is_free = |place: &&Place| {
-        place.location.compare_exchange(FREE, TAKEN, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        place.location.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
     };
     if let Some(place) = places.find(is_free) {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
@@ -77,7 +77,8 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
 /// Another location may get this one's address.
 pub fn forget(location: *const Location) {
     for place in [&FIRST, place_of(location)] {
-        _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Relaxed, Ordering::Relaxed);
+        // Pairs with the acquire in `remember`: another location's data come after the last look at this one's.
+        _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Release, Ordering::Relaxed);
     }
 }
 

@@ -26,7 +26,7 @@ impl NodeIndex {
 /// The root, or "no child".
 pub const ROOT: NodeIndex = NodeIndex(0);
 
-/// No region's handle: handles are small numbers, or places in memory of objects that are larger than a byte.
+/// No region's handle: it is Score-P's `SCOREP_FILTERED_REGION`, which is never entered.
 const NO_REGION: u32 = u32::MAX;
 
 /// One call path, in a cache line of its own. Zero bytes are a valid empty node, so that memory is touched only as it is used.
@@ -184,11 +184,13 @@ impl CallTree {
         node.pending = true;
     }
 
-    /// After a signal handler left `mark_pending` by `longjmp`: marks the ancestors that it had not come to.
+    /// After a signal handler left one of these functions by `longjmp`: marks the ancestors that it had not come to. And no call path is
+    /// ready before it is looked at again, as one may have nothing to write already.
     #[cold]
     pub fn repair(&mut self) {
         // A call path comes after its parent.
         for node in (1..self.used).rev().map(NodeIndex::new) {
+            self[node].ready = NO_REGION;
             let (is_pending, above) = (self[node].pending, self[node].parent);
             if is_pending && !self[above].pending {
                 self.begin(above);
@@ -308,8 +310,10 @@ mod tests {
         tree[outer].calls = 7; // from before
         tree.begin(inner);
         tree[inner].calls = 3;
+        tree[outer].ready = 1; // while it is not pending
         assert!(!tree.has_pending() && !tree.mark_pending(inner), "nothing below is written");
         tree.repair();
+        assert_eq!(tree[outer].ready, NO_REGION, "it would be counted and never written");
         let mut written = Vec::new();
         tree.each_pending(ROOT, |depth, node| written.push((depth, node.region, node.calls)));
         assert!(tree.has_pending());

@@ -273,10 +273,12 @@ impl EventWriter {
     }
 
     /// The writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may be missing here
-    /// and its leave will come: room is kept for it, within reason. The decoder ignores a leave too many.
+    /// and its leave will come: room is kept for it, if there is any, and within reason. The decoder ignores a leave too many.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
-        self.open = self.open.saturating_add(1).min(self.ring.capacity_records() / 4).max(self.open);
+        let has_room =
+            self.open < self.ring.capacity_records() / 4 && self.ring.has_room(self.open + 1 + RESERVE);
+        self.open += u64::from(has_room);
         self.repair_call_tree();
     }
 

@@ -52,6 +52,22 @@ fn two_threads_lose_nothing_and_keep_the_order() {
 }
 
 #[test]
+fn leaves_of_abandoned_events_do_not_overwrite_what_was_not_read() {
+    let (_dir, producer, mut consumer) = ring(4096);
+    let mut writer = EventWriter::new(producer);
+    for time in 0..5000 {
+        writer.enter(time, 1);
+        writer.leave(time, 1);
+    }
+    (0..10).for_each(|_| writer.event_was_abandoned());
+    (0..10).for_each(|_| writer.leave(5000, 1));
+    writer.program_end(5001);
+    let mut records = Vec::new();
+    consumer.copy_out(&mut records, usize::MAX).unwrap();
+    assert_eq!(records[0].word0, 0);
+}
+
+#[test]
 fn a_new_consumer_continues_where_the_last_one_stopped() {
     let (dir, mut producer, mut consumer) = ring(4096);
     for i in 0..10 {
