@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 pub fn unchanged(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
-    ampere_signal_safety::restore_sigchld_in(&mut command);
+    ampere_signal_safety::restore_ignored_signals_in(&mut command);
     command
 }
 
@@ -91,7 +91,7 @@ pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>
             None => other.env_remove(name),
         };
     }
-    ampere_signal_safety::restore_sigchld_in(&mut other);
+    ampere_signal_safety::restore_ignored_signals_in(&mut other);
     other
 }
 

@@ -6,7 +6,7 @@
 //! write_signals.rs   a failed write raises no SIGPIPE and no SIGXFSZ: `without_write_signals`
 //! stack.rs           where on which stack a thread is
 //! standard_error.rs  a line to the user does not end up in a file of the program: `write_line`
-//! children.rs        our children can be waited for even if SIGCHLD was ignored: `make_children_waitable`
+//! children.rs        a command of ours ignores the signals that we were started to ignore, and can be waited for
 //! inherited.rs       a process of ours keeps nothing of the program that started it
 //! ```
 
@@ -17,7 +17,7 @@ mod standard_error;
 mod thread_state;
 mod write_signals;
 
-pub use children::{make_children_waitable, restore_sigchld_in};
+pub use children::{make_children_waitable, restore_ignored_signals_in};
 pub use inherited::close_inherited_fds_and_reset_signals;
 pub use stack::{is_on_alternate_stack, stack_address};
 pub use standard_error::{remember_standard_error, write_line};
