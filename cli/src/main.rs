@@ -81,7 +81,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    ampere_signal_safety::make_children_waitable();
+    ampere_signal_safety::remember_ignored_signals();
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
     if !matches!(
         arguments.command,

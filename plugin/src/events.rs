@@ -87,9 +87,19 @@ impl LocationData {
     fn end(&self) {
         compiler_fence(Ordering::SeqCst);
         if self.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
-            return end_interrupted(self);
+            return self.end_interrupted();
         }
         // Pairs with the acquire in `between_events`.
+        self.busy.store(FREE, Ordering::Release);
+    }
+
+    /// This and the other rare cases of the event path have the calling convention of the functions that Score-P calls, and like them do
+    /// not unwind: so these can jump to them, and save no registers.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn end_interrupted(&self) {
+        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        self.report_dropped(unsafe { self.inner() });
         self.busy.store(FREE, Ordering::Release);
     }
 
@@ -116,17 +126,6 @@ impl LocationData {
             })
             .is_ok()
     }
-}
-
-// The event path's rare cases have the calling convention and the promise not to unwind of the functions that Score-P calls. So these
-// can jump to them, and save no registers.
-
-#[cold]
-#[inline(never)]
-extern "C" fn end_interrupted(data: &LocationData) {
-    // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
-    data.report_dropped(unsafe { data.inner() });
-    data.busy.store(FREE, Ordering::Release);
 }
 
 /// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.

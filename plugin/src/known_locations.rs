@@ -23,7 +23,7 @@ const CLOSED: *mut Location = without_provenance_mut(3);
 
 const PLACES_LOG2: u32 = 10;
 static PLACES: [Place; 1 << PLACES_LOG2] = [const { Place::free() }; 1 << PLACES_LOG2];
-/// Of the first location, which is the only one of many programs: where it is takes no time to find out.
+/// The first location has this one. Many programs have no other location, and this place takes no time to find.
 static FIRST: Place = Place::free();
 
 impl Place {
@@ -51,8 +51,8 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
     let is_first = FIRST.is_of(location);
     let place = if is_first { &FIRST } else { place_of(location) };
     let is_it = is_first || place.is_of(location);
-    // SAFETY: `remember` stored the data before the location's address. It is never freed, and another location gets the place
-    // only after this one has had its last event.
+    // SAFETY: `remember` stored the data, which are never null, before the location's address. They are never freed, and another
+    // location gets the place only after this one has had its last event.
     is_it.then(|| unsafe {
         let data = place.data.load(Ordering::Relaxed);
         std::hint::assert_unchecked(!data.is_null());

@@ -437,6 +437,13 @@ pub fn start(command: &mut Command) -> Running {
     Running { child, readers: readers.into(), begun: Instant::now() }
 }
 
+/// The signals that a process ignores, signal n as bit n - 1, by the line of its `/proc/PID/status`. The C library's own are left out: it
+/// ignores them in some ways of starting a program.
+pub fn ignored_signals(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    Some(u64::from_str_radix(mask.trim(), 16).ok()? & 0x7fff_ffff)
+}
+
 /// Sends a signal to a process that may just have ended by itself.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");

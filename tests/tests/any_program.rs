@@ -1099,7 +1099,7 @@ const ODD_PROGRAMS: &str = r#"
             FILE *status = fopen("/proc/self/status", "r");
             unsigned long long ignored;
             while (fgets(line, sizeof line, status))
-                // Without the C library's own signals, which it ignores in some ways of starting a program.
+                // The C library's own signals are left out: it ignores them in some ways of starting a program.
                 if (sscanf(line, "SigIgn: %llx", &ignored) == 1) printf("SigIgn %llx\n", ignored & 0x7fffffff);
                 else if (!strncmp(line, "Sig", 3) && line[3] != 'Q' || !strncmp(line, "Thr", 3)) fputs(line, stdout);
             struct itimerval timer;

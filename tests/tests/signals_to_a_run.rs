@@ -1,8 +1,9 @@
 //! Signals to `ampere run` and its command: the command's exit status is kept, and what was measured is written.
 
-use ampere_tests::jobs::{Place, Running, run, start, until};
+use ampere_tests::jobs::{Place, Running, ignored_signals, run, start, until};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Works until it is told to end; on SIGTERM and SIGINT it ends by itself, with 9, if its argument says so.
 const WAITS: &str = r#"
@@ -91,31 +92,25 @@ fn a_command_that_handles_sigterm_decides_the_exit_status() {
     check_results(&place, true);
 }
 
-/// As of `nohup`, and of a shell's background.
+/// `nohup` ignores SIGHUP, a shell's background SIGINT and SIGQUIT.
 #[test]
 fn signals_that_are_ignored_without_ampere_are_ignored() {
     let place = Place::new();
-    let ignoring = "trap '' HUP INT QUIT USR1; exec \"$@\"";
-    let shown = ["grep", "SigIgn", "/proc/self/status"];
-    let run = |words: &[String]| run(place.command("sh").args(["-c", ignoring, "sh"]).args(words));
-    // Without the C library's own signals, which it ignores in some ways of starting a program.
-    let mask = |text: &str| u64::from_str_radix(text.trim_start_matches("SigIgn:").trim(), 16).unwrap_or(0);
-    let ignored = |words: &[String]| mask(&run(words).stdout) & 0x7fff_ffff;
-    assert_eq!(ignored(&shown.map(str::to_owned)), 0x207);
+    let ignored = |command: &Command| {
+        let mut ignoring = place.command("env");
+        ignoring.arg("--ignore-signal=HUP,INT,QUIT,USR1").arg(command.get_program()).args(command.get_args());
+        ignored_signals(&run(ignoring.args(["grep", "SigIgn", "/proc/self/status"])).stdout)
+    };
+    assert_eq!(ignored(&place.command("env")), Some(0x207));
     for sample in ["off", "1ms"] {
         let ampere = place.ampere(["run", "--sample", sample, "-o", sample, "--"]);
-        let words = std::iter::once(ampere.get_program()).chain(ampere.get_args());
-        let words = words.map(|word| word.to_string_lossy().into_owned());
-        let words: Vec<String> = words.chain(shown.map(str::to_owned)).collect();
-        assert_eq!(ignored(&words), 0x207, "--sample {sample}");
+        assert_eq!(ignored(&ampere), Some(0x207), "--sample {sample}");
     }
 }
 
 fn interrupts_are_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    mask & (1 << (Signal::INT.as_raw() - 1)) != 0
+    ignored_signals(&status).unwrap_or(0) & (1 << (Signal::INT.as_raw() - 1)) != 0
 }
 
 #[test]

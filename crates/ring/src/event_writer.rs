@@ -216,16 +216,17 @@ impl EventWriter {
             let free = self.ring.free();
             // Coalescing begins while there is room for its groups.
             let kept = if self.policy.coalesces() { self.ring.capacity_records() / 2 } else { 0 };
-            self.limit = (self.ring.position() + free).saturating_sub(kept + 1 + RESERVE);
+            let used = self.ring.position() + self.open;
             let looked_again_after = match self.policy {
                 // The clock is not known yet.
                 OverloadPolicy::Coalesce => COALESCING_RETRY,
                 OverloadPolicy::CoalesceUnderPressure => MEASURED_RECORDS,
                 OverloadPolicy::Suppress | OverloadPolicy::Wait => u64::MAX,
             };
-            self.limit =
-                self.limit.min((self.ring.position() + self.open).saturating_add(looked_again_after));
-            let admitted = self.ring.position() + self.open < self.limit;
+            self.limit = (self.ring.position() + free)
+                .saturating_sub(kept + 1 + RESERVE)
+                .min(used.saturating_add(looked_again_after));
+            let admitted = used < self.limit;
             if admitted || !self.wait_for_room(1) {
                 return admitted;
             }

@@ -13,10 +13,10 @@ static IGNORED: AtomicU32 = AtomicU32::new(0);
 
 /// Takes note of the signals that are ignored, and restores the default for SIGCHLD: from now on children of this process can be
 /// waited for. To be called first.
-pub fn make_children_waitable() {
+pub fn remember_ignored_signals() {
     // Rust's own start ignores SIGPIPE, and its children have the default again.
     let ignored = (1..32).filter(|signal| *signal != libc::SIGPIPE && is_ignored(*signal));
-    IGNORED.fetch_or(ignored.fold(0, |all, signal| all | 1 << signal), Ordering::Relaxed);
+    IGNORED.store(ignored.fold(0, |all, signal| all | 1 << signal), Ordering::Relaxed);
     // SAFETY: the default is valid for this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

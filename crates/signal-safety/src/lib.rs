@@ -17,7 +17,7 @@ mod standard_error;
 mod thread_state;
 mod write_signals;
 
-pub use children::{make_children_waitable, restore_ignored_signals_in};
+pub use children::{remember_ignored_signals, restore_ignored_signals_in};
 pub use inherited::close_inherited_fds_and_reset_signals;
 pub use stack::{is_on_alternate_stack, stack_address};
 pub use standard_error::{remember_standard_error, write_line};
