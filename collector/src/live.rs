@@ -1,14 +1,14 @@
 //! One node's run, live: the loop's body.
 
 use crate::ingest::process::{Process, State};
-use crate::ingest::{Ingest, Round, limits};
+use crate::ingest::{Ingest, Outlasting, Round, limits};
 use crate::live_timeline::LiveTimeline;
 pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::options::LIVENESS_PERIOD;
 pub use crate::options::{Mode, Options};
 use crate::sampling::Sampling;
-use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
+use crate::sampling::clock::{CALIBRATION, CALIBRATION_MIN, SessionClock, Timer, best_reading, recognise};
 use crate::sampling::sampler::Sampler;
 use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
@@ -32,6 +32,8 @@ const THOROUGH_RECORDS: usize = 1 << 18;
 const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
 const BATCHES_PER_ROUND: usize = 32;
+/// How long the command's start waits for the counters. A vendor's library can take a second.
+const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(10);
 /// Records in which a first event is looked for.
 const FIRST_RECORDS: usize = 64;
 
@@ -52,6 +54,8 @@ pub struct LiveRun {
     /// Records that were taken out of rings since the last thorough round.
     taken: usize,
     next_liveness: Instant,
+    /// The command of `ampere run` has ended.
+    pub(crate) command_has_ended: bool,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
 }
@@ -87,6 +91,7 @@ impl LiveRun {
             next_thorough: Instant::now(),
             taken: 0,
             next_liveness: Instant::now(),
+            command_has_ended: false,
             is_idle: false,
             session,
             options,
@@ -124,6 +129,27 @@ impl LiveRun {
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self) -> bool {
         self.ingest.all_over(&self.session)
+    }
+
+    /// The command of `ampere run` has ended: what of it may still come, if there is anything.
+    pub fn outlasting(&mut self) -> Option<Outlasting> {
+        self.command_has_ended = true;
+        self.read_definitions();
+        self.next_liveness = Instant::now();
+        self.check_liveness();
+        self.ingest.outlasting(&self.session)
+    }
+
+    /// Starts the sampler of the counters, which opens them in a thread of its own.
+    pub fn sample_counters(&mut self) {
+        if self.sampling.sampler.is_none() && self.timeline.is_none() {
+            self.start_sampler(Timer::usual());
+        }
+    }
+
+    /// Waits until the counters are open, or for [`COUNTERS_WAIT_MAX`]: what is used before their first reading is not known.
+    pub fn await_counters(&self) {
+        self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
     }
 
     /// Samples stacks, if that is wanted: of what `ampere run` is about to start, or has started before an earlier collector was
@@ -358,15 +384,14 @@ impl LiveRun {
     }
 
     fn find_clock_and_devices(&mut self) {
-        if self.sampling.sampler.is_none() && self.timeline.is_none() {
-            self.start_sampler(Timer::usual());
-        }
         if self.timeline.is_none() && self.began.instant.elapsed() >= CALIBRATION {
             self.set_clock(Timer::usual());
         }
         if !self.clock_is_certain() {
             self.read_definitions();
-            self.find_clock();
+            if self.timeline.is_some() {
+                self.find_clock();
+            }
         }
         self.find_devices();
     }
@@ -419,7 +444,7 @@ impl LiveRun {
             None => return,
         };
         if self.timeline.is_none() || timer != Timer::usual() {
-            std::thread::sleep(CALIBRATION.saturating_sub(self.began.instant.elapsed()));
+            std::thread::sleep(CALIBRATION_MIN.saturating_sub(self.began.instant.elapsed()));
             self.set_clock(timer);
         }
         self.timeline.iter_mut().for_each(|timeline| timeline.clock_is_certain = true);

@@ -47,6 +47,11 @@ impl NodeWatch {
         self.with(|run| run.add(pid, start_time));
     }
 
+    /// What the command has used from its begin to its end, with the children that it waited for.
+    pub(crate) fn command_used(&self, cpu_ns: u64) {
+        self.with(|run| run.command_used(cpu_ns));
+    }
+
     /// What the run's processes have used until now.
     pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);

@@ -18,6 +18,16 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
+/// How often it is looked whether the collector is ready, or has finished: often at first, for runs that are short.
+const LOOK_PERIOD: Duration = Duration::from_micros(200);
+const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
+const OFTEN_MAX: Duration = Duration::from_millis(50);
+
+/// The sleep between two looks, when this time has been waited.
+fn look_period(waited: Duration) -> Duration {
+    if waited < OFTEN_MAX { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
+}
+
 /// How a collector is started.
 pub struct Start {
     pub program: PathBuf,
@@ -125,7 +135,7 @@ impl Keeper {
                 anyhow::ensure!(!why.is_empty(), "the collector did not start: {last}");
                 anyhow::bail!("{why}");
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(look_period(begun.elapsed()));
         }
         let session = Session::open(session.directory())?;
         let waits = session.lock_waiter().ok().flatten();
@@ -144,7 +154,7 @@ impl Keeper {
         }
     }
 
-    /// The command is over: the collector writes the results.
+    /// Waits until the collector has written the results.
     pub fn finish(self) -> Results {
         self.close();
         let begun = Instant::now();
@@ -177,7 +187,7 @@ impl Keeper {
                 has_reported = true;
                 say!("ampere: writing the trace and the summary ...");
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(look_period(begun.elapsed()));
         }
     }
 
@@ -188,7 +198,8 @@ impl Keeper {
         let _ = kept.child.wait();
     }
 
-    fn close(&self) {
+    /// The command is over: the collector begins to write the results.
+    pub fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;
         drop(kept.child.stdin.take());

@@ -4,6 +4,7 @@ use crate::ingest::location::LiveLocation;
 use ampere_counters::{Stat, UsedGpus};
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
+use ampere_model::text::printable;
 use ampere_model::{
     Communicator, Definition, Location, LocationKind, Program, QUEUES, Region, RegionRef, SAMPLED_HOST,
     Timestamp,
@@ -594,6 +595,17 @@ impl Process {
             && !self.log.is_held()
             && has_program()
             && self.is_alive()
+    }
+
+    /// Whether all of its threads are about to end: the kernel is taking the process down.
+    pub fn is_ending(&self) -> bool {
+        self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
+    }
+
+    /// The name of its program, and its pid.
+    pub fn program_and_pid(&self) -> String {
+        let program = Path::new(&self.info.executable).file_name().unwrap_or_default().to_string_lossy();
+        format!("{} (process {})", printable(&program), self.info.pid)
     }
 
     /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.

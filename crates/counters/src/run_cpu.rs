@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// How often new descendants are looked for, and for no more than a thousandth of the time.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 1000;
+/// Until then, more often: many commands are shorter.
+const YOUNG: Duration = Duration::from_millis(200);
 
 /// Shared by the estimate, in the sampler's thread, and by the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
@@ -49,6 +51,8 @@ pub struct RunCpu {
     members: HashMap<u32, Member>,
     /// Of processes that have ended.
     ended_ns: u64,
+    /// The whole of an ended command, to the microsecond.
+    command_ns: u64,
     /// In clock ticks since boot, as start times of processes are.
     began: u64,
     next_look: Instant,
@@ -87,6 +91,7 @@ impl RunCpu {
             cpus: (cpus, cpus_of(&settings.sys_root).max(cpus).max(1)),
             members: HashMap::new(),
             ended_ns: 0,
+            command_ns: 0,
             began: since_boot.tv_sec as u64 * ticks_per_second
                 + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
             next_look: Instant::now(),
@@ -112,6 +117,12 @@ impl RunCpu {
         if let Some(stat) = Stat::of(pid) {
             self.insert(pid, &stat, true);
         }
+    }
+
+    /// The command of `ampere run` has ended, and used so much with the children that it waited for: the kernel shows the launcher's
+    /// sum only in steps of 10 ms.
+    pub fn command_used(&mut self, cpu_ns: u64) {
+        self.command_ns = cpu_ns;
     }
 
     fn insert(&mut self, pid: u32, stat: &Stat, is_launcher: bool) {
@@ -165,7 +176,8 @@ impl RunCpu {
             match Stat::of(*pid) {
                 Some(stat) if stat.started == member.started => {
                     member.parent = stat.parent;
-                    waited_for.push((*pid, stat.children_ns));
+                    let told = if member.is_launcher { member.children_base + self.command_ns } else { 0 };
+                    waited_for.push((*pid, stat.children_ns.max(told)));
                     children_of(*pid, &mut children);
                 }
                 Some(_) => replaced.push(*pid),
@@ -188,7 +200,12 @@ impl RunCpu {
             }
         }
         self.read_clocks();
-        self.next_look = Instant::now() + LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE);
+        let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
+        self.next_look = Instant::now()
+            + match age < YOUNG {
+                true => age / 2,
+                false => LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE),
+            };
     }
 
     fn read_clocks(&mut self) {
