@@ -168,7 +168,7 @@ impl Player<'_> {
             command: &command,
             replay: Some(description),
         };
-        collector::start(self.installation, session, &wanted)
+        collector::start(self.installation, session, &wanted, || {})
     }
 
     /// The process that plays one of the trace's processes.

@@ -7,6 +7,7 @@ pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::options::LIVENESS_PERIOD;
 pub use crate::options::{Mode, Options};
+use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::Sampling;
 use crate::sampling::clock::{CALIBRATION, CALIBRATION_MIN, SessionClock, Timer, best_reading, recognise};
 use crate::sampling::sampler::Sampler;
@@ -137,7 +138,8 @@ impl LiveRun {
         self.read_definitions();
         self.next_liveness = Instant::now();
         self.check_liveness();
-        self.ingest.outlasting(&self.session)
+        let end = CommandEnd::load(self.session.directory());
+        self.ingest.outlasting(&self.session, end.is_some_and(|end| end.signal().is_some()))
     }
 
     /// Starts the sampler of the counters, which opens them in a thread of its own.

@@ -1,6 +1,5 @@
 //! Runs that are over before they have well begun, and commands that leave processes running.
 
-use ampere_stacks::{Options, Sampler};
 use ampere_tests::counting_program::{have_mpi, total_calls};
 use ampere_tests::jobs::{Place, run, start, until};
 use ampere_tests::runs::{list, number};
@@ -107,26 +106,14 @@ fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", WORK, &[]);
     for (output, command) in
-        [("one", vec![text(&plain), "25"]), ("many", vec!["sh", "-c", "./plain 8; ./plain 8; ./plain 9"])]
+        [("one", vec![text(&plain), "6"]), ("many", vec!["sh", "-c", "./plain 2; ./plain 2; ./plain 2"])]
     {
         let joules = total_joules(&is_complete(&place, output, &command, 3));
         assert!(
-            (0.25..0.40).contains(&joules),
-            "{output}: {joules} J for 25 ms of 10 W, and the starts of programs"
+            (0.06..0.20).contains(&joules),
+            "{output}: {joules} J for 6 ms of 10 W, and the starts of programs"
         );
     }
-}
-
-#[test]
-fn what_ran_in_a_short_run_has_its_joules() {
-    skip_unless!(Sampler::begin(&Options::default()).is_ok(), "perf_event_open is not allowed here");
-    let place = Place::new();
-    let plain = place.compile("cc", "plain", WORK, &["-g"]);
-    let summary = is_complete(&place, "out", &[text(&plain), "30"], 3);
-    let views = list(&summary, "devices").iter().flat_map(|device| list(device, "views"));
-    let regions = views.flat_map(|view| list(view, "regions")).filter(|region| region["region"] == "spin");
-    let joules: f64 = regions.map(|region| number(region, "exclusive_joules")).sum();
-    assert!(joules > 0.5 * total_joules(&summary), "{joules} J in spin: {summary:#}");
 }
 
 /// A shell returns at once when a command is sent to the background, and so does `ampere run`.

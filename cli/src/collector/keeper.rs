@@ -112,9 +112,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed.
-    pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
+    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile`: what is done while it
+    /// gets ready.
+    pub fn start(session: &Session, start: Start, meanwhile: impl FnOnce()) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
+        meanwhile();
         let begun = Instant::now();
         let mut restarts = Restarts::default();
         while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {

@@ -176,11 +176,10 @@ fn measure(
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets; and before the collector,
-    // which samples what this process starts from then on: the kernel begins that with the first program.
-    let witness = std::thread::spawn(Witness::start);
-    let started = start_collector(arguments, installation, &name);
-    let witness = witness.join().unwrap_or_default();
+    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, as the kernel
+    // ends it with the thread that started it; and while the collector gets ready, which samples only what this process starts later.
+    let mut witness = None;
+    let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
@@ -241,9 +240,10 @@ fn start_collector(
     arguments: &RunArguments,
     installation: &Installation,
     name: &str,
+    meanwhile: impl FnOnce(),
 ) -> anyhow::Result<(Session, Keeper)> {
     let session = Session::open_or_create(&format!("s-{name}"))?;
-    let collector = collector::start(installation, &session, &arguments.wanted())?;
+    let collector = collector::start(installation, &session, &arguments.wanted(), meanwhile)?;
     Ok((session, collector))
 }
 

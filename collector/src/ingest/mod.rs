@@ -73,6 +73,8 @@ pub enum Outlasting {
     Ending,
     /// The ends of ranks, whose launcher may end a little before them, or a process that is just beginning to record.
     Ranks,
+    /// The ends of ranks whose launcher was killed.
+    OrphanedRanks,
     /// The ends of processes that nobody waits for.
     Others,
 }
@@ -178,15 +180,19 @@ impl Ingest {
     }
 
     /// When the command of `ampere run` has ended: what of it may still come. Nothing is expected of processes that are sampled.
-    pub fn outlasting(&self, session: &Session) -> Option<Outlasting> {
+    /// `was_killed`: by a signal.
+    pub fn outlasting(&self, session: &Session, was_killed: bool) -> Option<Outlasting> {
         let is_left =
             |process: &&Process| process.life.state == State::Running || process.life.runs_unmeasured;
         let left: Vec<&Process> = self.recorded_processes().filter(is_left).collect();
         let may_join =
             (session.joined() as usize) > self.recorded_processes().count() || !self.commands_are_over();
+        let has_ranks = left.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1));
         if left.iter().any(|process| process.is_ending()) {
             Some(Outlasting::Ending)
-        } else if may_join || left.iter().any(|process| process.rank.is_some()) {
+        } else if has_ranks && was_killed {
+            Some(Outlasting::OrphanedRanks)
+        } else if has_ranks || may_join {
             Some(Outlasting::Ranks)
         } else {
             (!left.is_empty()).then_some(Outlasting::Others)

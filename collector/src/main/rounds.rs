@@ -29,6 +29,8 @@ pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
 /// How long to wait, when the command has ended, for processes of it that the kernel is taking down, for ranks, and for others.
 const ENDING_MAX: Duration = Duration::from_secs(10);
 const RANKS_MAX: Duration = Duration::from_millis(100);
+/// Ranks whose launcher was killed end by themselves when they notice.
+const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
 const OTHERS_MAX: Duration = Duration::from_millis(5);
 /// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
 /// more.
@@ -118,6 +120,7 @@ fn waits_for(outlasting: Outlasting) -> Duration {
     match outlasting {
         Outlasting::Ending => ENDING_MAX,
         Outlasting::Ranks => RANKS_MAX,
+        Outlasting::OrphanedRanks => ORPHANED_RANKS_MAX,
         Outlasting::Others => OTHERS_MAX,
     }
 }
