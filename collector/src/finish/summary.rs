@@ -173,7 +173,7 @@ impl LiveRun {
         endings: &[Ending],
     ) -> Vec<String> {
         let processes = &self.ingest.processes;
-        let mut notes = self.notes.lines().to_vec();
+        let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
@@ -194,7 +194,7 @@ impl LiveRun {
         if failed > 0 {
             notes.push(format!("{failed} readings of a counter failed"));
         }
-        notes
+        self.notes.with(notes)
     }
 
     /// Ranks whose stacks were not sampled beside others, whose were.

@@ -9,7 +9,7 @@ use ampere_model::{
 };
 use ampere_ring::session::Command;
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
-use ampere_stacks::{FunctionId, Sampler, Sink, StacksError};
+use ampere_stacks::{FunctionId, Sampler, Sink, StacksError, foreign};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -195,6 +195,7 @@ impl Writer {
                  /proc/sys/kernel/perf_event_paranoid of at most 1 allows both".to_owned(),
             );
         }
+        notes.extend(foreign::notes());
         if figures.lost > 0 {
             notes.push(format!(
                 "{} samples of stacks were lost: the collector did not fetch them in time",
@@ -491,9 +492,12 @@ fn executable(pid: u32) -> Option<String> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
 }
 
+/// Bytes of a process' environment that are read.
+const ENVIRONMENT_MAX: u64 = 8 << 20;
+
 /// Variables that say which devices a process uses, and how often it is sampled.
 fn environment(pid: u32, period: u64) -> Vec<String> {
-    let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let variables = foreign::read(format!("/proc/{pid}/environ"), ENVIRONMENT_MAX).unwrap_or_default();
     let is_evidence = |entry: &&str| {
         entry
             .split_once('=')

@@ -11,6 +11,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod;
 
+use crate::foreign;
 use crate::functions::{Chain, Function, FunctionId, Functions, Role, demangle};
 use crate::jit::Maps;
 use crate::lines::{self, Inlined, Lines};
@@ -221,14 +222,18 @@ impl File {
             return;
         }
         self.is_read = true;
-        let source = match &*self.path {
-            "[vdso]" => own_vdso().map(Source::Memory),
-            path if path.starts_with('/') && !path.starts_with("//") => {
-                Source::of_file(path, self.identity, process)
-            }
-            _ => None,
+        let (path, identity, left) = (self.path.clone(), self.identity, *room);
+        let read = move || {
+            let source = match &*path {
+                "[vdso]" => own_vdso().map(Source::Memory),
+                path if path.starts_with('/') && !path.starts_with("//") => {
+                    Source::of_file(path, identity, process)
+                }
+                _ => None,
+            };
+            source.and_then(|source| Image::read(source, left)).map(Box::new)
         };
-        self.image = source.and_then(|source| Image::read(source, *room)).map(Box::new);
+        self.image = foreign::in_time(read).flatten();
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
@@ -346,6 +351,20 @@ impl Source {
         (!is_other).then_some(Source::Path(path, identity))
     }
 
+    /// Takes a step that reads it. A file may be one that never answers.
+    fn in_time<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&Source) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        match self {
+            Source::Memory(_) => step(self),
+            Source::Path(path, identity) => {
+                let source = Source::Path(path.clone(), *identity);
+                foreign::in_time(move || step(&source)).flatten()
+            }
+        }
+    }
+
     fn reader(&self) -> Option<Reader<'_>> {
         match self {
             Source::Memory(bytes) => Some(Reader::Memory(bytes)),
@@ -459,8 +478,12 @@ impl Image {
     }
 
     fn name(&self, symbol: &Symbol) -> Option<String> {
-        let reader = self.source.reader()?;
         let at = self.names_at.checked_add(symbol.name.into())?;
+        self.source.in_time(move |source| Image::name_at(source, at))
+    }
+
+    fn name_at(source: &Source, at: u64) -> Option<String> {
+        let reader = source.reader()?;
         let bytes = reader.read(at, (NAME_MAX as u64).min(reader.bytes().checked_sub(at)?))?;
         let name = bytes.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
         Some(String::from_utf8_lossy(name).into_owned())
@@ -468,8 +491,12 @@ impl Image {
 
     /// Whether its functions call what `-finstrument-functions` has them call.
     fn has_hooks(&self) -> Option<bool> {
+        self.source.in_time(Image::calls_hooks)
+    }
+
+    fn calls_hooks(source: &Source) -> Option<bool> {
         const HOOK: &[u8] = b"\0__cyg_profile_func_enter\0";
-        let reader = self.source.reader()?;
+        let reader = source.reader()?;
         let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
         let sections = Sections::read(&reader, &header)?;
         let names = sections.find(b".dynstr").or_else(|| sections.find(b".strtab"))?;

@@ -40,6 +40,7 @@
 mod events;
 mod figures;
 mod file;
+pub mod foreign;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
