@@ -56,6 +56,7 @@ test-long:
 lint:
 	@scripts/need-packages build
 	$(CARGO) fmt --all --check
+	@scripts/check-crates
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 bench: build-all

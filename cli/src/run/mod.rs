@@ -48,7 +48,7 @@ pub struct RunArguments {
     /// Settings, a file such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
+    /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// What measures: Score-P in the program, or ampere's own host preloaded into it
