@@ -1,0 +1,86 @@
+//! Metrics of a trace that look like energy or power, and are no device: all of them are named.
+
+use crate::devices::quantity_of;
+use ampere_model::counted::{is_no_consumption, looks_like_energy};
+use otf2::MetricMember;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By why they are left out.
+#[derive(Clone, Default)]
+pub(crate) struct LeftOut {
+    pub limits: BTreeSet<String>,
+    /// Powers of what an energy counts.
+    pub measured: BTreeSet<String>,
+    /// Powers of which it is not known what they are of, beside energies.
+    pub of_unknown: BTreeSet<String>,
+    /// With the power of the same device that is taken.
+    pub same: BTreeMap<String, String>,
+    /// With their units.
+    pub without_unit: BTreeMap<String, String>,
+    /// Recorded as differences.
+    pub relative: BTreeSet<String>,
+    /// In none of the settings that there are.
+    pub not_configured: BTreeSet<String>,
+}
+
+/// A line has at most this many names.
+const NAMES_MAX: usize = 16;
+
+impl LeftOut {
+    /// By its unit or its name.
+    pub fn looks_like_energy(member: &MetricMember) -> bool {
+        quantity_of(member).is_some() || looks_like_energy(&member.name)
+    }
+
+    /// Whether joules of the metric may be missing in the figures.
+    pub fn is_doubtful(&self, name: &str) -> bool {
+        self.of_unknown.contains(name) || self.without_unit.contains_key(name) || self.relative.contains(name)
+    }
+
+    /// A line for each reason.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = (self.same.iter())
+            .map(|(name, first)| format!("metric {name} is left out: {first} is of the same device"))
+            .collect();
+        let relative = self.relative.iter();
+        notes.extend(relative.map(|name| {
+            format!("metric {name} is recorded as differences, which are not supported: it is left out")
+        }));
+        notes.extend(self.without_unit.iter().map(|(name, unit)| {
+            format!(
+                "metric {name} is left out: by its name it is energy or power, but its unit, '{unit}', is not known; a [[device]] with \
+                 its scale makes it a device"
+            )
+        }));
+        for (names, why) in [
+            (&self.limits, "no consumption, by their names"),
+            (&self.measured, "powers of devices whose energy is there"),
+            (
+                &self.of_unknown,
+                "powers beside energies, which may have their joules in them; a [[device]] makes one a device",
+            ),
+            (&self.not_configured, "in no [[device]] of the configuration"),
+        ] {
+            if !names.is_empty() {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                notes.push(format!("metrics are left out as {why}: {}", listed(&names)));
+            }
+        }
+        notes
+    }
+}
+
+/// Why a run is incomplete of which these metrics have samples.
+pub(crate) fn missing(names: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| !is_no_consumption(name)).collect();
+    (!names.is_empty()).then(|| {
+        format!("joules may be missing: {} is left out and has samples: see the notes on it", listed(&names))
+    })
+}
+
+fn listed(names: &[&str]) -> String {
+    match names.len() {
+        0..=NAMES_MAX => names.join(", "),
+        all => format!("{} and {} more", names[..NAMES_MAX].join(", "), all - NAMES_MAX),
+    }
+}
