@@ -281,7 +281,7 @@ impl Service {
     ) -> Response<Either<Full<Bytes>, Events>> {
         let has_token = match self.admit(request, from) {
             Ok(has_token) => has_token,
-            Err(refusal) => return refusal.map(Either::Left),
+            Err(refusal) => return (*refusal).map(Either::Left),
         };
         if request.uri().path() == "/events" {
             let Ok(rank) = rank_of(request) else { return bad_query().map(Either::Left) };
@@ -300,9 +300,13 @@ impl Service {
     }
 
     /// Whether a request came with the token, or why it is not answered.
-    fn admit(&self, request: &Request<Incoming>, from: Option<Ends>) -> Result<bool, Response<Full<Bytes>>> {
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<Ends>,
+    ) -> Result<bool, Box<Response<Full<Bytes>>>> {
         let Ok(host) = host_of(request) else {
-            return Err(text(StatusCode::BAD_REQUEST, "a request must name one host\n"));
+            return Err(text(StatusCode::BAD_REQUEST, "a request must name one host\n").into());
         };
         let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let is_page = request.uri().path() == "/";
@@ -312,7 +316,8 @@ impl Service {
                 return Err(text(
                     StatusCode::FORBIDDEN,
                     "this is not a name of this node: use its address, or set AMPERE_ALLOWED_HOSTS\n",
-                ));
+                )
+                .into());
             }
             // A browser sends no token with its first request. The page has no data in it, and asks for the token.
             Err(Refusal::Token) if is_page => false,
@@ -320,13 +325,13 @@ impl Service {
                 return Err(self.wants_token(
                     "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE, or in \
                      collector.token in the run's output directory\n",
-                ));
+                ).into());
             }
             Ok(has_token) => has_token,
         };
         match *request.method() == Method::GET {
             true => Ok(has_token),
-            false => Err(text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n")),
+            false => Err(text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n").into()),
         }
     }
 
