@@ -5,11 +5,12 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
-/// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it.
+/// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it. The line is written
+/// at once: the command's lines do not come in between.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
+        let _ = std::io::stderr().write_all(format!("{}\n", format_args!($($words)*)).as_bytes());
     }};
 }
 
