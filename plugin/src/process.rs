@@ -263,16 +263,18 @@ fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
     read.is_ok() && is_own
 }
 
-/// Which host calls us. The embedded one exports a function that tells.
+/// The embedded host calls us, and not Score-P.
+static IS_EMBEDDED: AtomicBool = AtomicBool::new(false);
+
+/// Beyond Score-P's interface: the embedded host calls this before everything else.
+#[unsafe(no_mangle)]
+pub extern "C" fn ampere_is_called_by_the_embedded_host() {
+    IS_EMBEDDED.store(true, Ordering::Relaxed);
+}
+
+/// Which host calls us.
 fn host_name() -> &'static str {
-    // SAFETY: a constant, NUL-terminated name.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ampere_host_is_active".as_ptr()) };
-    if symbol.is_null() {
-        return "score-p";
-    }
-    // SAFETY: the embedded host exports this name with this type.
-    let active: extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
-    if active() != 0 { "embedded" } else { "score-p" }
+    if IS_EMBEDDED.load(Ordering::Relaxed) { "embedded" } else { "score-p" }
 }
 
 /// Takes Score-P's functions.

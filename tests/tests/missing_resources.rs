@@ -1,6 +1,8 @@
 //! Machines that lack what a run needs: the collector, shared memory, a port, descriptors. The job runs all the same.
 
-use ampere_tests::jobs::{Place, Tiny, built, files_below, have, host, is_root, plugin, run, start, until};
+use ampere_tests::jobs::{
+    Place, Tiny, built, files_below, have, host, is_root, plugin, preloaded, run, start, until,
+};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,8 +46,11 @@ fn the_plugin_says_where_it_looked_for_the_collector() {
     place.is_clean();
 
     // And the host alone, without the plugin; and with something that is none.
-    let lonely = place.path("libampere_host.so");
-    std::fs::copy(host(), &lonely).expect("a copy");
+    std::fs::copy(host(), place.path("libampere_host.so")).expect("a copy");
+    let lonely = place.path("ampere-preload/x86_64/libampere_preload.so");
+    std::fs::create_dir_all(lonely.parent().expect("a directory")).expect("it is made");
+    std::fs::copy(preloaded().to_string_lossy().replace(ampere_preload::PLATFORM, "x86_64"), &lonely)
+        .expect("a copy");
     let done = run(place.command(&program).env("LD_PRELOAD", &lonely));
     done.as_without(&plain);
     done.said_once(&["libscorep_substrate_ampere.so", "AMPERE_HOST_PLUGIN"]);

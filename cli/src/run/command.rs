@@ -42,7 +42,7 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     }
     if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host stands back where it finds Score-P in the process.
-        command.env("LD_PRELOAD", prepend(&installation.host, "LD_PRELOAD", ':'));
+        command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
         // Another tool that records NVTX's ranges stays the one that does.
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);

@@ -7,6 +7,7 @@
 //! settling.rs  figures that are computed again from the trace
 //! ```
 
+mod preloaded;
 mod results;
 pub mod running;
 mod settling;

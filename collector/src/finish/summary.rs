@@ -1,5 +1,6 @@
 //! What the summary says of a run that was measured live.
 
+use super::preloaded;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -179,6 +180,7 @@ impl LiveRun {
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
+        notes.extend(preloaded::notes(self.session.directory()));
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
