@@ -7,14 +7,14 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 /// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it. Whatever names
-/// and paths are in it, it is fit to print.
+/// and paths are in it, it is fit to print. The line is written at once: the command's lines do not come in between.
 macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::say_line(&format!($($words)*)) };
 }
 
 /// For [`say`].
 pub fn say_line(line: &str) {
-    let _ = writeln!(io::stderr(), "{}", printable_lines(line));
+    let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
 /// A path of the command line or the environment. An empty one, as from `AMPERE_OUTPUT=$UNSET`, counts as none: see [`given`].
