@@ -47,7 +47,7 @@ mod tests {
         }
         let notes = notes(session.path());
         assert_eq!(notes.len(), 2);
-        assert!(notes[0].starts_with("2 processes were not recorded: "), "{notes:?}");
-        assert!(notes[1].starts_with("1 process was not recorded: "), "{notes:?}");
+        assert!(notes[0].starts_with("2 processes were not recorded, because limits"), "{notes:?}");
+        assert!(notes[1].starts_with("1 process was not recorded, because ampere"), "{notes:?}");
     }
 }
