@@ -159,8 +159,13 @@ impl LiveRun {
     pub fn sample_stacks(&mut self, launcher: Option<u32>, takes_over: bool) {
         let period = self.options.config.sampler.stacks.and_then(StackPeriod::period);
         let Some(period) = period.filter(|_| self.options.replay.is_none()) else { return };
-        match StackSampling::begin(self.session.directory(), launcher.filter(|_| !takes_over), period) {
+        let run_cpu = self.node.as_ref().map(NodeWatch::shared);
+        let launched = launcher.filter(|_| !takes_over);
+        match StackSampling::begin(self.session.directory(), launched, period, run_cpu) {
             Ok(stacks) => {
+                if let Some(why) = &stacks.failure {
+                    self.notes.add(format!("no stacks are sampled: {why}"));
+                }
                 let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
                 running.into_iter().for_each(|process| stacks.add(process));
                 self.sampling.stacks = Some(stacks);
@@ -185,8 +190,14 @@ impl LiveRun {
     /// Nothing more is sampled: what there is, is in the rings.
     pub(crate) fn end_stacks(&mut self) {
         let stacks = self.sampling.stacks.take();
-        self.note_killed_sampler(stacks.is_some());
-        self.notes.extend(stacks.into_iter().flat_map(|mut stacks| stacks.stop()));
+        self.note_killed_sampler(stacks.as_ref().is_some_and(|stacks| stacks.failure.is_none()));
+        if let Some(mut stacks) = stacks {
+            let said = stacks.stop();
+            self.notes.extend(said.notes);
+            if said.is_loss {
+                self.notes.set_incomplete();
+            }
+        }
     }
 
     /// A collector before this one was killed while it sampled stacks.
@@ -266,6 +277,7 @@ impl LiveRun {
             if let Some(timeline) = &mut self.timeline {
                 self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
             }
+            self.sample_unrecorded();
         }
         self.check_liveness();
         if self.publisher.is_due() {
@@ -350,6 +362,19 @@ impl LiveRun {
             self.introduce();
             self.sample_found();
             self.look_for_lost_beginnings();
+            self.sample_unrecorded();
+        }
+    }
+
+    /// What does not record its own functions is sampled: says so where that has changed. A process ceases to be sampled once it has
+    /// been in a function of its own for a while, and is sampled again when its recording ends.
+    fn sample_unrecorded(&mut self) {
+        let (Some(timeline), Some(stacks)) = (&self.timeline, &self.sampling.stacks) else { return };
+        for process in &mut self.ingest.processes {
+            if let Some(is_recorded) = process.find_recording(&timeline.attributor, stacks.failure.is_none())
+            {
+                stacks.set_recorded(process.info.pid, is_recorded);
+            }
         }
     }
 
@@ -377,12 +402,6 @@ impl LiveRun {
             self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
-        let needs_no_stacks = timeline.attributor.records_functions()
-            && self.options.config.sampler.stacks == Some(StackPeriod::Auto);
-        if needs_no_stacks && let Some(mut stacks) = self.sampling.stacks.take() {
-            stacks.stop();
-            self.notes.add("stacks were sampled until a process recorded its own functions");
-        }
     }
 
     fn find_clock_and_devices(&mut self) {

@@ -3,7 +3,7 @@
 
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
-use ampere_counters::{Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
+use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
 use ampere_model::Quality;
 use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
@@ -55,6 +55,11 @@ impl NodeWatch {
     /// What the run's processes have used until now.
     pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);
+    }
+
+    /// What each of the run's processes has used.
+    pub(crate) fn processes(&self) -> Vec<ProcessCpu> {
+        self.with(|run| run.processes().collect())
     }
 
     /// The GPUs that a process uses now, where AMD's driver tells.

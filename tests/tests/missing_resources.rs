@@ -299,3 +299,21 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
     }
     assert!(begun > 0);
 }
+
+/// A program whose limits leave no room for what records, and one that has room, in one run.
+#[test]
+fn a_process_without_room_for_the_host_is_counted_in_a_note() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let limited = format!("ulimit -v 100000; {0}; (ulimit -v 200000; exec {0})", program.display());
+    let done = run(
+        &mut place.ampere_run("out", ["bash", "-c", &format!("({limited}); exec {}", program.display())])
+    );
+    assert_eq!((done.code, &done.stdout), (plain.code, &plain.stdout.repeat(3)), "{done:#?}");
+    let summary = place.summary("out");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("2 processes were not recorded, because limits on memory"), "{notes}");
+    assert!(summary["quality"]["events"].as_u64() > Some(0), "the third one has room");
+    place.is_clean();
+}

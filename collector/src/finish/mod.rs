@@ -4,9 +4,10 @@
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
-//! settling.rs  figures that are computed again from the trace
+//! settling.rs  figures that are computed again from the trace     not_seen.rs   CPU time that is in no row
 //! ```
 
+mod not_seen;
 mod preloaded;
 mod results;
 pub mod running;
@@ -50,6 +51,7 @@ impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
+        let samples_stacks = self.sampling.stacks.is_some();
         self.end_stacks();
         self.read_everything();
         self.note_still_running();
@@ -57,6 +59,9 @@ impl LiveRun {
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.publish_as(true);
+        if samples_stacks {
+            self.note_what_was_not_seen();
+        }
         self.remake_output()?;
         self.ingest.look_for_unread(&mut self.notes);
         self.note_missing_parts();

@@ -37,6 +37,25 @@ pub struct BusyTime {
     pub counted_ns: u64,
 }
 
+/// What a process of the run has used, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessCpu {
+    /// Its number, and its start time in clock ticks since boot.
+    pub pid: u32,
+    /// See `pid`.
+    pub started: u64,
+    /// The name that it had when it was found.
+    pub name: String,
+    /// Since counting began, as last read.
+    pub own_ns: u64,
+    /// The same of its children that were not seen, as far as it has waited for them.
+    pub children_ns: u64,
+}
+
+/// Ended processes with less are not kept for [`RunCpu::processes`], nor more than so many.
+const KEPT_NS: u64 = 20_000_000;
+const KEPT_MAX: usize = 4096;
+
 /// The processes of a run, and the CPU time that they have used.
 pub struct RunCpu {
     /// Absent where the node's time cannot be read.
@@ -53,6 +72,7 @@ pub struct RunCpu {
     ended_ns: u64,
     /// The whole of an ended command, to the microsecond.
     command_ns: u64,
+    ended: Vec<ProcessCpu>,
     /// In clock ticks since boot, as start times of processes are.
     began: u64,
     next_look: Instant,
@@ -61,6 +81,7 @@ pub struct RunCpu {
 /// Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct Member {
+    name: String,
     parent: u32,
     started: u64,
     /// The time of `ampere run` itself is not the run's.
@@ -92,6 +113,7 @@ impl RunCpu {
             members: HashMap::new(),
             ended_ns: 0,
             command_ns: 0,
+            ended: Vec::new(),
             began: since_boot.tv_sec as u64 * ticks_per_second
                 + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
             next_look: Instant::now(),
@@ -132,6 +154,7 @@ impl RunCpu {
         let is_older = stat.started < self.began;
         let base = |used: u64| if is_older { used } else { 0 };
         let member = Member {
+            name: stat.name.clone(),
             parent: stat.parent,
             started: stat.started,
             is_launcher,
@@ -151,6 +174,12 @@ impl RunCpu {
         }
         let living: u64 = self.members.values().map(|member| member.own + member.unseen).sum();
         self.ended_ns + living
+    }
+
+    /// Those that run, and those that have ended, but for the smallest.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessCpu> + '_ {
+        let living = self.members.iter().filter(|(_, member)| !member.is_launcher);
+        living.map(|(pid, member)| member.cpu(*pid)).chain(self.ended.iter().cloned())
     }
 
     /// `None` where the node's CPU time cannot be read.
@@ -223,6 +252,9 @@ impl RunCpu {
     fn end(&mut self, pid: u32) {
         let Some(member) = self.members.remove(&pid) else { return };
         let counted = member.own + member.unseen;
+        if counted >= KEPT_NS && !member.is_launcher && self.ended.len() < KEPT_MAX {
+            self.ended.push(member.cpu(pid));
+        }
         self.ended_ns += counted;
         if let Some(parent) = self.members.get_mut(&member.parent) {
             // All that the kernel has added to the parent's sum.
@@ -231,6 +263,18 @@ impl RunCpu {
         // Its children may have ended before it, and be found to have only now: the kernel added their time to its parent's, too.
         let children = self.members.values_mut().filter(|child| child.parent == pid);
         children.for_each(|child| child.parent = member.parent);
+    }
+}
+
+impl Member {
+    fn cpu(&self, pid: u32) -> ProcessCpu {
+        ProcessCpu {
+            pid,
+            started: self.started,
+            name: self.name.clone(),
+            own_ns: self.own,
+            children_ns: self.unseen,
+        }
     }
 }
 

@@ -131,12 +131,26 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
         () if begins(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
         () if begins(&["cray_pm:::PM_POWER:"]) => Some(Quantity::Power(1.0)),
+        // The kernel's hwmon files.
+        () if metric.contains(":hwmon") && is_hwmon_file(metric, "energy", &["input"]) => {
+            Some(Quantity::Energy(1e-6))
+        }
+        () if metric.contains(":hwmon") && is_hwmon_file(metric, "power", &["input", "average"]) => {
+            Some(Quantity::Power(1e-6))
+        }
         () if begins(&["nvml:::"]) && metric.ends_with(":total_energy_consumption") => {
             Some(Quantity::Energy(1e-3))
         }
         () if begins(&["nvml:::"]) && metric.ends_with(":power") => Some(Quantity::Power(1e-3)),
         () => cray_device(metric).map(|(_, quantity)| quantity).or_else(|| quantity_of_last_word(metric)),
     }
+}
+
+/// `coretemp:::hwmon2:power1_input`
+fn is_hwmon_file(metric: &str, of: &str, files: &[&str]) -> bool {
+    let file = metric.rsplit(':').next().and_then(|file| file.strip_prefix(of));
+    let named = file.map(|file| file.trim_start_matches(|c: char| c.is_ascii_digit()));
+    named.and_then(|file| file.strip_prefix('_')).is_some_and(|file| files.contains(&file))
 }
 
 /// Of a name that ends in its unit: `energy_uj`, `power-mW`.
@@ -304,6 +318,9 @@ mod tests {
             ("cray_pm:::PM_POWER:NODE", Some(Power(1.0))),
             ("intel-rapl:0/energy_uj", Some(Energy(1e-6))),
             ("gpu0/power_mW", Some(Power(1e-3))),
+            ("A2coretemp:::hwmon2:power1_input", Some(Power(1e-6))),
+            ("coretemp:::hwmon2:energy1_input", Some(Energy(1e-6))),
+            ("coretemp:::hwmon2:power1_label", None),
             ("torque_j", None),
             ("PAPI_TOT_INS", None),
         ] {

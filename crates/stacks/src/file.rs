@@ -63,8 +63,6 @@ const SECTIONS_MAX: u64 = 1 << 16;
 /// An entry point without a symbol or table is not longer.
 const ENTRY_BYTES: u64 = 64;
 const NAME_MAX: usize = 1 << 12;
-/// Score-P's library that records a program's functions.
-const SCORE_P_FUNCTIONS: &str = "/libscorep_adapter_compiler_event";
 
 /// All files that a process has mapped.
 pub(crate) struct Files {
@@ -118,18 +116,6 @@ impl Files {
 
     pub(crate) fn path(&self, number: FileNumber) -> Arc<str> {
         self.file(number).path.clone()
-    }
-
-    /// Whether the program of a process, which is this file, or Score-P's library beside it, has its functions recorded.
-    pub(crate) fn records_functions(&mut self, mappings: &[Mapping], program: &str, process: u32) -> bool {
-        mappings.iter().any(|mapping| {
-            let Some(file) = self.files.get_mut(mapping.file as usize) else { return false };
-            if &*file.path != program {
-                return file.path.contains(SCORE_P_FUNCTIONS);
-            }
-            file.read_once(process, &mut self.room);
-            file.image.as_ref().is_some_and(|image| image.has_hooks().unwrap_or(false))
-        })
     }
 
     pub(crate) fn has_tables(&self, number: FileNumber) -> bool {
@@ -487,21 +473,6 @@ impl Image {
         let bytes = reader.read(at, (NAME_MAX as u64).min(reader.bytes().checked_sub(at)?))?;
         let name = bytes.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
         Some(String::from_utf8_lossy(name).into_owned())
-    }
-
-    /// Whether its functions call what `-finstrument-functions` has them call.
-    fn has_hooks(&self) -> Option<bool> {
-        self.source.in_time(Image::calls_hooks)
-    }
-
-    fn calls_hooks(source: &Source) -> Option<bool> {
-        const HOOK: &[u8] = b"\0__cyg_profile_func_enter\0";
-        let reader = source.reader()?;
-        let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
-        let sections = Sections::read(&reader, &header)?;
-        let names = sections.find(b".dynstr").or_else(|| sections.find(b".strtab"))?;
-        let names = reader.read(names.sh_offset.get(LE), names.sh_size.get(LE))?;
-        Some(names.windows(HOOK.len()).any(|name| name == HOOK))
     }
 
     /// `None`: it is no file that this machine executes, or a damaged one.

@@ -95,6 +95,14 @@ impl Processes {
         self.0.values().any(|entry| entry.root == Some(root))
     }
 
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.0.keys().copied().collect()
+    }
+
+    pub(crate) fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) {
+        self.0.retain(|process, _| is_sampled(*process));
+    }
+
     /// Events of these threads of a process are open.
     pub(crate) fn added(&mut self, process: u32, threads: &[u32]) {
         let is_stale = !self.has(process);

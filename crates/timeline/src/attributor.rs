@@ -136,6 +136,19 @@ impl Attributor {
             .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
+    /// How long a location had a frame open.
+    pub fn seconds_in_frames(&self, location: LocationIndex) -> f64 {
+        let mut sum = 0u64;
+        self.engine.each_callpath(location, |_, _, ticks| sum = sum.saturating_add(ticks));
+        sum as f64 / self.ticks_per_second as f64
+    }
+
+    /// Whether one of the program's own functions is recorded and open on a location.
+    pub fn is_in_function(&self, location: LocationIndex) -> bool {
+        let stack = self.engine.stack(location);
+        stack.iter().any(|region| role_of(&self.regions, *region) == Role::Function)
+    }
+
     /// Whether a location's frames are samples of a thread's stack.
     pub fn is_sampled(&self, location: usize) -> bool {
         self.sampled.is_sampled(LocationIndex(location as u32))
@@ -149,12 +162,8 @@ impl Attributor {
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub(crate) fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;
-        let mut has_functions = false;
-        self.engine.each_callpath(recorded, |region, _, _| {
-            has_functions |= role_of(regions, region) == Role::Function
-        });
         let role = |region| role_of(regions, region);
-        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role, has_functions);
+        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role);
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.

@@ -7,7 +7,7 @@
 
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
-use crate::left_out::LeftOut;
+use crate::left_out::{LeftOut, Shown};
 use crate::metric_recorders::{ReadBy, Recorders};
 use crate::places::Place;
 use ampere_model::counted::{Counted, is_no_consumption};
@@ -299,8 +299,8 @@ pub(crate) struct TraceDevices<'a> {
     pub found: Vec<Found>,
     /// Several series have one key: their samples must be compared first.
     pub is_undecided: bool,
-    /// Metrics that may be missing, and have shown something.
-    pub missing: BTreeSet<String>,
+    /// What metrics have shown that may be missing.
+    pub missing: HashMap<Series, Shown>,
 }
 
 impl<'a> TraceDevices<'a> {
@@ -321,7 +321,7 @@ impl<'a> TraceDevices<'a> {
             sources: HashMap::new(),
             found: Vec::new(),
             is_undecided: false,
-            missing: BTreeSet::new(),
+            missing: HashMap::new(),
         }
     }
 
@@ -348,15 +348,10 @@ impl<'a> TraceDevices<'a> {
         values: &[MetricValue],
         attributor: &mut Attributor,
     ) -> Vec<(usize, MetricValue)> {
-        if let Some(doubtful) = self.metrics.doubtful.get(&metric.class) {
-            let shown =
-                doubtful.iter().filter(|(position, _)| values.get(*position).is_some_and(is_something));
-            let members = &self.definitions.metric_members;
-            for name in shown.filter_map(|(_, member)| Some(&members.get(*member)?.name)) {
-                if !self.missing.contains(name) {
-                    self.missing.insert(name.clone());
-                }
-            }
+        for (position, member) in self.metrics.doubtful.get(&metric.class).map_or(&[][..], Vec::as_slice) {
+            let Some(value) = values.get(*position) else { continue };
+            let series = Series { location, member: *member, instance: metric.instance };
+            self.missing.entry(series).or_default().add(number(value));
         }
         let mut samples = Vec::new();
         let values: Vec<_> = self.metrics.values(metric, values).collect();
@@ -429,11 +424,11 @@ impl<'a> TraceDevices<'a> {
     }
 }
 
-fn is_something(value: &MetricValue) -> bool {
+fn number(value: &MetricValue) -> f64 {
     match value {
-        MetricValue::U64(value) => *value != 0,
-        MetricValue::I64(value) => *value != 0,
-        MetricValue::F64(value) => *value != 0.0,
+        MetricValue::U64(value) => *value as f64,
+        MetricValue::I64(value) => *value as f64,
+        MetricValue::F64(value) => *value,
     }
 }
 

@@ -1,9 +1,11 @@
 //! Metrics of a trace that look like energy or power, and are no device: all of them are named.
 
-use crate::devices::quantity_of;
+use crate::devices::{Series, quantity_of};
+use crate::places::Place;
+use ampere_model::Quantity;
 use ampere_model::counted::{is_no_consumption, looks_like_energy};
-use otf2::MetricMember;
-use std::collections::{BTreeMap, BTreeSet};
+use otf2::{Definitions, MetricMember};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// By why they are left out.
 #[derive(Clone, Default)]
@@ -70,9 +72,46 @@ impl LeftOut {
     }
 }
 
-/// Why a run is incomplete of which these metrics have samples.
-pub(crate) fn missing(names: &BTreeSet<String>) -> Option<String> {
-    let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| !is_no_consumption(name)).collect();
+/// What the samples of a metric have shown that is left out.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shown {
+    sum: f64,
+    readings: u64,
+}
+
+impl Shown {
+    pub fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.readings += 1;
+    }
+}
+
+/// A power is one that is counted already if the mean differs by no more than this part of it.
+const SAME_POWER: f64 = 0.15;
+/// A power matters from this part of all on.
+const MATTERS: f64 = 0.01;
+
+/// Why a run is incomplete of which these metrics have samples. `counted`: the nodes and the mean powers of the devices.
+pub(crate) fn missing(
+    definitions: &Definitions,
+    shown: &HashMap<Series, Shown>,
+    counted: &[(String, f64)],
+) -> Option<String> {
+    let is_counted = |series: &Series, of: &Shown, member: &MetricMember| {
+        let Some(Quantity::Power(watts_per_unit)) = quantity_of(member) else { return false };
+        let watts = of.sum / of.readings.max(1) as f64 * watts_per_unit;
+        let node = Place::new(definitions, series.location, series.instance).node;
+        let mut of_node = counted.iter().filter(|(on, _)| *on == node).map(|(_, watts)| *watts);
+        let sum: f64 = of_node.clone().sum();
+        watts < MATTERS * sum || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER * counted)
+    };
+    let names: BTreeSet<&str> = (shown.iter())
+        .filter(|(_, of)| of.sum != 0.0)
+        .filter_map(|(series, of)| Some((series, of, definitions.metric_members.get(series.member)?)))
+        .filter(|(series, of, member)| !is_no_consumption(&member.name) && !is_counted(series, of, member))
+        .map(|(_, _, member)| member.name.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
     (!names.is_empty()).then(|| {
         format!("joules may be missing: {} is left out and has samples: see the notes on it", listed(&names))
     })

@@ -4,10 +4,10 @@ use crate::calls::Clock;
 use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::evidence;
 use crate::index::{self, as_model, calls_attribute, missing_line};
-use crate::left_out;
+use crate::left_out::{self, Shown};
 use crate::metric_recorders::Recorders;
 use crate::nesting::Nesting;
-use crate::parts::{Related, relate};
+use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, node_of};
 use crate::power;
 use crate::sensors::TraceSensors;
@@ -305,6 +305,8 @@ struct Known {
     is_disproved_late: bool,
     /// Why joules are in doubt, a line each.
     doubts: Vec<String>,
+    /// What metrics have shown that may be missing.
+    shown: HashMap<Series, Shown>,
 }
 
 impl Known {
@@ -323,7 +325,7 @@ impl Known {
     }
 
     /// Finds which devices are parts of others, now that their joules are known.
-    fn relate(&mut self, attributor: &mut Attributor) {
+    fn relate(&mut self, definitions: &Definitions, attributor: &mut Attributor) {
         let joules = |attributor: &Attributor, device: usize| {
             attributor.engine.totals(attributor.devices[device].views.ranks).total_joules
         };
@@ -332,6 +334,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts);
+        self.doubts.extend(left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules)));
     }
 }
 
@@ -380,7 +383,7 @@ fn attribute_once(
     attributor.learn_silence();
     attributor.learn_rises();
     known.learn(&attributor);
-    known.relate(&mut attributor);
+    known.relate(&definitions, &mut attributor);
     known.links_changed_late = attributor.links_changed_late();
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     warnings.extend(report.truncated.iter().map(|(location, why)| {
@@ -545,7 +548,7 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
-            doubts: left_out::missing(&self.devices.missing).into_iter().collect(),
+            shown: self.devices.missing,
             devices: self.devices.found,
             recorders,
             wrong,

@@ -3,7 +3,7 @@
 
 use crate::devices::{Found, Series};
 use ampere_model::counted::{Counted, Level};
-use ampere_timeline::attributor::Attributor;
+use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Parts may have more joules than their whole by this part of it: other sensors measure them,
@@ -52,6 +52,28 @@ struct Device {
     seconds: f64,
 }
 
+/// The node and the mean power of each device.
+pub(crate) fn mean_watts(
+    attributor: &Attributor,
+    joules: &dyn Fn(&Attributor, usize) -> f64,
+) -> Vec<(String, f64)> {
+    let all = attributor.devices.iter().enumerate();
+    let measured = all.filter(|(_, device)| device.info.unit == Unit::Joules);
+    measured
+        .map(|(at, device)| {
+            let seconds = seconds_of(attributor, at);
+            (device.info.node.clone(), if seconds > 0.0 { joules(attributor, at) / seconds } else { 0.0 })
+        })
+        .collect()
+}
+
+/// From a device's first sample to its last.
+fn seconds_of(attributor: &Attributor, device: usize) -> f64 {
+    let figures = attributor.devices[device].counter_figures();
+    let ticks = figures.first.zip(figures.last).map_or(0, |(first, last)| last.saturating_sub(first));
+    ticks as f64 / attributor.ticks_per_second as f64
+}
+
 /// Sets which devices contain which. `joules`: by the attributor's number.
 pub(crate) fn relate(
     found: &mut [Found],
@@ -61,8 +83,6 @@ pub(crate) fn relate(
     let mut nodes: BTreeMap<String, Vec<Device>> = BTreeMap::new();
     for (at, found) in found.iter().enumerate() {
         let Some(number) = found.number else { continue };
-        let figures = attributor.devices[number].counter_figures();
-        let ticks = figures.first.zip(figures.last).map_or(0, |(first, last)| last.saturating_sub(first));
         nodes.entry(found.device.node.clone()).or_default().push(Device {
             at,
             number,
@@ -70,7 +90,7 @@ pub(crate) fn relate(
             // Who configures devices says which there are.
             is_told: found.is_told || attributor.devices[number].setting().is_some(),
             joules: joules(attributor, number),
-            seconds: ticks as f64 / attributor.ticks_per_second as f64,
+            seconds: seconds_of(attributor, number),
         });
     }
     let mut related = Related::default();
@@ -145,8 +165,9 @@ impl Node<'_> {
                 })
                 .collect();
             if !of.is_told {
-                let numbered = self.numbered(whole);
-                parts[whole].extend(numbered);
+                let more = self.numbered(whole).into_iter().chain(self.places(whole));
+                let more: BTreeSet<usize> = more.filter(|part| !parts[whole].contains(part)).collect();
+                parts[whole].extend(more);
             }
         }
         for (whole, part) in all.clone().flat_map(|whole| all.clone().map(move |part| (whole, part))) {
@@ -204,6 +225,24 @@ impl Node<'_> {
         let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
         let sum: f64 = all.iter().map(|part| self.devices[*part].joules).sum();
         if sum > of.joules * (1.0 + PARTS_BEYOND_WHOLE) { Vec::new() } else { all }
+    }
+
+    /// Of a metric of the node, the same metric of its parts, if the trace says that it is about the node, or it may be their sum.
+    fn places(&self, whole: usize) -> Vec<usize> {
+        let place = |device: usize| self.of(device).place.part.as_str();
+        let is_one = |part: &usize| {
+            self.metric(*part) == self.metric(whole) && place(whole).is_empty() && !place(*part).is_empty()
+        };
+        let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
+        let is_within = |part: &usize| {
+            all.iter().any(|other| {
+                place(*part).strip_prefix(place(*other)).is_some_and(|rest| rest.starts_with('/'))
+            })
+        };
+        let topmost = all.iter().filter(|part| !is_within(part));
+        let sum: f64 = topmost.map(|part| self.devices[*part].joules).sum();
+        let may_be = sum <= self.devices[whole].joules * (1.0 + PARTS_BEYOND_WHOLE);
+        if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
     /// Cores whose package no name says, where there are several: by their numbers, if those are the packages'.

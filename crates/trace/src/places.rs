@@ -35,7 +35,7 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
 /// The node is what shares memory, whatever its class is: the outermost such part of the tree, or else by its class.
 fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
-    node_place(&path).map_or_else(String::new, |place| path[place].name.clone())
+    node_place(definitions, &path).map_or_else(String::new, |place| path[place].name.clone())
 }
 
 /// From a node of the tree to its root.
@@ -48,15 +48,28 @@ fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<
     path
 }
 
-/// Which of a path to the root is the node.
-fn node_place(path: &[&SystemTreeNode]) -> Option<usize> {
-    let shares_memory = |node: &&SystemTreeNode| node.domains.contains(&SystemTreeDomain::SharedMemory);
-    path.iter().rposition(shares_memory).or_else(|| {
-        let is_one = |node: &&SystemTreeNode, of: &[&str]| {
-            of.iter().any(|class| node.class_name.eq_ignore_ascii_case(class))
-        };
-        CLASSES.iter().find_map(|of| path.iter().position(|node| is_one(node, of)))
-    })
+/// Which of a path to the root is the node. What is above the nodes of a trace is none.
+fn node_place(definitions: &Definitions, path: &[&SystemTreeNode]) -> Option<usize> {
+    let is_one = |node: &SystemTreeNode, of: &[&str]| {
+        of.iter().any(|class| node.class_name.eq_ignore_ascii_case(class))
+    };
+    if let Some(place) = path.iter().rposition(|node| shares_memory(node)) {
+        return Some(place);
+    }
+    let (surest, others) = CLASSES.split_first()?;
+    if let Some(place) = path.iter().position(|node| is_one(node, surest)) {
+        return Some(place);
+    }
+    let all = || definitions.system_tree_nodes.values();
+    if all().any(|node| shares_memory(node) || is_one(node, surest)) {
+        return None;
+    }
+    let class = others.iter().find(|of| all().any(|node| is_one(node, of)))?;
+    path.iter().position(|node| is_one(node, class))
+}
+
+fn shares_memory(node: &SystemTreeNode) -> bool {
+    node.domains.contains(&SystemTreeDomain::SharedMemory)
 }
 
 /// Ranks of a trace's processes.
@@ -225,7 +238,7 @@ impl Place {
 
     fn of_tree(definitions: &Definitions, at: SystemTreeNodeRef) -> Place {
         let path = path_of(definitions, Some(at));
-        let Some(node) = node_place(&path) else { return Place::default() };
+        let Some(node) = node_place(definitions, &path) else { return Place::default() };
         let parts: Vec<String> = path[..node].iter().rev().map(|part| label(part)).collect();
         let counted =
             path[..node].iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));

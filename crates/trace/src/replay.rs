@@ -7,7 +7,7 @@
 use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::nesting::Nesting;
-use crate::parts::{Related, relate};
+use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, node_of, node_of_group};
 use crate::value_type;
 use crate::{evidence, index, left_out};
@@ -478,7 +478,10 @@ impl<'a> Survey<'a> {
     /// Why joules are in doubt, one line each.
     fn doubts(&mut self) -> Vec<String> {
         let Related { notes, doubts, .. } = self.relate();
-        left_out::missing(&self.devices.missing).into_iter().chain(notes).chain(doubts).collect()
+        let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
+        let counted = mean_watts(&self.attributor, &of);
+        let missing = left_out::missing(self.devices.definitions(), &self.devices.missing, &counted);
+        notes.into_iter().chain(doubts).chain(missing).collect()
     }
 
     /// Finds which devices are parts of others, and which are no whole of theirs.

@@ -182,7 +182,7 @@ fn replay() -> Replay {
         exponent: -9,
         value,
         joules_per_unit: Some(1e-9),
-        recorder: 0,
+        series: (0, 0, None),
         recorded: Recorded::default(),
         evidence: CounterEvidence::default(),
         traits: CounterTraits::default(),

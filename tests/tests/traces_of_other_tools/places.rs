@@ -58,6 +58,25 @@ fn members_of_a_class_are_each_a_device_of_their_part() {
     are(&[total(&summary)], &[4.0 * (50.0 + 60.0 + 10.0)]);
 }
 
+/// The same metric of a node and of its packages, which are its parts, or disprove it.
+#[test]
+fn a_metric_of_a_node_has_that_of_its_parts_in_it() {
+    for (of_node, expected) in [(150.0, 150.0), (60.0, 50.0 + 60.0)] {
+        let (mut trace, packages, reader) = with_packages();
+        let class = trace.class(&[("energy", "J")]);
+        let node = trace.about(class, reader, MetricScope::SystemTreeNode, 0);
+        let [first, second] =
+            packages.map(|package| trace.about(class, reader, MetricScope::SystemTreeNode, package.0.into()));
+        let at = |watts: f64| [(0.0, watts)];
+        trace.reads(reader, &[(node, &at(of_node)), (first, &at(50.0)), (second, &at(60.0))]);
+        let summary = trace.everywhere();
+        are(&[total(&summary)], &[4.0 * expected]);
+        let is_whole = of_node > 110.0;
+        assert_eq!(names(&summary).contains(&"energy"), is_whole);
+        assert_eq!(summary["run"]["complete"], is_whole, "{}", notes(&summary));
+    }
+}
+
 /// Rank 0 records what each rank has used, in all ways to say so; and what rank 1 alone has.
 #[test]
 fn joules_are_of_whom_the_values_are_about() {

@@ -207,3 +207,23 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
         assert_eq!(summary["run"]["complete"], complete, "{name}: {notes}");
     }
 }
+
+/// A sensor of an unknown name: of a device whose energy is there, by its values, of something small, or of neither.
+#[test]
+fn a_power_that_is_left_out_matters_by_its_watts() {
+    for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
+        let sensor = ("A2coretemp:::hwmon2:power1_input", "#", watts * 1e6);
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let group = trace.group("MPI Rank 0", node);
+        let thread = trace.location(LocationType::CpuThread, "main", group);
+        let reader = trace.location(LocationType::Metric, "reader", group);
+        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+        let class = trace.class(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#"), (sensor.0, sensor.1)]);
+        trace.reads(reader, &[(class.into(), &[(0.0, 50e9), (sensor.2, 0.0)])]);
+        let summary = trace.everywhere();
+        are(&[total(&summary)], &[200.0]);
+        assert!(notes(&summary).contains(sensor.0), "{}", notes(&summary));
+        assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
+    }
+}

@@ -169,3 +169,31 @@ fn shares_of_time_are_of_the_time_of_all_ranks() {
     // One function, three ranks, one call path.
     assert_eq!(shares, [100.0, 33.3, 33.3, 33.3, 100.0], "{table}");
 }
+
+/// Figures beside a trace of any name; beside several, it is not known whose they are.
+#[test]
+fn a_trace_of_any_name_is_found_beside_its_figures() {
+    let mut trace = Trace::new();
+    let (node, class) = (trace.node("a"), trace.counter());
+    let location = trace.rank(0, node);
+    let mut writer = trace.writer(location);
+    a_second(&trace, &mut writer, class, 1_000_000, 0);
+    writer.close().expect("a location");
+    let (place, anchor) = trace.finish();
+    let directory = anchor.parent().expect("it is in one").to_owned();
+    for end in [".otf2", ".def", ""] {
+        let [from, to] = ["traces", "app"].map(|name| directory.join(format!("{name}{end}")));
+        std::fs::rename(from, to).expect("it is there");
+    }
+    let mut attribute = place.command(artifact("ampere"));
+    succeed(attribute.arg("attribute").arg(directory.join("app.otf2")).arg("-o").arg(&directory));
+    for format in ["chrome", "timeline", "sqlite"] {
+        let mut report = place.command(artifact("ampere"));
+        succeed(report.args(["report", "-f", format, "-o"]).arg(place.path(format)).arg(&directory));
+    }
+    std::fs::copy(directory.join("app.otf2"), directory.join("other.otf2")).expect("room");
+    let mut report = place.command(artifact("ampere"));
+    let refused = report.args(["report", "-f", "chrome"]).arg(&directory).output().expect("it starts");
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("there are 2 traces in"), "{said}");
+}
