@@ -1,6 +1,9 @@
 //! Whose process is at the other end of a connection on this node.
 
 use crate::serving::access::Ends;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
 use rustix::process::geteuid;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -19,11 +22,83 @@ pub(crate) fn is_own_user(ends: Ends) -> bool {
     if !from.ip().is_loopback() {
         return false;
     }
-    let found = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|list| {
-        let list = std::fs::File::open(list).ok()?;
-        uid_in(BufReader::new(list.take(LIST_BYTES_MAX)), from, here)
-    });
+    // Some kernels and containers have the lists alone.
+    let found = match uid_asked(from, here) {
+        Asked::Told(uid) => uid,
+        Asked::NoAnswer => ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|list| {
+            let list = std::fs::File::open(list).ok()?;
+            uid_in(BufReader::new(list.take(LIST_BYTES_MAX)), from, here)
+        }),
+    };
     found.is_some_and(is_trusted)
+}
+
+/// What the kernel says of a connection.
+enum Asked {
+    /// Whose the socket is; `None`: nobody's any more.
+    Told(Option<u32>),
+    NoAnswer,
+}
+
+/// Of sock_diag(7): the kinds of message, and the flag of a question.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const REQUEST: u16 = 1;
+const TCP: u8 = 6;
+const HEADER_BYTES: usize = 16;
+const QUESTION_BYTES: usize = HEADER_BYTES + 56;
+/// Where in an answer the connection's state, its ports, the socket's user and its inode are.
+const STATE_AT: usize = HEADER_BYTES + 1;
+const PORTS_AT: usize = HEADER_BYTES + 4;
+const UID_AT: usize = HEADER_BYTES + 64;
+const INODE_AT: usize = HEADER_BYTES + 68;
+
+/// The kernel finds one connection without reading its lists.
+fn uid_asked(from: SocketAddr, here: SocketAddr) -> Asked {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let ask = || {
+        let kernel =
+            socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG)).ok()?;
+        send(&kernel, &question(from, here), SendFlags::empty()).ok()?;
+        let mut answer = [0; 512];
+        let (_, length) = recv(&kernel, &mut answer[..], RecvFlags::empty()).ok()?;
+        let answer = answer.get(..length)?;
+        let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
+        let kind = u16::from_ne_bytes(answer.get(4..6)?.try_into().ok()?);
+        let is_same = answer.get(PORTS_AT..PORTS_AT + 4)? == ports(from, here);
+        if kind != SOCK_DIAG_BY_FAMILY || !is_same {
+            return None;
+        }
+        // As in the lists, an established connection's state is 1.
+        let (uid, inode, state) = (word(UID_AT)?, word(INODE_AT)?, answer[STATE_AT]);
+        Some((state == 1 && inode != 0).then_some(uid))
+    };
+    ask().map_or(Asked::NoAnswer, Asked::Told)
+}
+
+fn ports(from: SocketAddr, here: SocketAddr) -> [u8; 4] {
+    let [[a, b], [c, d]] = [from, here].map(|address| address.port().to_be_bytes());
+    [a, b, c, d]
+}
+
+/// A message with the question for the socket at `from` that is connected to `here`: `nlmsghdr` and `inet_diag_req_v2`.
+fn question(from: SocketAddr, here: SocketAddr) -> [u8; QUESTION_BYTES] {
+    let mut all = [0; QUESTION_BYTES];
+    let mut put = |at: usize, bytes: &[u8]| all[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &(QUESTION_BYTES as u32).to_ne_bytes());
+    put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    put(6, &REQUEST.to_ne_bytes());
+    let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    put(HEADER_BYTES, &[family.as_raw() as u8, TCP]);
+    put(HEADER_BYTES + 4, &u32::MAX.to_ne_bytes()); // in any state
+    put(HEADER_BYTES + 8, &ports(from, here));
+    for (at, address) in [(HEADER_BYTES + 12, from), (HEADER_BYTES + 28, here)] {
+        match address.ip() {
+            IpAddr::V4(ip) => put(at, &ip.octets()),
+            IpAddr::V6(ip) => put(at, &ip.octets()),
+        }
+    }
+    put(QUESTION_BYTES - 8, &[0xff; 8]); // whichever cookie it has
+    all
 }
 
 /// Whether the process at the other end of a Unix socket is this user's.
@@ -94,6 +169,15 @@ mod tests {
             let (served, peer) = listener.accept().unwrap();
             let ends = Ends { peer, own: served.local_addr().unwrap() };
             assert_eq!(is_own_user(ends), geteuid().as_raw() != OVERFLOW_UID, "{connects}");
+            // Both ways to ask say the same.
+            let (from, here) = (canonical(peer), canonical(ends.own));
+            let listed = ["/proc/net/tcp", "/proc/net/tcp6"]
+                .iter()
+                .find_map(|list| uid_in(BufReader::new(std::fs::File::open(list).ok()?), from, here));
+            assert_eq!(listed, Some(geteuid().as_raw()), "{connects}");
+            if let Asked::Told(uid) = uid_asked(from, here) {
+                assert_eq!(uid, listed, "{connects}");
+            }
             let stranger = Ends { peer: SocketAddr::new(peer.ip(), peer.port() ^ 1), ..ends };
             assert!(!is_own_user(stranger));
             drop(client);
