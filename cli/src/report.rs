@@ -14,7 +14,7 @@ use ampere_collector::serving::access::Access;
 use ampere_model::text::{one_line, printable};
 use ampere_report::summary::Summary;
 use ampere_report::{Choice, Format, render};
-use ampere_ring::process::node_name;
+use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
 #[cfg(feature = "sqlite")]
@@ -283,7 +283,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let age = std::fs::metadata(&file).and_then(|data| data.modified()).map(|time| time.elapsed());
     // Nodes' clocks differ: a time in the future counts as recent.
     let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT));
-    if is_recent && !summary.run.nodes.contains(&node_name()) {
+    if is_recent && !summary.run.nodes.iter().any(|node| is_this_node(node)) {
         let node = printable(&summary.run.nodes.join(", "));
         say!(
             "ampere: {shown}: the run goes on on {node} (or was killed within the last seconds): figures as of {end}"

@@ -83,7 +83,7 @@ impl LiveRun {
         let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
         let mut run = LiveRun {
             began: Began { clocks, instant: instant_of(&clocks) },
-            ingest: Ingest::new(spool, begins),
+            ingest: Ingest::new(spool, begins, options.manifest.node.clone()),
             sampling: Sampling::new(session.directory()),
             timeline: None,
             publisher: Publisher::new(latest, options.config.metrics.most_series),
@@ -314,6 +314,7 @@ impl LiveRun {
         self.drain_samples();
         let Some(timeline) = &mut self.timeline else { return 0 };
         timeline.attributor.learn_rises();
+        timeline.attributor.judge_devices(false);
         if timeline.waiting() > limits::MOST_WAITING {
             let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
             self.ingest.relieve(timeline, now, future, &mut self.notes);

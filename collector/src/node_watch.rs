@@ -33,7 +33,7 @@ impl NodeWatch {
             run_cpu: Arc::new(Mutex::new(run_cpu)),
             queues: Queues::open(&settings.sys_root),
             cpu: None,
-            neighbours: Neighbours::of(session),
+            neighbours: Neighbours::of(session, launcher),
             next_neighbours: Instant::now(),
         }
     }
@@ -69,6 +69,14 @@ impl NodeWatch {
 
     pub(crate) fn cpu(&self) -> Option<NodeCpu> {
         self.cpu
+    }
+
+    /// Why the run's joules are not its own alone; a loss, unlike a neighbour that does something else.
+    pub(crate) fn loss(&self) -> Option<&'static str> {
+        self.neighbours.has_siblings().then_some(
+            "the same ampere run was started several times at once on this node, as by a launcher whose variables are not known: each of \
+             these runs has the joules of all of them. Start ampere run once, before the launcher",
+        )
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> T {

@@ -4,7 +4,7 @@ use ampere_collector::serving::access::Token;
 use ampere_collector::serving::announcement::Announcement;
 use ampere_collector::serving::client::{self, Secret};
 use ampere_model::text::printable;
-use ampere_ring::process::node_name;
+use ampere_ring::process::is_this_node;
 use anyhow::{Context, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl Announced {
         T: serde::de::DeserializeOwned,
     {
         let node = &self.node;
-        let is_here = *node == node_name();
+        let is_here = is_this_node(node);
         let urls = self.urls(is_here);
         let is_local = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
         if !is_here && urls[0].strip_prefix("http://").is_none_or(is_local) {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn announce(directory: &Path, url: &str) -> Announced {
-        let json = serde_json::json!({ "url": url, "node": node_name(), "run": "r" });
+        let json = serde_json::json!({ "url": url, "node": ampere_ring::process::node_name(), "run": "r" });
         std::fs::write(directory.join("collector.json"), json.to_string()).expect("a file");
         Announced::of(directory).expect("a collector")
     }

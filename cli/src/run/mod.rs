@@ -28,7 +28,7 @@ use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
 use ampere_model::text::{one_line, printable};
 use ampere_ring::Session;
-use ampere_ring::process::node_name;
+use ampere_ring::process::{distinct_node_name, node_name};
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::{Config, WrongValue, setting};
 use anyhow::{Context, ensure};
@@ -276,7 +276,8 @@ pub fn check_counters(config: &Config) -> anyhow::Result<()> {
 /// One line if the results go to another directory than the wanted one.
 fn note_other_output(wanted: Option<&Path>, output: &Path) {
     let Some(wanted) = wanted else { return };
-    if ![wanted.to_owned(), wanted.join(node_name())].iter().any(|wanted| is_same(wanted, output)) {
+    let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
+    if ![wanted.to_owned(), own, distinct].iter().any(|wanted| is_same(wanted, output)) {
         let why = match holds_results(wanted) {
             true => "holds the results of another run",
             false => "is in use by another run, or holds one that was killed (`ampere recover` finishes it)",
@@ -287,7 +288,10 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
 
 /// The directories that exist already, of those that the collector may choose as its output directory.
 fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
-    let possible = wanted.into_iter().flat_map(|wanted| [wanted.to_owned(), wanted.join(node_name())]);
+    let possible = wanted.into_iter().flat_map(|wanted| {
+        let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
+        [wanted.to_owned(), own, distinct]
+    });
     possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 

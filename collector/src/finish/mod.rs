@@ -5,10 +5,12 @@
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
 //! settling.rs  figures that are computed again from the trace     not_seen.rs   CPU time that is in no row
+//! privileged.rs  commands into which nothing can be preloaded
 //! ```
 
 mod not_seen;
 mod preloaded;
+mod privileged;
 mod results;
 pub mod running;
 mod settling;
@@ -187,6 +189,15 @@ impl LiveRun {
         if let Some(node) = &self.node {
             CommandEnd::load(self.session.directory()).iter().for_each(|end| node.command_used(end.cpu_ns));
             node.read_processes();
+        }
+        if let Some(loss) = self.node.as_ref().and_then(|node| node.loss()) {
+            self.notes.add_loss(loss);
+        }
+        if let Some(timeline) = self.timeline.as_mut().filter(|timeline| !timeline.clock.is_replayed())
+            && self.sampling.sampler.is_some()
+        {
+            let now = timeline.now(&self.session);
+            timeline.attributor.end_sampling(now);
         }
         self.sampling.stop(&mut self.notes);
         self.find_devices(); // its last news

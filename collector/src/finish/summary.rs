@@ -1,6 +1,6 @@
 //! What the summary says of a run that was measured live.
 
-use super::preloaded;
+use super::{preloaded, privileged};
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -48,7 +48,11 @@ impl LiveRun {
         let run = self.run(attributor, &quality, complete);
         let mut summary = make(attributor, run, quality);
         let sampled = self.sampling.figures(attributor.devices.len());
-        for (device, figures) in summary.devices.iter_mut().zip(sampled) {
+        for device in &mut summary.devices {
+            let is_it = |of: &ampere_timeline::attributor::Device| {
+                (&of.info.node, &of.info.metric) == (&device.node, &device.metric)
+            };
+            let figures = attributor.devices.iter().position(is_it).and_then(|at| sampled[at]);
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
@@ -184,6 +188,7 @@ impl LiveRun {
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
+        notes.extend(privileged::note(&self.options.command));
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
         if quality.suppressed_calls > 0 {
             notes.push(format!(
@@ -250,7 +255,8 @@ impl LiveRun {
         let (clock, attributor) = (timeline.clock, &timeline.attributor);
         let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
         let on_top = |device: usize| {
-            attributor.devices[device].info.unit == Unit::Joules && attributor.whole(device).is_none()
+            let is_energy = attributor.devices[device].info.unit == Unit::Joules;
+            is_energy && attributor.counts(device) && attributor.whole(device).is_none()
         };
         let closed = samples.gaps.closed().map(|gap| Gap {
             start: date(gap.begin),

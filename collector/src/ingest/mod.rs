@@ -64,6 +64,8 @@ pub(crate) struct Ingest {
     has_taken_over: bool,
     /// Since when all processes have been over.
     over_since: Option<Instant>,
+    /// What the run calls this node.
+    node: String,
 }
 
 /// What may still come of a run whose command has ended.
@@ -91,8 +93,8 @@ pub struct Round {
 }
 
 impl Ingest {
-    /// `begins`: no collector was there before.
-    pub fn new(spool: SpoolDirectory, begins: bool) -> Ingest {
+    /// `begins`: no collector was there before. `node`: what the run calls this node.
+    pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
         Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),
@@ -107,6 +109,7 @@ impl Ingest {
             callpaths: CallPaths::default(),
             has_taken_over: begins,
             over_since: None,
+            node,
         }
     }
 

@@ -11,10 +11,11 @@ use crate::serving::job::gather::{self, Gathering, gather};
 use crate::serving::job::report::NodeReport;
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
-use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
+use crate::serving::metrics::{Latest, encode};
 use crate::serving::peer;
 use crate::serving::proof;
 use crate::serving::snapshot::Snapshot;
+use crate::serving::text_format::{TextFormat, classic};
 use ampere_report::page::Page;
 use ampere_report::page::job::Job;
 use ampere_report::summary::Summary;
@@ -294,6 +295,10 @@ impl Service {
             asked.stream.set(Some(place));
             let mut response = Response::new(Either::Right(events));
             add_headers(&mut response, "text/event-stream");
+            let headers = response.headers_mut();
+            // A proxy that collects an answer, or packs it, would hold each event back until the next.
+            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
             return response;
         }
         self.answer_whole(request, (from, has_token), &asked.scrape).await.map(Either::Left)
@@ -356,7 +361,9 @@ impl Service {
         let address = from.map(|ends| ends.peer.ip());
         match request.uri().path() {
             "/metrics" => {
-                let (answer, is_last) = self.metrics(has_token, from).await;
+                let accept = request.headers().get_all(header::ACCEPT).iter();
+                let format = TextFormat::wanted(accept.filter_map(|value| value.to_str().ok()));
+                let (answer, is_last) = self.metrics(format, has_token, from).await;
                 let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes);
                 let agent = String::from_utf8_lossy(agent.unwrap_or_default()).into_owned();
                 scrape.set(Some(((address, agent), is_last)));
@@ -403,7 +410,12 @@ impl Service {
     }
 
     /// The answer, and whether it contains the final figures. The batch system's job is not for everybody.
-    async fn metrics(&self, has_token: bool, from: Option<Ends>) -> (Response<Full<Bytes>>, bool) {
+    async fn metrics(
+        &self,
+        format: TextFormat,
+        has_token: bool,
+        from: Option<Ends>,
+    ) -> (Response<Full<Bytes>>, bool) {
         let (snapshot, job) = (self.latest.get(), self.job());
         let is_last = snapshot.is_last;
         let names_job = snapshot.job.is_some() && sees_all(has_token, from);
@@ -418,7 +430,13 @@ impl Service {
                 Err(_) => return (text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"), false),
             },
         };
-        (reply(StatusCode::OK, CONTENT_TYPE, body), is_last)
+        let body = match format {
+            TextFormat::OpenMetrics => body,
+            TextFormat::Classic => classic(&String::from_utf8_lossy(&body)).into(),
+        };
+        let mut answer = reply(StatusCode::OK, format.content_type(), body);
+        answer.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+        (answer, is_last)
     }
 
     async fn summary(&self) -> Response<Full<Bytes>> {

@@ -242,3 +242,27 @@ fn streams_that_are_not_read_leave_places_for_others() {
     drop(unread);
     assert_eq!(events(at, 1).len(), 1);
 }
+
+#[test]
+fn a_scrape_gets_the_format_that_it_asks_for_and_no_proxy_holds_events_back() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let get = |path: &str, accept: &str| {
+        ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{accept}\r\n"))
+    };
+    let classic = get("/metrics", "Accept: text/plain\r\n");
+    assert!(classic.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{classic}");
+    assert!(!classic.contains("# EOF") && !classic.contains("# UNIT"), "{classic}");
+    assert!(classic.contains("# TYPE ampere_build_info gauge\n"), "{classic}");
+    for accept in ["", "Accept: */*\r\n", "Accept: application/openmetrics-text, text/plain;q=0.5\r\n"] {
+        let text = get("/metrics", accept);
+        assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+    let mut stream = TcpStream::connect(address(&server)).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut head = [0; 1024];
+    let count = stream.read(&mut head).unwrap();
+    let head = String::from_utf8_lossy(&head[..count]);
+    assert!(head.contains("x-accel-buffering: no\r\n") && head.contains("no-transform"), "{head}");
+}

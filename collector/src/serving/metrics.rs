@@ -14,12 +14,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The content type of [`encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Longer values of labels are cut: names of functions come from the application and can have any length.
+const LABEL_BYTES_MAX: usize = 512;
 
 /// Typical length of a line of the text: its memory is allocated at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
@@ -119,13 +123,13 @@ impl Metric {
             return Ok(());
         }
         let mut family = encoder.encode_descriptor(self.stem, self.help, self.unit.as_ref(), self.kind)?;
-        let mut labels = Vec::with_capacity(1 + self.labels.len());
         for (values, value) in series {
-            labels.clear();
+            let mut labels = Vec::with_capacity(1 + self.labels.len());
             if !self.names_node() {
                 labels.push(("node", scrape.snapshot.node.as_str()));
             }
-            labels.extend(self.labels.iter().copied().zip(values));
+            let values: Vec<Cow<str>> = values.into_iter().map(bounded).collect();
+            labels.extend(self.labels.iter().copied().zip(values.iter().map(AsRef::as_ref)));
             let metric = family.encode_family(&labels)?;
             match self.kind {
                 MetricType::Gauge => ConstGauge::new(value).encode(metric)?,
@@ -134,6 +138,18 @@ impl Metric {
         }
         Ok(())
     }
+}
+
+/// A label's value: of a long one its begin, and a number that is different for different values and the same in every scrape.
+fn bounded(value: &str) -> Cow<'_, str> {
+    if value.len() <= LABEL_BYTES_MAX {
+        return Cow::Borrowed(value);
+    }
+    let (offset_basis, prime) = (0xcbf2_9ce4_8422_2325u64, 0x100_0000_01b3); // FNV-1a
+    let hash = value.bytes().fold(offset_basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime));
+    let room = LABEL_BYTES_MAX - "...#".len() - 16;
+    let begin = (0..=room).rev().find(|at| value.is_char_boundary(*at)).unwrap_or(0);
+    Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
 /// Of each series the values of its labels, in the order of their names, and its value.

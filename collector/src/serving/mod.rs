@@ -10,7 +10,8 @@
 //! linger.rs     serves on after the run, until Prometheus has the final figures
 //! power.rs      the current power of each device   targets.rs     the file by which Prometheus finds a run
 //! history.rs    that power since the run began     page.rs        the data of the live page
-//! events.rs     how it is sent, once a second    job/            all nodes of a run
+//! events.rs     how it is sent, once a second      job/           all nodes of a run
+//! text_format.rs  metrics as a scrape asks for them
 //! ```
 
 pub mod access;
@@ -31,3 +32,4 @@ pub(crate) mod publishing;
 pub mod reference;
 pub mod snapshot;
 pub mod targets;
+pub(crate) mod text_format;

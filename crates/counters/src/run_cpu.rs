@@ -11,6 +11,7 @@
 
 use crate::Settings;
 use crate::estimate::CpuTime;
+use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::path::Path;
@@ -114,8 +115,10 @@ impl RunCpu {
             ended_ns: 0,
             command_ns: 0,
             ended: Vec::new(),
-            began: since_boot.tv_sec as u64 * ticks_per_second
-                + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
+            began: ticks_since_boot(
+                since_boot.tv_sec as u64 * ticks_per_second
+                    + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
+            ),
             next_look: Instant::now(),
         }
     }
@@ -352,7 +355,7 @@ impl Stat {
             parent: number(4)? as u32,
             cpu_ns: time(14)?,
             children_ns: time(16)?,
-            started: number(22)?,
+            started: ticks_since_boot(number(22)?),
         })
     }
 }

@@ -250,9 +250,10 @@ impl Page<'_> {
         let title = if device.unit == "s" {
             format!("{} on {}: {total} s", device.name, device.node)
         } else {
-            let watts = device.mean_watts();
+            let watts =
+                device.mean_watts().map_or_else(String::new, |watts| format!(", {watts:.1} W on average"));
             format!(
-                "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
+                "{} on {}: {total} J{watts}, {} ({}, {} samples)",
                 device.name, device.node, device.energy, device.metric, device.samples
             )
         };

@@ -1,9 +1,10 @@
 //! The identity of processes: a pid can be used again, a pid with its start time cannot.
 
+use ampere_model::time_namespace::ticks_since_boot;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Start time of a process in clock ticks since boot. `None`: there is no such process, or it is a zombie.
+/// Start time of a process in clock ticks since boot, the same in each time namespace. `None`: there is no such process, or it is a zombie.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
     start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -18,7 +19,7 @@ fn start_time_of(stat: &str) -> Option<u64> {
     if state == "X" || state == "Z" && threads <= 1 {
         return None;
     }
-    fields.nth(1)?.parse().ok()
+    fields.nth(1)?.parse().ok().map(ticks_since_boot)
 }
 
 /// Whether a process of this pid, be it a later one, lives. Does not allocate. A zombie does not live.
@@ -94,6 +95,30 @@ pub fn is_gone(name: &str) -> bool {
 /// Name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The name of this node where another node of the run has the same: with a number of its boot.
+pub fn distinct_node_name() -> String {
+    let [first, second] = boot_id();
+    let number = first ^ second.rotate_left(1);
+    format!("{}-{:08x}", node_name(), (number ^ number >> 32) as u32)
+}
+
+/// What runs can call this node.
+pub fn names_of_this_node() -> [String; 2] {
+    [node_name(), distinct_node_name()]
+}
+
+/// Whether a run calls this node so.
+pub fn is_this_node(name: &str) -> bool {
+    names_of_this_node().iter().any(|own| own == name)
+}
+
+/// What a run calls the node that a process has this host name of. `node`: the name of the collector's node.
+pub fn name_in_run(hostname: &str, node: &str) -> Option<String> {
+    let number = node.strip_prefix(hostname)?.strip_prefix('-')?;
+    let is_distinct = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_distinct.then(|| node.to_owned())
 }
 
 /// The parent's pid.

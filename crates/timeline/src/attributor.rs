@@ -8,6 +8,7 @@ use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::recorder::Recording;
 use crate::sampled::{Role, SampledStacks};
+use crate::standing::Standing;
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
@@ -72,6 +73,10 @@ pub struct Attributor {
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
     sampled: SampledStacks,
+    /// Until when a live run's counters were to be read.
+    sampling_ended: Option<Timestamp>,
+    /// How often it has changed which devices count.
+    pub(crate) judged: u64,
 }
 
 impl Attributor {
@@ -89,6 +94,8 @@ impl Attributor {
             unstarted_times: Vec::new(),
             recording: None,
             sampled: SampledStacks::default(),
+            sampling_ended: None,
+            judged: 0,
         }
     }
 
@@ -228,7 +235,9 @@ impl Attributor {
             recording.recorder.begin_device(&mut self.engine, self.devices.len(), &device);
         }
         self.devices.push(device);
-        Some(self.link_last_device(part))
+        let number = self.link_last_device(part);
+        self.compare_last_device();
+        Some(number)
     }
 
     fn link_last_device(&mut self, part: CountedPart) -> usize {
@@ -255,7 +264,7 @@ impl Attributor {
     /// Names of the other devices of its node whose joules are also in a device's.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
-        self.on_node(&info.node)
+        self.counting(&info.node)
             .filter(|other| info.contains(other))
             .map(|other| other.name.clone())
             .collect()
@@ -264,8 +273,30 @@ impl Attributor {
     /// The device of its node that contains a device, and is contained by no other: a sum of all counts the device there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
-        let is_topmost = |whole: &&DeviceInfo| !self.on_node(&info.node).any(|other| other.contains(whole));
-        self.on_node(&info.node).filter(|other| other.contains(info)).find(is_topmost)
+        let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
+        self.counting(&info.node).filter(|other| other.contains(info)).find(is_topmost)
+    }
+
+    /// No device was read after that time, and none was left out until then.
+    pub fn end_sampling(&mut self, time: Timestamp) {
+        self.sampling_ended = Some(time);
+    }
+
+    /// From the first sample of a node's devices to the last, or to the time until which they were to be sampled.
+    pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
+        let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
+        let spans = energies.filter_map(|device| {
+            let figures = device.counter_figures();
+            figures.first.zip(figures.last)
+        });
+        let span = spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
+    }
+
+    /// Those whose joules are among their node's.
+    fn counting<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
+        let devices = self.devices.iter().filter(|device| device.standing == Standing::Counts);
+        devices.map(|device| &device.info).filter(move |info| info.node == node)
     }
 
     fn on_node<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
@@ -435,6 +466,30 @@ impl Attributor {
         let (links, mut run) = self.links_and_run();
         links.learn(&mut run, |device, evidence| {
             device.rises() && !std::mem::replace(&mut evidence.rises, true)
+        });
+    }
+
+    /// Links anew, now that counters are known to be others'.
+    pub(crate) fn learn_repeated(&mut self) {
+        let mut counted: Vec<(String, String, u32)> = Vec::new();
+        for (at, device) in self.devices.iter().enumerate() {
+            let Standing::Repeats(first) = device.standing else { continue };
+            let info = &self.devices[first].info;
+            counted.extend(
+                self.counted_part(at).number().map(|number| (info.node.clone(), info.metric.clone(), number)),
+            );
+        }
+        if counted.is_empty() {
+            return;
+        }
+        let (links, mut run) = self.links_and_run();
+        links.learn(&mut run, |device, evidence| {
+            let is_own =
+                |of: &&(String, String, u32)| (&of.0, &of.1) == (&device.info.node, &device.info.metric);
+            let numbers: Vec<u32> = counted.iter().filter(is_own).map(|of| of.2).collect();
+            let is_news = evidence.counts != numbers;
+            evidence.counts = numbers;
+            is_news
         });
     }
 

@@ -3,6 +3,7 @@
 use crate::counter_traits::CounterTraits;
 use crate::curve::{Curve, PowerCurve};
 use crate::power_sensor::PowerSensor;
+use crate::standing::{FirstReadings, Standing};
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
 use ampere_model::{MetricValue, Quality, Timestamp};
@@ -173,6 +174,9 @@ pub struct Device {
     curve: Curve,
     /// Powers that were read beside its counter.
     pub(crate) sensors: Vec<PowerSensor>,
+    /// Whether its joules are among its node's.
+    pub standing: Standing,
+    pub(crate) first_readings: FirstReadings,
 }
 
 impl Device {
@@ -190,6 +194,8 @@ impl Device {
             rises: false,
             curve: Curve::new(ticks_per_second),
             sensors: Vec::new(),
+            standing: Standing::default(),
+            first_readings: FirstReadings::default(),
         }
     }
 
@@ -242,6 +248,7 @@ impl Device {
             MetricValue::I64(value) => value != 0,
             MetricValue::F64(value) => value != 0.0,
         };
+        self.first_readings.add(time, value);
         self.was_nonzero = Some(self.was_nonzero == Some(true) || is_nonzero);
         match value {
             MetricValue::U64(value) => self.counter.read_u64(time, value, tag),

@@ -84,6 +84,9 @@ pub struct CounterEvidence {
     /// It has risen.
     #[serde(default)]
     pub rises: bool,
+    /// Numbers of other GPUs whose counters are this one: partitions or dies of its package.
+    #[serde(default)]
+    pub counts: Vec<u32>,
 }
 
 /// The part of the machine that a counter counts, as far as the assignment depends on it.
@@ -120,6 +123,11 @@ impl CountedPart {
     /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
+    }
+
+    /// The GPU's number, by the metric's name.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.number
     }
 
     /// Whether a process, by its location group, may draw from it.
@@ -281,6 +289,10 @@ impl Node<'_> {
         }
         let addresses: BTreeSet<&str> =
             self.family(counter).filter_map(|counter| counter.evidence.pci.as_deref()).collect();
+        let package = |pci: &str| pci.rsplit_once('.').map(|(package, _)| package.to_owned());
+        if !counter.evidence.counts.is_empty() && package(on) == package(own) {
+            return Some(format!("PCI address {on}, a partition of the package that is counted at {own}"));
+        }
         let two_dies = is_mi250x(&counter.evidence.model) || is_mi250x(model);
         let first = addresses.range(..on).next_back();
         (two_dies && !addresses.contains(on) && first == Some(&own))
@@ -289,6 +301,10 @@ impl Node<'_> {
 
     /// The GPU whose counter counts this one, among the family of a counter; and what to add to the reason if it is another.
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
+        let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
+        if let Some(first) = package.and_then(|counter| counter.number) {
+            return (first, format!("; GPU {first}'s counter is its, too"));
+        }
         let first = number & !1;
         let Some(even) = self.family(of).find(|counter| counter.number == Some(first)) else {
             return (number, String::new());
@@ -541,7 +557,7 @@ fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
 }
 
 /// The names that libraries of several ages have for the GPU with two dies in a package.
-fn is_mi250x(model: &str) -> bool {
+pub(crate) fn is_mi250x(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }

@@ -382,6 +382,7 @@ fn attribute_once(
     attributor.end_time();
     attributor.learn_silence();
     attributor.learn_rises();
+    attributor.judge_devices(true);
     known.learn(&attributor);
     known.relate(&definitions, &mut attributor);
     known.links_changed_late = attributor.links_changed_late();
