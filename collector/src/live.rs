@@ -406,6 +406,7 @@ impl LiveRun {
     }
 
     fn find_clock_and_devices(&mut self) {
+        self.sample_counters();
         if self.timeline.is_none() && self.began.instant.elapsed() >= CALIBRATION {
             self.set_clock(Timer::usual());
         }
