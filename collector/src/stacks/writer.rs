@@ -63,7 +63,7 @@ pub(super) struct Writer {
     not_seen: Option<NotSeen>,
 }
 
-/// Samples that are in no row.
+/// Samples whose functions are in no row.
 #[derive(Default)]
 struct LeftOut {
     /// Of processes with fewer than [`LEAST_SAMPLES`].
@@ -315,8 +315,8 @@ impl Writer {
         let LeftOut { samples, early, .. } = self.left_out;
         if samples + early > 0 {
             notes.push(format!(
-                "{} samples ({:.1} %) are in no row: {samples} of processes with fewer than {LEAST_SAMPLES} each, {early} of others \
-                 from before they had a row",
+                "{} samples ({:.1} %) are in no function: {samples} of processes with fewer than {LEAST_SAMPLES} each, whose time is \
+                 their program's or their parent's own, {early} of others from before they had a row",
                 samples + early,
                 percent(samples + early)
             ));
