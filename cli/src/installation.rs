@@ -47,9 +47,20 @@ pub fn find() -> anyhow::Result<Installation> {
         collector,
         library_directory: plugin.parent().unwrap_or(Path::new("/")).to_owned(),
         plugin,
-        preloaded: preloaded.join(ampere_preload::PLATFORM).join(ampere_preload::FILE),
+        preloaded: preloaded.join(platform()).join(ampere_preload::FILE),
         host,
     })
+}
+
+/// What the loader replaces by the platform; where the kernel (or what stands for it, such as gVisor) does not name one, the directory
+/// itself: the loader would say that it cannot open the library.
+fn platform() -> &'static str {
+    const AT_PLATFORM: [u8; 8] = 15u64.to_ne_bytes();
+    let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    match auxiliary.chunks_exact(16).any(|entry| entry[..8] == AT_PLATFORM) {
+        true => ampere_preload::PLATFORM,
+        false => "x86_64",
+    }
 }
 
 impl Installation {

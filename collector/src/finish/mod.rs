@@ -15,6 +15,7 @@ mod results;
 pub mod running;
 mod settling;
 mod summary;
+mod unseen;
 
 pub use results::{ResultsError, knows_more, write_results};
 

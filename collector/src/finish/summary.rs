@@ -1,6 +1,6 @@
 //! What the summary says of a run that was measured live.
 
-use super::{preloaded, privileged};
+use super::{preloaded, privileged, unseen};
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -79,6 +79,11 @@ impl LiveRun {
         }
         let (start, end, seconds) = self.span();
         let (gaps, endings) = (self.gaps(), self.endings());
+        let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
+        if complete && self.options.replay.is_none() {
+            let sampled = self.ingest.processes.iter().filter(|process| process.is_sampled());
+            notes.extend(unseen::notes(sampled.map(|process| process.info.executable.as_str())));
+        }
         let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
         let mut hosts = self.ingest.processes.iter().map(|process| process.info.host.as_str());
         let sampled = hosts.clone().next().unwrap_or_default();
@@ -99,7 +104,7 @@ impl LiveRun {
             timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
             clock: clock.map_or_else(Vec::new, |clock| self.readings_of(&clock)),
-            notes: self.all_notes(attributor, quality, &gaps, &endings),
+            notes,
             node_cpu: self.node.as_ref().and_then(NodeWatch::cpu).or(self
                 .options
                 .left
