@@ -44,8 +44,9 @@ impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
-        self.end_stacks();
+        let stack_period = self.end_stacks();
         self.read_everything();
+        stack_period.into_iter().for_each(|period| self.set_stack_period(period));
         self.end_sampling();
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();

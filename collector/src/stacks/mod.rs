@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! mod.rs      the thread          clock.rs    the kernel's times as times of the run's events
-//! writer.rs   stacks to logs and rings
+//! writer.rs   stacks to logs and rings            quality.rs  what is to be said of the samples
 //! ```
 
 mod clock;
+mod quality;
 mod writer;
 
 use ampere_model::Timestamp;
@@ -33,12 +34,22 @@ const TOLD_AFTER: Duration = Duration::from_millis(2);
 
 /// Samples stacks until it is stopped.
 pub(crate) struct StackSampling {
-    thread: Option<JoinHandle<Vec<String>>>,
+    thread: Option<JoinHandle<Ended>>,
     /// Processes to be sampled. It is dropped when the thread is to stop.
     found: Option<Sender<Found>>,
     /// Written to when there is something new for the thread.
     wake: Arc<OwnedFd>,
     reached: Arc<AtomicU64>,
+}
+
+/// What there is to say of the samples of a run.
+#[derive(Default)]
+pub(crate) struct Ended {
+    pub notes: Vec<String>,
+    /// Why the run is not complete.
+    pub losses: Vec<String>,
+    /// The CPU time from one sample to the next, if not all came that were to come.
+    pub period: Option<Duration>,
 }
 
 /// A process that ran at this time.
@@ -113,11 +124,15 @@ impl StackSampling {
     }
 
     /// Writes what there is, and ends. Gives what the summary should say of it.
-    pub fn stop(&mut self) -> Vec<String> {
-        let Some(thread) = self.thread.take() else { return Vec::new() };
+    pub fn stop(&mut self) -> Ended {
+        let Some(thread) = self.thread.take() else { return Ended::default() };
         self.found = None;
         self.wake();
-        thread.join().unwrap_or_else(|_| vec!["the thread that samples stacks has failed".to_owned()])
+        let failed = |_| Ended {
+            losses: vec!["the thread that samples stacks has failed".to_owned()],
+            ..Ended::default()
+        };
+        thread.join().unwrap_or_else(failed)
     }
 }
 
@@ -128,7 +143,7 @@ fn sample(
     asked: &Receiver<Found>,
     woken: &OwnedFd,
     told: &AtomicU64,
-) -> Vec<String> {
+) -> Ended {
     let mut pause = FETCH_PERIOD;
     let mut found = Vec::new();
     loop {
@@ -148,7 +163,7 @@ fn sample(
                 .into_iter()
                 .filter_map(|found| found.command)
                 .for_each(|command| writer.release_command(&command));
-            return writer.notes(&sampler);
+            return writer.ended(&sampler);
         }
         // By now it is known which processes were started by one that is sampled. One at a time, so that no ring fills up.
         let due = found.iter().position(|found| found.at + TOLD_AFTER <= begun);

@@ -2,6 +2,7 @@
 //! then on, so that what a thread did is written once its next sample has come.
 
 use super::clock::EventClock;
+use super::{Ended, quality};
 use ampere_counters::Stat;
 use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
@@ -9,7 +10,7 @@ use ampere_model::{
 };
 use ampere_ring::session::Command;
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
-use ampere_stacks::{FunctionId, Sampler, Sink, StacksError};
+use ampere_stacks::{Figures, FunctionId, Sampler, Sink, StacksError};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -168,9 +169,15 @@ impl Writer {
         }
     }
 
-    /// What the summary should say.
-    pub fn notes(&self, sampler: &Sampler) -> Vec<String> {
+    /// What there is to say at the end.
+    pub fn ended(&self, sampler: &Sampler) -> Ended {
         let figures = sampler.figures();
+        let mut ended = quality::of(&figures, Duration::from_nanos(self.period));
+        ended.notes.splice(..0, self.notes(&figures, sampler));
+        ended
+    }
+
+    fn notes(&self, figures: &Figures, sampler: &Sampler) -> Vec<String> {
         let mut notes = Vec::from_iter(self.left_out.failure.clone());
         let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
         notes.push(format!(
@@ -488,7 +495,9 @@ fn mpi_function(name: &str) -> Option<&str> {
 
 /// The path of a process' program. `None` once it is gone.
 fn executable(pid: u32) -> Option<String> {
-    std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.display().to_string();
+    // What the kernel puts behind the path of a file that is gone.
+    Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
 }
 
 /// Variables that say which devices a process uses, and how often it is sampled.
