@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::processes::{FileNumber, Mapping};
 use crate::prologue::{CALL_BYTES, CODE_BYTES, Call, Prologue};
 use crate::records::Mapped;
 use crate::rules::{Context, Rule};
-use crate::source::{Content, Source, Wanted, build_id, own_vdso};
+use crate::source::{About, Content, Source, Wanted, build_id, own_vdso};
 use crate::stack::{Later, Registers, Stack};
 
 /// What is known of an address of a file.
@@ -60,6 +60,9 @@ const ENTRY_BYTES: u64 = 64;
 /// Score-P's library that records a program's functions.
 const SCORE_P_FUNCTIONS: &str = "/libscorep_adapter_compiler_event";
 
+/// A mount namespace, a path in it, a build id, and an inode.
+type Named = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
+
 /// All files that a process has mapped.
 pub(crate) struct Files {
     files: Vec<File>,
@@ -70,6 +73,10 @@ pub(crate) struct Files {
     pub(crate) maps: Maps,
     /// Parts of stacks that were not copied.
     pub(crate) later: Later,
+    /// What is where files were mapped, as seen since records were fetched last.
+    seen: HashMap<Named, About>,
+    /// The mount namespaces of processes, since then.
+    views: HashMap<u32, u64>,
     /// Of memory of a process that was mapped over a file, by where it begins: whether the file's code is there.
     copies: HashMap<(u32, u64), bool>,
 }
@@ -89,6 +96,8 @@ impl Files {
             context: Context::new(),
             maps: Maps::default(),
             later: Later::default(),
+            seen: HashMap::new(),
+            views: HashMap::new(),
             copies: HashMap::new(),
         }
     }
@@ -98,7 +107,13 @@ impl Files {
         let (path, is_file) = (mapped.path, mapped.path.starts_with(b"/") && !mapped.path.starts_with(b"//"));
         let at = Path::new(OsStr::from_bytes(path));
         let content = match is_file {
-            true => Content::of_file(process, at, mapped.build_id, mapped.identity),
+            true => {
+                // A process that has ended is taken to have seen what is seen here.
+                let view = *self.views.entry(process).or_insert_with(|| mount_namespace(process));
+                let key = (view, path.to_vec(), mapped.build_id.to_vec(), mapped.identity);
+                let new = || About::of(process, at, mapped.build_id, mapped.identity);
+                Content::of(*self.seen.entry(key).or_insert_with(new), mapped.build_id, mapped_at)
+            }
             false => Content::Memory,
         };
         let key = (content, path.to_vec());
@@ -136,6 +151,13 @@ impl Files {
         file.image = Image::read(Source::Memory(bytes), self.room).map(Box::new);
         self.files.push(file);
         self.files.len() as FileNumber - 1
+    }
+
+    /// Other records are fetched.
+    pub(crate) fn fetch(&mut self) {
+        self.later.fetch();
+        self.seen.clear();
+        self.views.clear();
     }
 
     /// The process has ended, or executes another program.
@@ -305,6 +327,11 @@ impl Files {
         let address = image.address(mapping, address)?;
         image.tables.as_ref()?.step(address, &mut self.context, registers, stack)
     }
+}
+
+/// Its number; 0 of a process that has ended.
+fn mount_namespace(process: u32) -> u64 {
+    std::fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |about| about.ino())
 }
 
 struct File {

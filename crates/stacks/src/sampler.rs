@@ -242,7 +242,7 @@ impl Sampler {
         let now = clock_ns(self.options.clock);
         self.day_ahead = (clock_ns(libc::CLOCK_REALTIME) as i64).wrapping_sub(now as i64);
         self.look_at_cpus(now);
-        self.files.later.fetch();
+        self.files.fetch();
         let mut scratch = std::mem::take(&mut self.scratch);
         let ends: Vec<u64> =
             (0..self.events.rings.len()).map(|ring| self.gather(ring, until, &mut scratch.records)).collect();

@@ -22,6 +22,8 @@ pub(crate) enum Content {
         bytes: u64,
         /// When it was last changed, in nanoseconds of the time of day.
         changed: i64,
+        /// What is at its path was written after it had been mapped.
+        is_rewritten: bool,
     },
     Memory,
 }
@@ -76,33 +78,57 @@ fn in_process(process: u32, path: &Path) -> PathBuf {
 
 /// Whether a file has this device and number. Stacked file systems have devices of their own.
 fn is_inode(identity: &Identity, [device, number]: [u64; 2]) -> bool {
-    let of_kernel = u64::from(libc::major(identity[0])) << 32 | u64::from(libc::minor(identity[0]));
-    of_kernel != device || identity[1] == number
+    of_kernel(identity[0]) != device || identity[1] == number
 }
 
-impl Content {
-    /// Of a file that a process has mapped, whose build id the kernel says, or else its device and number.
-    pub(crate) fn of_file(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> Content {
+/// A device as the kernel's records number it.
+fn of_kernel(device: u64) -> u64 {
+    u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device))
+}
+
+/// What is at a path now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct About {
+    inode: [u64; 2],
+    bytes: u64,
+    changed: i64,
+    written: i64,
+}
+
+impl About {
+    /// Of a file that a process has mapped, whose build id the kernel says, or else its device and number. Nothing, if it is not there.
+    pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> About {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;
             (!build_id.is_empty() || is_inode(&identity(&about), inode)).then_some(about)
         });
-        let of_kernel = |about: &Metadata| {
-            [u64::from(libc::major(about.dev())) << 32 | u64::from(libc::minor(about.dev())), about.ino()]
-        };
+        found.map_or(About { inode, ..About::default() }, |about| About {
+            inode: if build_id.is_empty() { inode } else { [of_kernel(about.dev()), about.ino()] },
+            bytes: about.size(),
+            changed: ns(about.ctime(), about.ctime_nsec()),
+            written: ns(about.mtime(), about.mtime_nsec()),
+        })
+    }
+}
+
+impl Content {
+    /// `mapped_at`: the time of day at which it was mapped, if it is known.
+    pub(crate) fn of(about: About, build_id: &[u8], mapped_at: Option<i64>) -> Content {
+        let About { inode, bytes, changed, written } = about;
         Content::File {
             build_id: build_id.into(),
-            inode: if build_id.is_empty() { inode } else { found.as_ref().map_or([0; 2], of_kernel) },
-            bytes: found.as_ref().map_or(0, Metadata::size),
-            changed: found.as_ref().map_or(0, |about| ns(about.ctime(), about.ctime_nsec())),
+            inode,
+            bytes,
+            changed,
+            is_rewritten: mapped_at.is_some_and(|at| written > at.saturating_add(SLACK_NS)),
         }
     }
 
     /// The same, with a build id that the kernel does not say.
     pub(crate) fn with(&self, id: &[u8]) -> Content {
-        match self {
-            Content::File { inode, bytes, changed, .. } => {
-                Content::File { build_id: id.into(), inode: *inode, bytes: *bytes, changed: *changed }
+        match self.clone() {
+            Content::File { inode, bytes, changed, is_rewritten, .. } => {
+                Content::File { build_id: id.into(), inode, bytes, changed, is_rewritten }
             }
             Content::Memory => Content::Memory,
         }

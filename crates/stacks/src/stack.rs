@@ -23,7 +23,7 @@ pub(crate) struct Stack<'a> {
     /// As much as was asked for: the stack may go on.
     is_full: bool,
     /// A part further out, which was read later.
-    later: OnceCell<(u64, Arc<[u8]>)>,
+    later: OnceCell<(u64, Part)>,
 }
 
 /// So much of a stack is read later, where a frame is larger than what was copied.
@@ -33,12 +33,15 @@ const LOOKED_THROUGH: u64 = 4 << 10;
 /// So many such parts are kept.
 const LATER_MAX: usize = 256;
 
+/// Bytes of a stack.
+type Part = Arc<[u8]>;
+
 /// Parts of stacks that were read later than the samples were taken: once for all samples that are fetched together.
 #[derive(Default)]
 pub(crate) struct Later {
     fetched: u64,
     /// By process and address, with the number of the fetch: the last by which a stack was whole.
-    parts: HashMap<(u32, u64), (u64, Arc<[u8]>)>,
+    parts: HashMap<(u32, u64), (u64, Part)>,
 }
 
 impl Later {
@@ -47,7 +50,7 @@ impl Later {
         self.fetched += 1;
     }
 
-    fn read(&self, process: u32, address: u64) -> Arc<[u8]> {
+    fn read(&self, process: u32, address: u64) -> Part {
         match self.parts.get(&(process, address)) {
             Some((fetched, part)) if *fetched == self.fetched => part.clone(),
             _ => {
@@ -60,12 +63,7 @@ impl Later {
     }
 
     /// Whether a stack was whole by a part that was read. If not, gives an earlier one to try.
-    fn judge(
-        &mut self,
-        process: u32,
-        (address, part): (u64, Arc<[u8]>),
-        is_whole: bool,
-    ) -> Option<(u64, Arc<[u8]>)> {
+    fn judge(&mut self, process: u32, (address, part): (u64, Part), is_whole: bool) -> Option<(u64, Part)> {
         if self.parts.len() >= LATER_MAX {
             self.parts.clear();
         }
@@ -315,10 +313,8 @@ impl Walker<'_> {
         }
         // Its own return address is further in than what the frame pointer of a caller leads to.
         let until = if is_chained { (fp - sp).min(LOOKED_THROUGH) } else { LOOKED_THROUGH };
-        if !is_end
-            && !(by_pointer && is_chained)
-            && let Some(frame) = self.look_through(sp, until, stack)
-        {
+        let is_followed = is_end || by_pointer && is_chained;
+        if !is_followed && let Some(frame) = self.look_through(sp, until, stack) {
             let saved =
                 RESTORED.map(|register| (if register == machine::RETURN { -1 } else { UNSAVED }, register));
             return (restore(frame, saved.into_iter(), sp, registers, stack), true);

@@ -161,6 +161,9 @@ fn what_was_replaced_before_it_was_read_has_no_names() {
         // The samples are fetched later.
         let Some(run) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0") else { return };
         assert!(run.percent("in_b") < 10.0 && run.percent("in_a") == 0.0, "{:?}", run.stacks);
+        // What is in its place is known.
+        let Some(both) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0.02") else { return };
+        assert!((30.0..70.0).contains(&both.percent("main;in_b")), "{:?}", both.stacks);
         let gone: u64 =
             run.figures.unnamed.iter().filter(|of| of.why == WhyUnnamed::Gone).map(|of| of.samples).sum();
         assert!(gone > 5, "{id}: {:?}", run.figures);
