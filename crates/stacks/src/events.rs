@@ -558,6 +558,6 @@ mod tests {
         assert_eq!(cpu_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
         assert_eq!(cpu_list(""), None);
         assert_eq!(cpus_of_stat("cpu  1 2 3\ncpu0 1 2\ncpu3 1 2\nintr 7\n"), [0, 3]);
-        assert_eq!(online_cpus().is_empty(), false);
+        assert!(!online_cpus().is_empty());
     }
 }

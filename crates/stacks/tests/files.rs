@@ -186,7 +186,7 @@ fn two_libraries_that_one_file_held_have_their_own_functions() {
 #[test]
 fn programs_of_one_path_in_two_mount_namespaces_have_their_own_functions() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: not root");
+        println!("skipped: needs root, and to be allowed to mount");
         return;
     }
     for id in [WITH_ID, WITHOUT_ID] {
@@ -196,7 +196,7 @@ fn programs_of_one_path_in_two_mount_namespaces_have_their_own_functions() {
         let script = "./in_a & unshare -m sh -c 'mount --bind in_b in_a && ./in_a'; wait";
         let Some(run) = place.script(script) else { return };
         if run.told.started.len() < 4 {
-            println!("skipped: no mount namespaces");
+            println!("skipped: needs root, and to be allowed to mount");
             return;
         }
         has_halves(&run, id);
