@@ -5,7 +5,7 @@ use crate::recover::{finish_if_cut_off, why_unfinished};
 #[cfg(feature = "sqlite")]
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
+use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour};
 use crate::timeline::{self, TimelineArguments};
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
@@ -90,7 +90,10 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print("the report", |out| out.write_all(&report))?;
+    match arguments.format {
+        Format::Table => print_in_colour("the report", |out| out.write_all(&report))?,
+        _ => print("the report", |out| out.write_all(&report))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -170,7 +173,10 @@ fn write_events(
             let warnings = warnings.with_context(|| format!("cannot write {}", path.display()));
             warnings.and_then(|warnings| whole.map(|()| warnings))
         }
-        None => write(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock())),
+        None => {
+            let mut out = Output::standard();
+            write(&mut out).and_then(|warnings| out.flush().map(|()| warnings).map_err(Into::into))
+        }
     };
     bar.end();
     match written {

@@ -1,5 +1,6 @@
 //! What the summary says of a run that was measured live.
 
+use super::preloaded;
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -173,12 +174,13 @@ impl LiveRun {
         endings: &[Ending],
     ) -> Vec<String> {
         let processes = &self.ingest.processes;
-        let mut notes = self.notes.lines().to_vec();
+        let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
+        notes.extend(preloaded::notes(self.session.directory()));
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
@@ -194,7 +196,7 @@ impl LiveRun {
         if failed > 0 {
             notes.push(format!("{failed} readings of a counter failed"));
         }
-        notes
+        self.notes.with(notes)
     }
 
     /// Ranks whose stacks were not sampled beside others, whose were.

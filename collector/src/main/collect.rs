@@ -230,7 +230,9 @@ fn collect_into(
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
+    run.sample_counters();
     run.sample_stacks(launcher, takes_over); // before `ampere run` starts the command
+    run.await_counters();
     if run.session().is_given_up() {
         bail!("it was ready too late");
     }

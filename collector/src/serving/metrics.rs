@@ -70,12 +70,13 @@ impl Latest {
     }
 }
 
-/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes.
-pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>) -> Result<String, fmt::Error> {
+/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes. `names_job`: the
+/// batch system's job is named.
+pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
     let mut body = String::with_capacity(TYPICAL_SERIES_BYTES * series + (16 << 10));
-    registry.register_collector(Box::new(Scrape { snapshot, job }));
+    registry.register_collector(Box::new(Scrape { snapshot, job, names_job }));
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
@@ -394,7 +395,7 @@ pub static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_run_info", &["run", "scheduler", "job_id"],
-        "1; the run that is measured, and the batch system's job that it belongs to",
+        "1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token",
         Scrape::run_info,
     ),
     // Of a run on several nodes, at its first node alone. Sums over ampere_device_* of all nodes do not count them again.
@@ -465,6 +466,7 @@ pub static METRICS: &[Metric] = &[
 struct Scrape {
     snapshot: Arc<Snapshot>,
     job: Option<Arc<Job>>,
+    names_job: bool,
 }
 
 impl Collector for Scrape {
@@ -563,8 +565,8 @@ impl Scrape {
     }
 
     fn run_info(&self) -> Series<'_> {
-        let (scheduler, id) =
-            self.snapshot.job.as_ref().map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
+        let job = self.snapshot.job.as_ref().filter(|_| self.names_job);
+        let (scheduler, id) = job.map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
         vec![(vec![self.snapshot.run.as_str(), scheduler, id], 1.0)]
     }
 }

@@ -16,7 +16,7 @@ fn device(name: &str) -> DeviceFigures {
 }
 
 fn body(snapshot: Snapshot) -> String {
-    encode(Arc::new(snapshot), None).unwrap()
+    encode(Arc::new(snapshot), None, true).unwrap()
 }
 
 /// The lines of a family's samples.
@@ -215,7 +215,7 @@ fn ten_thousand_series_are_encoded_in_ten_milliseconds() {
     let mut bytes = 0;
     for _ in 0..51 {
         let begun = Instant::now();
-        let body = encode(snapshot.clone(), None).unwrap();
+        let body = encode(snapshot.clone(), None, true).unwrap();
         times.push(begun.elapsed());
         bytes = body.len();
     }

@@ -49,6 +49,13 @@ pub struct Snapshot {
     pub collector: CollectorFigures,
 }
 
+impl Snapshot {
+    /// What every user of the node may see: names, devices and figures.
+    pub fn for_everybody(&self) -> Snapshot {
+        Snapshot { job: None, notes: Vec::new(), ..self.clone() }
+    }
+}
+
 /// The collector itself, and the node that it runs on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CollectorFigures {

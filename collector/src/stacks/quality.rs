@@ -1,6 +1,6 @@
 //! What is to be said of the samples of a run: how many there were, what is not known of them, and why.
 
-use super::Ended;
+use super::Said;
 use ampere_stacks::{CutOff, Figures, Unnamed, WhyUnnamed};
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ const FILES_MAX: usize = 3;
 const PART_MIN: f64 = 1.0;
 
 /// What the kernel and the sampled files were like. `period`: the CPU time from one sample to the next.
-pub(super) fn of(figures: &Figures, period: Duration) -> Ended {
-    let mut ended = Ended { notes: Vec::new(), losses: Vec::new(), period: period_of(figures, period) };
+pub(super) fn of(figures: &Figures, period: Duration) -> Said {
+    let mut ended = Said { period: period_of(figures, period), ..Said::default() };
     ended.notes.extend(cut_off(figures));
     ended.notes.extend(guessed(figures));
     let (losses, unnamed) = unnamed(figures);

@@ -8,13 +8,14 @@
 //! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
 //! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
 //! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
-//! order.rs       the largest first
+//! order.rs       the largest first                            counted.rs   which part of a node a metric counts
 //! ```
 //!
 //! The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod counted;
 mod definition;
 pub mod filter;
 pub mod fortran;

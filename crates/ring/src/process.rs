@@ -1,6 +1,7 @@
 //! The identity of processes: a pid can be used again, a pid with its start time cannot.
 
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 /// Start time of a process in clock ticks since boot. `None`: there is no such process, or it is a zombie.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
@@ -107,6 +108,22 @@ pub fn is_alive(pid: u32, started: u64) -> bool {
         Ok(stat) => start_time_of(&stat) == Some(started),
         Err(error) => is_unknown(&error) && has_pid(pid),
     }
+}
+
+/// Whether all threads of a process are about to end: the kernel takes it down, which can take a while.
+pub fn is_ending(pid: u32) -> bool {
+    /// The kernel's PF_EXITING, in field 9 of a thread's `stat`.
+    const EXITING: u64 = 4;
+    let is_exiting = |path: &Path| {
+        let stat = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let after_command = stat.rfind(')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
+        let flags = after_command.split_ascii_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & EXITING != 0)
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    is_exiting(&process)
+        && std::fs::read_dir(process.join("task"))
+            .is_ok_and(|threads| threads.flatten().all(|thread| is_exiting(&thread.path())))
 }
 
 /// A handle for asking often whether a process runs: a system call instead of a file of /proc.

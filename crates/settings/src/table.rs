@@ -264,7 +264,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "Where /metrics is served, as `--listen`.",
         default: "`127.0.0.1:9977`, or the next free port",
-        ..elsewhere("AMPERE_LISTEN", Form::Text("an address, or unix:/path"))
+        ..elsewhere("AMPERE_LISTEN", Form::Text("an address, unix:/path, or off"))
     },
     Setting {
         about: "Where shared memory lies: a directory in a tmpfs that all processes of the node see.",

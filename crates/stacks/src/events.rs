@@ -129,6 +129,7 @@ const NAME_AT_EXEC: u64 = 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
 /// Records of mappings have the files' build ids. Kernels before 5.12 do not know it.
 const BUILD_ID: u64 = 1 << 34;
+const CONTEXT_SWITCH: u64 = 1 << 26;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 /// `_IO('$', 0)` and `_IO('$', 5)`.
@@ -153,6 +154,7 @@ fn attributes(options: &Options) -> Attributes {
         flags: kernel
             | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | TASK | WATERMARK)
             | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK)
+            | CONTEXT_SWITCH
             | BUILD_ID,
         sample_regs_user: machine::mask(),
         sample_stack_user: options.stack_bytes,
@@ -199,7 +201,7 @@ pub(crate) enum Begin {
 }
 
 /// The events of a process and of what it starts, which inherits them, and loses them when they are closed.
-struct Opened {
+pub(crate) struct Opened {
     begin: Begin,
     files: Vec<OwnedFd>,
 }
@@ -231,7 +233,11 @@ impl Events {
 
     /// The event of a CPU whose ring the others write to. `None`: there is no such CPU.
     fn open_cpu(&self, cpu: u32) -> Result<Option<OwnedFd>, StacksError> {
-        let own = Attributes { config: DUMMY, flags: self.attributes.flags & !INHERIT, ..self.attributes };
+        let own = Attributes {
+            config: DUMMY,
+            flags: self.attributes.flags & !(INHERIT | CONTEXT_SWITCH),
+            ..self.attributes
+        };
         match open(&own, 0, cpu) {
             Ok(file) => Ok(Some(file)),
             // It went offline, or a container counts its CPUs in its own way.
@@ -349,6 +355,19 @@ impl Events {
         if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
+    /// Samples no process any more. Gives the events, whose end it is to drop them.
+    pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
+        std::mem::take(&mut self.sampled)
+    }
+
+    /// Samples processes again that were sampled before [`Events::take`].
+    pub(crate) fn put_back(&mut self, events: HashMap<u32, Opened>) {
+        for (process, Opened { begin, files }) in events {
+            let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
+            opened.files.extend(files);
+        }
+    }
+
     /// Ends the samples of all processes but those which this is true of, with those that they have started.
     pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
         self.sampled.retain(|process, _| is_there(*process));
@@ -368,7 +387,8 @@ fn files_max() -> usize {
 
 /// Without what this kernel does not know.
 fn known_attributes(attributes: Attributes) -> Attributes {
-    let own = Attributes { config: DUMMY, flags: attributes.flags & !INHERIT, ..attributes };
+    let own =
+        Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
     match open(&own, 0, 0) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Attributes { flags: attributes.flags & !BUILD_ID, ..attributes }

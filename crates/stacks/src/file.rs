@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::figures::WhyUnnamed;
+use crate::foreign;
 use crate::functions::{Chain, Function, FunctionId, Functions, Role, demangle};
 use crate::image::Image;
 use crate::jit::Maps;
@@ -57,8 +58,6 @@ const PLACES_MAX: usize = 1 << 16;
 const ROOM: usize = 2 << 30;
 /// An entry point without a symbol or table is not longer.
 const ENTRY_BYTES: u64 = 64;
-/// Score-P's library that records a program's functions.
-const SCORE_P_FUNCTIONS: &str = "/libscorep_adapter_compiler_event";
 
 /// A mount namespace, a path in it, a build id, and an inode.
 type Named = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
@@ -111,8 +110,11 @@ impl Files {
                 // A process that has ended is taken to have seen what is seen here.
                 let view = *self.views.entry(process).or_insert_with(|| mount_namespace(process));
                 let key = (view, path.to_vec(), mapped.build_id.to_vec(), mapped.identity);
-                let new = || About::of(process, at, mapped.build_id, mapped.identity);
-                Content::of(*self.seen.entry(key).or_insert_with(new), mapped.build_id, mapped_at)
+                let about = *self.seen.entry(key).or_insert_with_key(|(_, path, id, inode)| {
+                    let (path, id, inode) = (PathBuf::from(OsStr::from_bytes(path)), id.clone(), *inode);
+                    foreign::in_time(move || About::of(process, &path, &id, inode)).unwrap_or_default()
+                });
+                Content::of(about, mapped.build_id, mapped_at)
             }
             false => Content::Memory,
         };
@@ -122,8 +124,12 @@ impl Files {
         }
         // The kernel's list of mappings has no build ids.
         let known = (is_file && mapped_at.is_none()).then(|| {
-            let wanted = Wanted { path: at, content: &key.0, process, address: mapped.start, mapped_at };
-            let id = build_id(&Source::find(&wanted)?.reader()?)?;
+            let (path, content, address) = (at.to_owned(), key.0.clone(), mapped.start);
+            let id = foreign::in_time(move || {
+                let wanted = Wanted { path: &path, content: &content, process, address, mapped_at };
+                build_id(&Source::find(&wanted)?.reader()?)
+            });
+            let id = id.flatten()?;
             self.numbers.get(&(key.0.with(&id), key.1.clone())).copied()
         });
         if let Some(number) = known.flatten() {
@@ -212,18 +218,6 @@ impl Files {
 
     pub(crate) fn path(&self, number: FileNumber) -> Arc<str> {
         self.file(number).path.clone()
-    }
-
-    /// Whether the program of a process, which is this file, or Score-P's library beside it, has its functions recorded.
-    pub(crate) fn records_functions(&mut self, mappings: &[Mapping], program: &str, process: u32) -> bool {
-        mappings.iter().any(|mapping| {
-            let Some(file) = self.files.get_mut(mapping.file as usize) else { return false };
-            if &*file.path != program {
-                return file.path.contains(SCORE_P_FUNCTIONS);
-            }
-            file.read_once(process, mapping.start, &mut self.room);
-            file.image.as_ref().is_some_and(|image| image.has_hooks().unwrap_or(false))
-        })
     }
 
     pub(crate) fn has_image(&self, number: FileNumber) -> bool {
@@ -382,15 +376,16 @@ impl File {
             return;
         }
         self.is_read = true;
-        let source = match &*self.path {
-            "[vdso]" => own_vdso().map(Source::Memory),
-            _ => {
-                let (content, mapped_at) = (&self.content, self.mapped_at);
-                Source::find(&Wanted { path: &self.at, content, process, address, mapped_at })
-            }
+        let (at, content, mapped_at) = (self.at.clone(), self.content.clone(), self.mapped_at);
+        let (path, left) = (self.path.clone(), *room);
+        let read = move || {
+            let source = match &*path {
+                "[vdso]" => own_vdso().map(Source::Memory),
+                _ => Source::find(&Wanted { path: &at, content: &content, process, address, mapped_at }),
+            };
+            (source.is_some(), source.and_then(|source| Image::read(source, left)).map(Box::new))
         };
-        self.is_found = source.is_some();
-        self.image = source.and_then(|source| Image::read(source, *room)).map(Box::new);
+        (self.is_found, self.image) = foreign::in_time(read).unwrap_or_default();
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 

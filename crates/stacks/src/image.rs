@@ -98,9 +98,11 @@ impl Image {
         let names = match &self.names {
             Names::Here(names) => names.get(symbol.name as usize..)?,
             Names::InFile(at) => {
-                let reader = self.source.reader()?;
                 let at = at.checked_add(symbol.name.into())?;
-                of_file = reader.read(at, (NAME_MAX as u64).min(reader.bytes().checked_sub(at)?))?;
+                of_file = self.source.in_time(move |source| {
+                    let reader = source.reader()?;
+                    reader.read(at, (NAME_MAX as u64).min(reader.bytes().checked_sub(at)?))
+                })?;
                 &of_file[..]
             }
         };
@@ -116,23 +118,13 @@ impl Image {
                 .checked_sub(segment.address)
                 .is_some_and(|into| into.saturating_add(bytes) <= segment.bytes)
         })?;
-        self.source.reader()?.read(segment.offset.checked_add(address - segment.address)?, bytes)
+        let at = segment.offset.checked_add(address - segment.address)?;
+        self.source.in_time(move |source| source.reader()?.read(at, bytes))
     }
 
     /// The same, or as much of it as is there.
     pub(crate) fn code_up_to(&self, address: u64, bytes: u64) -> Vec<u8> {
         (1..=8).rev().find_map(|eighths| self.code(address, bytes * eighths / 8)).unwrap_or_default()
-    }
-
-    /// Whether its functions call what `-finstrument-functions` has them call.
-    pub(crate) fn has_hooks(&self) -> Option<bool> {
-        const HOOK: &[u8] = b"\0__cyg_profile_func_enter\0";
-        let reader = self.source.reader()?;
-        let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
-        let sections = Sections::read(&reader, &header)?;
-        let names = sections.find(b".dynstr").or_else(|| sections.find(b".strtab"))?;
-        let names = reader.read(names.sh_offset.get(LE), names.sh_size.get(LE))?;
-        Some(names.windows(HOOK.len()).any(|name| name == HOOK))
     }
 
     /// `None`: it is no file that this machine executes, or a damaged one.

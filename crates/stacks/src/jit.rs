@@ -10,10 +10,17 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
 
-/// So much of a process' map is read.
-const BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a process' map that are read: no runtime writes so much.
+const BYTES_MAX: u64 = 64 << 20;
+/// Bytes of it that are read at a time.
+const STEP_MAX: u64 = 8 << 20;
+/// Functions of all processes' maps that are known at a time; later ones have no name.
+const LINES_MAX: usize = 1 << 18;
+/// Bytes of a function's name.
+const NAME_MAX: usize = 1 << 10;
 /// So often it is looked whether a map has changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// At the begin of the names of Python's functions: name and file follow.
@@ -32,6 +39,8 @@ const COMPARED_BYTES: usize = 64;
 pub(crate) struct Maps {
     processes: HashMap<u32, Map>,
     functions: HashMap<Arc<str>, FunctionId>,
+    /// How many all processes have, as last counted.
+    lines: usize,
 }
 
 /// The code of a process.
@@ -66,6 +75,8 @@ struct Done {
     bytes: u64,
     /// The last of these bytes.
     last: Vec<u8>,
+    /// No more of it is read.
+    is_given_up: bool,
 }
 
 impl Maps {
@@ -92,12 +103,16 @@ impl Maps {
         let is_due = map.next.is_none_or(|next| next <= now);
         if is_due {
             map.next = Some(now + LOOK_AGAIN);
+            let known = |map: &Map| map.layers.first().map_or(0, |own| own.functions.len());
+            self.lines = self.processes.values().map(known).sum();
         }
+        let map = self.processes.get_mut(&process)?;
         map.layers.iter_mut().find_map(|layer| {
             if is_due {
                 // A program without such a map is the usual case; a damaged map ends where it is damaged.
                 let path = layer.path_for(process);
-                let _ = layer.read_on(&path);
+                let room = LINES_MAX.saturating_sub(self.lines) + layer.functions.len();
+                let _ = layer.read_on(path, room);
             }
             layer.at(address)
         })
@@ -180,39 +195,58 @@ impl Layer {
         (address < *end).then(|| name.clone())
     }
 
-    /// Reads what has been appended, or all of a file that was written anew.
-    fn read_on(&mut self, path: &Path) -> io::Result<()> {
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-        let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
-        let about = file.metadata()?;
-        // Anybody can make a file of this name.
-        let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
-        let written = about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
-        let is_earlier = self.since.is_some_and(|since| written.saturating_add(STAMP_NS) < since);
-        if !about.is_file() || !is_ours || is_earlier {
-            return Ok(());
+    /// Reads what has been appended, or all of a file that was written anew, a part at a time. `room`: functions that it can have.
+    fn read_on(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
+        let (since, read) = (self.since, self.read.clone());
+        let found = foreign::in_time(move || appended(&path, since, &read));
+        let Some(found) = found else {
+            self.read.is_given_up = true; // it is not waited for again
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        let Some((anew, bytes)) = found? else { return Ok(()) };
+        if let Some(anew) = anew {
+            (self.read, self.functions) = (anew, Arc::default());
         }
-        if !self.read.is_of(&file, &about) {
-            self.read = Done { file: [about.dev(), about.ino()], ..Done::default() };
-            self.functions = Arc::default();
-        }
-        if about.size() <= self.read.bytes {
-            return Ok(());
-        }
-        file.seek(SeekFrom::Start(self.read.bytes))?;
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX.saturating_sub(self.read.bytes)).read_to_end(&mut bytes)?;
         // The last line may still be written.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let functions = Arc::make_mut(&mut self.functions);
         for line in bytes[..whole].split(|byte| *byte == b'\n') {
-            add(functions, &String::from_utf8_lossy(line));
+            if functions.len() >= room {
+                self.read.is_given_up = true; // no more of it is read
+                break;
+            }
+            add(functions, &String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]));
         }
+        self.read.is_given_up |= whole == 0 && bytes.len() as u64 >= STEP_MAX; // a line without end
         self.read.add(&bytes[..whole]);
         self.before.push_front((ns(ClockId::Realtime), self.read.clone()));
         self.before.truncate(BEFORE_MAX);
         Ok(())
     }
+}
+
+/// What a map has behind what was read; with where it begins, if it was written anew. `None`: nothing that counts.
+fn appended(path: &Path, since: Option<i64>, read: &Done) -> io::Result<Option<(Option<Done>, Vec<u8>)>> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    // Anybody can make a file of this name.
+    let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
+    let written = about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
+    let is_earlier = since.is_some_and(|since| written.saturating_add(STAMP_NS) < since);
+    if !about.is_file() || !is_ours || is_earlier {
+        return Ok(None);
+    }
+    let is_same = read.is_of(&file, &about);
+    let from = if is_same { read.bytes } else { 0 };
+    if is_same && (read.is_given_up || about.size() <= from) || from >= BYTES_MAX {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take((BYTES_MAX - from).min(STEP_MAX)).read_to_end(&mut bytes)?;
+    let anew = (!is_same).then(|| Done { file: [about.dev(), about.ino()], ..Done::default() });
+    Ok(Some((anew, bytes)))
 }
 
 impl Done {
@@ -293,7 +327,7 @@ mod tests {
         }
 
         fn read_on(&mut self) {
-            self.layer.read_on(&self.path).expect("read");
+            self.layer.read_on(self.path.clone(), LINES_MAX).expect("read");
         }
 
         fn append(&mut self, text: &[u8]) {
@@ -375,7 +409,7 @@ mod tests {
         maps.processes.get_mut(&7).expect("known").layers[0].since = None;
         let read_on = |maps: &mut Maps| {
             let layer = &mut maps.processes.get_mut(&7).expect("known").layers[0];
-            layer.read_on(&path).expect("read");
+            layer.read_on(path.clone(), LINES_MAX).expect("read");
             [0x1000, 0x2000].map(|address| layer.at(address).map(|name| name.to_string()))
         };
         assert_eq!(read_on(&mut maps), [None, None]);
@@ -412,7 +446,32 @@ mod tests {
         std::fs::write(&real, "1000 20 work\n").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let mut layer = Layer::new(1, None);
-        assert!(layer.read_on(&link).is_err());
+        assert!(layer.read_on(link, LINES_MAX).is_err());
         assert!(layer.functions.is_empty());
+    }
+
+    #[test]
+    fn a_map_without_end_takes_little_memory() {
+        let lines: String =
+            (0..5000).map(|at| format!("{:x} 10 function_{at}\n", 0x10000 + at * 16)).collect();
+        let mut map = Written::new(b"");
+        std::fs::write(&map.path, lines + "9000000 10 " + &"x".repeat(1 << 20) + "\n").expect("written");
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        assert!(map.at(0x10000).is_some() && map.at(0x10000 + 999 * 16).is_some());
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        assert_eq!(
+            (map.layer.functions.len(), map.layer.read.is_given_up),
+            (1000, true),
+            "it is not read again"
+        );
+        map.layer = Layer::new(1, None);
+        map.layer.read_on(map.path.clone(), 10_000).expect("read");
+        assert_eq!(map.layer.functions.len(), 5001);
+        assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= NAME_MAX));
+        // A line that is longer than what is read at a time is never whole.
+        std::fs::File::create(&map.path).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
+        map.layer = Layer::new(1, None);
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        assert_eq!((map.layer.functions.len(), map.layer.read.is_given_up), (0, true));
     }
 }

@@ -9,6 +9,8 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod;
 
+use crate::foreign;
+
 const SECTION_MAX: u64 = 512 << 20;
 
 /// What tells a mapped file from others at its path. Programs that differ in their symbols alone can have one build id.
@@ -178,6 +180,20 @@ impl Source {
             })?;
         let identity = identity_of(&found)?;
         Some(Source::Path(found, identity))
+    }
+
+    /// Takes a step that reads it. A file may be one that never answers.
+    pub(crate) fn in_time<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&Source) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        match self {
+            Source::Memory(_) => step(self),
+            Source::Path(path, identity) => {
+                let source = Source::Path(path.clone(), *identity);
+                foreign::in_time(move || step(&source)).flatten()
+            }
+        }
     }
 
     pub(crate) fn reader(&self) -> Option<Reader<'_>> {

@@ -263,9 +263,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 /// The counters that add up to as much of a device as is counted: each joule once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
-    let contains = |whole: &Device, part: &Device| {
-        whole.info.metric != part.info.metric && whole.info.traits.contains.contains(&part.info.metric)
-    };
+    let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
     let all: Vec<(usize, &Device)> = attributor
         .devices
         .iter()

@@ -1,7 +1,7 @@
 //! Locations and devices of a run, which location draws from which device, and the engine that divides the joules. The live
 //! collector and the offline reader fill in the same attributor.
 
-pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKind, Views};
+pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKind, Views, counter_name};
 
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
@@ -136,6 +136,19 @@ impl Attributor {
             .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
+    /// How long a location had a frame open.
+    pub fn seconds_in_frames(&self, location: LocationIndex) -> f64 {
+        let mut sum = 0u64;
+        self.engine.each_callpath(location, |_, _, ticks| sum = sum.saturating_add(ticks));
+        sum as f64 / self.ticks_per_second as f64
+    }
+
+    /// Whether one of the program's own functions is recorded and open on a location.
+    pub fn is_in_function(&self, location: LocationIndex) -> bool {
+        let stack = self.engine.stack(location);
+        stack.iter().any(|region| role_of(&self.regions, *region) == Role::Function)
+    }
+
     /// Whether a location's frames are samples of a thread's stack.
     pub fn is_sampled(&self, location: usize) -> bool {
         self.sampled.is_sampled(LocationIndex(location as u32))
@@ -149,12 +162,8 @@ impl Attributor {
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub(crate) fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;
-        let mut has_functions = false;
-        self.engine.each_callpath(recorded, |region, _, _| {
-            has_functions |= role_of(regions, region) == Role::Function
-        });
         let role = |region| role_of(regions, region);
-        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role, has_functions);
+        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role);
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.
@@ -203,6 +212,7 @@ impl Attributor {
             name: interpretation.name.clone(),
             quality: interpretation.quality(found.quality),
             node: found.node,
+            counter: recorded.counter(&found.metric),
             metric: found.metric,
             source: found.source,
             unit: Unit::Joules,
@@ -245,19 +255,17 @@ impl Attributor {
     /// Names of the other devices of its node whose joules are also in a device's.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
-        let parts = self.on_node(&info.node).filter(|other| info.traits.contains.contains(&other.metric));
-        parts.filter(|other| other.metric != info.metric).map(|other| other.name.clone()).collect()
+        self.on_node(&info.node)
+            .filter(|other| info.contains(other))
+            .map(|other| other.name.clone())
+            .collect()
     }
 
     /// The device of its node that contains a device, and is contained by no other: a sum of all counts the device there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
-        let contains = |whole: &DeviceInfo, part: &str| {
-            whole.metric != part && whole.traits.contains.iter().any(|metric| metric == part)
-        };
-        let is_topmost =
-            |whole: &&DeviceInfo| !self.on_node(&info.node).any(|other| contains(other, &whole.metric));
-        self.on_node(&info.node).filter(|other| contains(other, &info.metric)).find(is_topmost)
+        let is_topmost = |whole: &&DeviceInfo| !self.on_node(&info.node).any(|other| other.contains(whole));
+        self.on_node(&info.node).filter(|other| other.contains(info)).find(is_topmost)
     }
 
     fn on_node<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
@@ -442,13 +450,6 @@ impl Attributor {
     /// Whether some location's links changed when joules had already been attributed by the old ones.
     pub fn links_changed_late(&self) -> bool {
         self.links.changed_late()
-    }
-
-    /// What has been learnt of a counter.
-    pub fn counter_evidence(&self, node: &str, metric: &str) -> Option<&CounterEvidence> {
-        let is_it = |device: &Device| device.info.metric == metric && device.info.node == node;
-        let device = self.devices.iter().position(is_it)?;
-        Some(&self.counted_part(device).evidence)
     }
 
     /// The devices that a location draws from.

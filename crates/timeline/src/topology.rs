@@ -138,17 +138,22 @@ impl CountedPart {
     }
 }
 
-/// The GPU's number in a metric's name: `rocm_smi:::energy_count:device=1` is of GPU 1.
+/// The GPU's number in a metric's name: `rocm_smi:::energy_count:device=1` and `nvml:::A100:device_1:power` are of GPU 1.
 pub fn metric_number(metric: &str) -> Option<u32> {
     split_metric(metric).1
 }
 
 fn split_metric(metric: &str) -> (&str, Option<u32>) {
-    const KEY: &str = "device=";
-    let Some(at) = metric.find(KEY) else { return (metric, None) };
-    let (family, rest) = metric.split_at(at + KEY.len());
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (family, rest[..end].parse().ok())
+    // PAPI's component for NVIDIA has the second form.
+    for key in ["device=", "device_"] {
+        let Some(at) = metric.find(key) else { continue };
+        let (family, rest) = metric.split_at(at + key.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if let Ok(number) = rest[..end].parse() {
+            return (family, Some(number));
+        }
+    }
+    (metric, None)
 }
 
 /// The device's number in a GPU stream's name: `HIP[1:0]` is on device 1 of its process.
@@ -228,7 +233,7 @@ impl Node<'_> {
                 None if device.part.is_own() => {
                     let number = stream_number(name).or(accelerator.number);
                     let is_it = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
-                    is_it.then(|| "its process recorded this counter as its own".to_owned())
+                    is_it.then(|| "the trace has this counter as its process' own".to_owned())
                 }
                 None => self.reason_of_stream(device.part, accelerator, &target),
             };
@@ -347,7 +352,9 @@ impl Node<'_> {
                 Some(Ranks::Listed(_)) => {
                     Finding::DrawsNot("no [[device]] lists it in ranks = [...]".to_owned())
                 }
-                _ if device.part.is_own() => Finding::Draws("it recorded this counter as its own".to_owned()),
+                _ if device.part.is_own() => {
+                    Finding::Draws("the trace has this counter as its own".to_owned())
+                }
                 _ if !device.part.gpu => shared_by_all("not a GPU counter"),
                 Some(Ranks::All) => shared_by_all("its [[device]] lists no ranks"),
                 Some(Ranks::Found) | None => self.find_for_rank(device, evidence, streams, local),
