@@ -187,17 +187,24 @@ impl LiveRun {
         self.ingest.take_found().for_each(|process| stacks.add(process));
     }
 
-    /// Nothing more is sampled: what there is, is in the rings.
-    pub(crate) fn end_stacks(&mut self) {
+    /// Nothing more is sampled: what there is, is in the rings. Gives the CPU time from one sample to the next where it is not what
+    /// was asked for.
+    pub(crate) fn end_stacks(&mut self) -> Option<Duration> {
         let stacks = self.sampling.stacks.take();
         self.note_killed_sampler(stacks.as_ref().is_some_and(|stacks| stacks.failure.is_none()));
-        if let Some(mut stacks) = stacks {
-            let said = stacks.stop();
-            self.notes.extend(said.notes);
-            if said.is_loss {
-                self.notes.set_incomplete();
-            }
+        let said = stacks?.stop();
+        self.notes.extend(said.notes);
+        said.losses.into_iter().for_each(|loss| self.notes.add_loss(loss));
+        if said.is_loss {
+            self.notes.set_incomplete();
         }
+        said.period
+    }
+
+    /// Standard errors are those of samples so far apart.
+    pub(crate) fn set_stack_period(&mut self, period: Duration) {
+        self.ingest.processes.iter_mut().for_each(|process| process.set_stack_period(period));
+        self.timeline.iter_mut().for_each(|timeline| timeline.attributor.stack_period = Some(period));
     }
 
     /// A collector before this one was killed while it sampled stacks.

@@ -55,8 +55,9 @@ impl LiveRun {
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
         let samples_stacks = self.sampling.stacks.is_some();
-        self.end_stacks();
+        let stack_period = self.end_stacks();
         self.read_everything();
+        stack_period.into_iter().for_each(|period| self.set_stack_period(period));
         self.note_still_running();
         self.end_sampling();
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);

@@ -7,7 +7,7 @@ use ampere_model::regions::Regions;
 use ampere_model::text::printable;
 use ampere_model::{
     Communicator, Definition, Location, LocationKind, Program, QUEUES, Region, RegionRef, SAMPLED_HOST,
-    Timestamp,
+    STACK_PERIOD, Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
@@ -19,6 +19,7 @@ use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{TracedLocation, TracedProcess};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// How far a process has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -400,6 +401,15 @@ impl Process {
             environment.retain(|entry| !entry.starts_with(QUEUES));
             environment.extend(entry);
             self.queues.are_new = true;
+        }
+    }
+
+    /// Of one whose stacks are sampled: the CPU time from one sample to the next.
+    pub fn set_stack_period(&mut self, period: Duration) {
+        let of_period =
+            |entry: &&mut String| entry.strip_prefix(STACK_PERIOD).is_some_and(|rest| rest.starts_with('='));
+        if let Some(entry) = self.info.environment.iter_mut().find(of_period) {
+            *entry = format!("{STACK_PERIOD}={}", period.as_nanos());
         }
     }
 

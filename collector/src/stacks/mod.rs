@@ -6,10 +6,12 @@
 //! mod.rs      the thread          clock.rs    the kernel's times as times of the run's events
 //! writer.rs   stacks to logs and rings     unsampled.rs   times of threads and processes that are too short for a sample
 //! not_seen.rs   CPU time of processes that are neither sampled nor recorded
+//! quality.rs    what is to be said of the samples
 //! ```
 
 mod clock;
 mod not_seen;
+mod quality;
 mod unsampled;
 mod writer;
 
@@ -52,6 +54,10 @@ pub(crate) struct StackSampling {
 #[derive(Default)]
 pub(crate) struct Said {
     pub notes: Vec<String>,
+    /// Why the run is not complete.
+    pub losses: Vec<String>,
+    /// The CPU time from one sample to the next, if not all came that were to come.
+    pub period: Option<Duration>,
     /// More than a twentieth of the run's CPU time is in no function.
     pub is_loss: bool,
 }
@@ -159,7 +165,7 @@ impl StackSampling {
         self.found = None;
         self.wake();
         let failed = "the thread that samples stacks has failed".to_owned();
-        thread.join().unwrap_or_else(|_| Said { notes: vec![failed], is_loss: true })
+        thread.join().unwrap_or_else(|_| Said { notes: vec![failed], is_loss: true, ..Said::default() })
     }
 }
 

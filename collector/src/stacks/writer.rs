@@ -4,6 +4,7 @@
 use super::Said;
 use super::clock::EventClock;
 use super::not_seen::{NotSeen, Unseen};
+use super::quality;
 use super::unsampled::{FILLED, Unsampled};
 use ampere_counters::Stat;
 use ampere_model::{
@@ -12,7 +13,7 @@ use ampere_model::{
 };
 use ampere_ring::session::Command;
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
-use ampere_stacks::{FunctionId, Sampler, Sink, StacksError, foreign};
+use ampere_stacks::{Figures, FunctionId, Sampler, Sink, StacksError, foreign};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -296,13 +297,18 @@ impl Writer {
 
     /// What the summary should say.
     pub fn said(&self, sampler: Option<&Sampler>) -> Said {
-        let mut notes = sampler.map_or_else(Vec::new, |sampler| self.notes(sampler));
-        notes.extend(self.not_seen.iter().flat_map(NotSeen::notes));
-        Said { notes, is_loss: self.not_seen.as_ref().is_some_and(NotSeen::matters) }
+        let mut said = sampler.map_or_else(Said::default, |sampler| {
+            let figures = sampler.figures();
+            let mut said = quality::of(&figures, Duration::from_nanos(self.period));
+            said.notes.splice(..0, self.notes(&figures, sampler));
+            said
+        });
+        said.notes.extend(self.not_seen.iter().flat_map(NotSeen::notes));
+        said.is_loss = self.not_seen.as_ref().is_some_and(NotSeen::matters);
+        said
     }
 
-    fn notes(&self, sampler: &Sampler) -> Vec<String> {
-        let figures = sampler.figures();
+    fn notes(&self, figures: &Figures, sampler: &Sampler) -> Vec<String> {
         let mut notes = Vec::from_iter(self.left_out.failure.clone());
         let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
         notes.push(format!(
@@ -777,7 +783,9 @@ fn mpi_function(name: &str) -> Option<&str> {
 
 /// The path of a process' program. `None` once it is gone.
 fn executable(pid: u32) -> Option<String> {
-    std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.display().to_string();
+    // What the kernel puts behind the path of a file that is gone.
+    Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
 }
 
 /// Bytes of a process' environment that are read.

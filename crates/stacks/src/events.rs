@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Resource, getrlimit};
+use rustix::thread::CpuSet;
 
 use crate::machine;
 use crate::sampler::Options;
@@ -126,6 +127,8 @@ const EXCLUDE_CHAIN_USER: u64 = 1 << 22;
 const MAP2: u64 = 1 << 23;
 const NAME_AT_EXEC: u64 = 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
+/// Records of mappings have the files' build ids. Kernels before 5.12 do not know it.
+const BUILD_ID: u64 = 1 << 34;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
@@ -151,7 +154,8 @@ fn attributes(options: &Options) -> Attributes {
         flags: kernel
             | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | TASK | WATERMARK)
             | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK)
-            | CONTEXT_SWITCH,
+            | CONTEXT_SWITCH
+            | BUILD_ID,
         sample_regs_user: machine::mask(),
         sample_stack_user: options.stack_bytes,
         clockid: options.clock,
@@ -196,39 +200,93 @@ pub(crate) enum Begin {
     Now,
 }
 
+/// The events of a process and of what it starts, which inherits them, and loses them when they are closed.
+pub(crate) struct Opened {
+    begin: Begin,
+    files: Vec<OwnedFd>,
+}
+
 /// The rings, and the events that write to them.
 pub(crate) struct Events {
     /// Of each CPU, an event of this process' own that counts nothing: its ring is there whoever is sampled.
     of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
     attributes: Attributes,
-    /// By the process that they were opened for. What it starts inherits them, and loses them when they are closed.
-    sampled: HashMap<u32, Vec<OwnedFd>>,
+    /// By the process that they were opened for.
+    sampled: HashMap<u32, Opened>,
 }
 
 impl Events {
-    pub(crate) fn open(options: &Options) -> Result<Events, StacksError> {
-        let attributes = attributes(options);
-        let own =
-            Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
-        let mut of_cpus = Vec::new();
-        for cpu in online_cpus() {
-            match open(&own, 0, cpu) {
-                Ok(file) => of_cpus.push((cpu, file)),
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {} // it went offline
-                Err(error) if is_refused(&error) => {
-                    let level = paranoia().filter(|level| *level > 2);
-                    return Err(level.map_or(StacksError::Denied, |level| StacksError::Paranoid { level }));
-                }
-                Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => return Err(StacksError::Absent),
-                Err(source) => return Err(StacksError::System { call: "perf_event_open", source }),
+    /// Makes a ring for each of these CPUs.
+    pub(crate) fn open(options: &Options, cpus: &[u32]) -> Result<Events, StacksError> {
+        let attributes = known_attributes(attributes(options));
+        let mut events =
+            Events { of_cpus: Vec::new(), rings: Vec::new(), attributes, sampled: HashMap::new() };
+        for cpu in cpus {
+            if let Some(file) = events.open_cpu(*cpu)? {
+                events.of_cpus.push((*cpu, file));
             }
         }
-        let rings = map_rings(&of_cpus).map_err(|source| match source.raw_os_error() {
-            Some(libc::EPERM | libc::ENOMEM) => StacksError::LockedMemory,
-            _ => StacksError::System { call: "mmap of a ring", source },
-        })?;
-        Ok(Events { of_cpus, rings, attributes, sampled: HashMap::new() })
+        events.rings = map_rings(&events.of_cpus).map_err(why_no_ring)?;
+        Ok(events)
+    }
+
+    /// The event of a CPU whose ring the others write to. `None`: there is no such CPU.
+    fn open_cpu(&self, cpu: u32) -> Result<Option<OwnedFd>, StacksError> {
+        let own = Attributes {
+            config: DUMMY,
+            flags: self.attributes.flags & !(INHERIT | CONTEXT_SWITCH),
+            ..self.attributes
+        };
+        match open(&own, 0, cpu) {
+            Ok(file) => Ok(Some(file)),
+            // It went offline, or a container counts its CPUs in its own way.
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cpu > 0 => Ok(None),
+            Err(error) if is_refused(&error) => {
+                let level = paranoia().filter(|level| *level > 2);
+                Err(level.map_or(StacksError::Denied, |level| StacksError::Paranoid { level }))
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Err(StacksError::Absent),
+            Err(source) => Err(StacksError::System { call: "perf_event_open", source }),
+        }
+    }
+
+    pub(crate) fn has_cpu(&self, cpu: u32) -> bool {
+        self.of_cpus.iter().any(|(known, _)| *known == cpu)
+    }
+
+    /// Samples on a CPU that was not there before, too. `processes`: those that are sampled now, each with the process that its
+    /// events were opened for, and its threads. Whether the CPU is there.
+    pub(crate) fn add_cpu(
+        &mut self,
+        cpu: u32,
+        processes: &[(u32, u32, Vec<u32>)],
+    ) -> Result<bool, StacksError> {
+        let Some(file) = self.open_cpu(cpu)? else { return Ok(false) };
+        let bytes = self.rings.iter().map(Ring::bytes).min().unwrap_or(RING_BYTES[0]);
+        let ring = Ring::map(&file, bytes).map_err(why_no_ring)?;
+        let place = self.of_cpus.len();
+        self.of_cpus.push((cpu, file));
+        self.rings.push(ring);
+        for (process, root, threads) in processes {
+            let Some(begin) = self.sampled.get(root).map(|opened| opened.begin) else { continue };
+            let begin = if process == root { begin } else { Begin::Now };
+            if self.used() + threads.len() > files_max() / 2 {
+                return Err(StacksError::Files { process: *process, needed: threads.len() });
+            }
+            // Threads that have ended meanwhile need no event.
+            let files: Vec<OwnedFd> = (threads.iter())
+                .filter_map(|thread| self.open_into(&self.of_cpus[place].1, *thread, cpu, begin).ok())
+                .collect();
+            self.sampled.entry(*root).and_modify(|opened| opened.files.extend(files));
+        }
+        Ok(true)
+    }
+
+    /// How many files are open.
+    fn used(&self) -> usize {
+        self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
 
     /// Samples these threads of a process, and what they start. Gives those that are still there.
@@ -262,7 +320,8 @@ impl Events {
                 }
             }
         }
-        self.sampled.entry(process).or_default().extend(files);
+        let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
+        opened.files.extend(files);
         threads.retain(|thread| !ended.contains(thread));
         Ok(threads)
     }
@@ -281,8 +340,7 @@ impl Events {
     /// The CPUs on which each of these threads is sampled: all, as what it starts may be bound otherwise than the thread is. When a
     /// quarter of the files that may be open are used, those that it is bound to; and half of them are left alone.
     fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
-        let used = self.of_cpus.len() + self.sampled.values().map(Vec::len).sum::<usize>();
-        let limit = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
+        let (used, limit) = (self.used(), files_max());
         if used + threads.len() * self.of_cpus.len() <= limit / 4 {
             return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
         }
@@ -298,15 +356,16 @@ impl Events {
     }
 
     /// Samples no process any more. Gives the events, whose end it is to drop them.
-    pub(crate) fn take(&mut self) -> HashMap<u32, Vec<OwnedFd>> {
+    pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
     }
 
     /// Samples processes again that were sampled before [`Events::take`].
-    pub(crate) fn put_back(&mut self, events: HashMap<u32, Vec<OwnedFd>>) {
-        events
-            .into_iter()
-            .for_each(|(process, events)| self.sampled.entry(process).or_default().extend(events));
+    pub(crate) fn put_back(&mut self, events: HashMap<u32, Opened>) {
+        for (process, Opened { begin, files }) in events {
+            let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
+            opened.files.extend(files);
+        }
     }
 
     /// Ends the samples of all processes but those which this is true of, with those that they have started.
@@ -318,6 +377,30 @@ impl Events {
         let rings = self.of_cpus.iter().map(|(_, file)| PollFd::new(file, PollFlags::IN));
         let mut all = Vec::from_iter(rings.chain([PollFd::from_borrowed_fd(until, PollFlags::IN)]));
         let _ = poll(&mut all, Timespec::try_from(longest).ok().as_ref());
+    }
+}
+
+/// How many files this process may have open.
+fn files_max() -> usize {
+    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize)
+}
+
+/// Without what this kernel does not know.
+fn known_attributes(attributes: Attributes) -> Attributes {
+    let own =
+        Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
+    match open(&own, 0, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Attributes { flags: attributes.flags & !BUILD_ID, ..attributes }
+        }
+        _ => attributes,
+    }
+}
+
+fn why_no_ring(source: io::Error) -> StacksError {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::ENOMEM) => StacksError::LockedMemory,
+        _ => StacksError::System { call: "mmap of a ring", source },
     }
 }
 
@@ -354,18 +437,36 @@ pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     Ok(threads)
 }
 
-/// The CPUs of `/sys/devices/system/cpu/online`, `0-3,8`; without it, as many as there are.
-fn online_cpus() -> Vec<u32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+/// The CPUs that are there: by `/sys/devices/system/cpu/online`, or `/proc/stat` where that is hidden; and those that this process
+/// may use, in any case.
+pub(crate) fn online_cpus() -> Vec<u32> {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let mut cpus = listed.and_then(|text| cpu_list(&text)).unwrap_or_else(|| {
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        cpus_of_stat(&text)
+    });
+    if let Ok(own) = rustix::thread::sched_getaffinity(None) {
+        cpus.extend((0..CpuSet::MAX_CPU).filter(|cpu| own.is_set(*cpu)).map(|cpu| cpu as u32));
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// `0-3,8`
+fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let parse = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
     };
-    let cpus: Option<Vec<_>> = text.trim().split(',').map(parse).collect();
-    match cpus {
-        Some(ranges) => ranges.into_iter().flatten().collect(),
-        None => (0..std::thread::available_parallelism().map_or(1, |count| count.get() as u32)).collect(),
-    }
+    let ranges: Option<Vec<_>> = text.trim().split(',').map(parse).collect();
+    Some(ranges?.into_iter().flatten().collect())
+}
+
+/// Of the lines `cpu0 ...`, `cpu1 ...`.
+fn cpus_of_stat(text: &str) -> Vec<u32> {
+    let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(number).collect()
 }
 
 /// What the kernel writes of one CPU. Bytes between `position` and `head` are the reader's.
@@ -465,5 +566,18 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made; nothing borrows from it any more.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_are_listed_by_sys_and_by_stat() {
+        assert_eq!(cpu_list("0-2,8\n"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(cpu_list(""), None);
+        assert_eq!(cpus_of_stat("cpu  1 2 3\ncpu0 1 2\ncpu3 1 2\nintr 7\n"), [0, 3]);
+        assert!(!online_cpus().is_empty());
     }
 }

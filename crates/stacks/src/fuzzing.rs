@@ -26,7 +26,7 @@ impl<'a> Sample<'a> {
             return None;
         };
         let mut files = Files::new();
-        let mappings = [Mapping { start: FILE_AT, end: u64::MAX, offset: 0, file: files.add_bytes(file) }];
+        let mappings = [Mapping::new(FILE_AT..u64::MAX, 0, files.add_bytes(file))];
         Some(Sample { files, functions: Functions::new(), mappings, registers, stack })
     }
 
@@ -37,7 +37,7 @@ impl<'a> Sample<'a> {
         if let Some(address) = address {
             registers.set(machine::PC, crate::stack::Place::Is(address));
         }
-        let stack = Stack::new(self.registers[machine::SP_RECORDED], self.stack, true);
+        let mut stack = Stack::new(self.registers[machine::SP_RECORDED], self.stack, true);
         let mut frames: Vec<FunctionId> = Vec::new();
         let mut walker = Walker {
             files: &mut self.files,
@@ -45,8 +45,8 @@ impl<'a> Sample<'a> {
             process: 0,
             mappings: &self.mappings,
         };
-        let end = walker.walk(registers, &stack, &mut frames);
-        (frames.iter().map(|id| self.functions.get(*id)).collect(), end == End::Complete)
+        let walked = walker.walk(registers, &mut stack, &mut frames);
+        (frames.iter().map(|id| self.functions.get(*id)).collect(), walked.end == End::Complete)
     }
 }
 

@@ -1,12 +1,14 @@
 //! Functions that a runtime makes while the program runs: Python (`-X perf`), Node.js, Java and Julia write where each is, and its
 //! name, into `/tmp/perf-PID.map`, as Linux' perf wants it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
@@ -19,131 +21,267 @@ const STEP_MAX: u64 = 8 << 20;
 const LINES_MAX: usize = 1 << 18;
 /// Bytes of a function's name.
 const NAME_MAX: usize = 1 << 10;
-/// So often it is looked whether a map has grown.
+/// So often it is looked whether a map has changed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// At the begin of the names of Python's functions: name and file follow.
 const PYTHON: &str = "py::";
+/// The maps of no more processes that a process comes from are looked at.
+const ANCESTORS_MAX: usize = 8;
+/// Time stamps of files are those of the kernel's last tick, which may come late.
+const STAMP_NS: i64 = 50_000_000;
+/// It is known how far a map had been read at so many earlier times.
+const BEFORE_MAX: usize = 8;
+/// The end of what was read is compared, to see whether a file was only appended to.
+const COMPARED_BYTES: usize = 64;
 
 /// The maps of all processes.
 #[derive(Default)]
 pub(crate) struct Maps {
-    maps: HashMap<u32, Map>,
-    /// Of all of them.
+    processes: HashMap<u32, Map>,
+    functions: HashMap<Arc<str>, FunctionId>,
+    /// How many all processes have, as last counted.
     lines: usize,
 }
 
-#[derive(Default)]
+/// The code of a process.
 struct Map {
-    /// By where they begin: where they end, and which they are.
-    functions: BTreeMap<u64, (u64, FunctionId)>,
-    /// So much of the file was read, up to the end of a line.
-    read: u64,
+    /// Its own, and that of the processes that it is a copy of, the nearest first.
+    layers: Vec<Layer>,
     /// When it is looked at again.
     next: Option<Instant>,
+}
+
+/// The code that a process has made, as the process itself writes it down.
+#[derive(Clone)]
+struct Layer {
+    process: u32,
+    /// What the process calls itself, once it was asked.
+    number: Option<u32>,
+    /// When it began to execute its program, by the time of day. A file that was last written before is another program's.
+    since: Option<i64>,
+    /// By where they begin: where they end, and what they are called.
+    functions: Arc<BTreeMap<u64, (u64, Arc<str>)>>,
+    read: Done,
+    /// What had been read at earlier times of day, the last of these first.
+    before: VecDeque<(i64, Done)>,
+}
+
+/// What was read of a file.
+#[derive(Clone, Default)]
+struct Done {
+    /// Device and number.
+    file: [u64; 2],
+    /// Up to the end of a line.
+    bytes: u64,
+    /// The last of these bytes.
+    last: Vec<u8>,
+    /// No more of it is read.
+    is_given_up: bool,
 }
 
 impl Maps {
     /// The function at an address of a process, which is in no file.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
-        let map = self.maps.entry(process).or_default();
-        if let Some(function) = map.at(address) {
-            return Some(function);
-        }
+        let name = self.name_at(process, address)?;
+        let known = self.functions.get(&name).copied();
+        Some(known.unwrap_or_else(|| {
+            let id = functions.add(function(&name));
+            self.functions.insert(name, id);
+            id
+        }))
+    }
+
+    /// Whether a function at this address is known.
+    pub(crate) fn has(&mut self, process: u32, address: u64) -> bool {
+        self.name_at(process, address).is_some()
+    }
+
+    fn name_at(&mut self, process: u32, address: u64) -> Option<Arc<str>> {
+        let new = || Map::new(Layer::new(process, started(process)));
+        let map = self.processes.entry(process).or_insert_with(new);
         let now = Instant::now();
-        if map.next.is_some_and(|next| now < next) {
-            return None;
+        let is_due = map.next.is_none_or(|next| next <= now);
+        if is_due {
+            map.next = Some(now + LOOK_AGAIN);
+            let known = |map: &Map| map.layers.first().map_or(0, |own| own.functions.len());
+            self.lines = self.processes.values().map(known).sum();
         }
-        map.next = Some(now + LOOK_AGAIN);
-        // A program without such a map is the usual case; a damaged map ends where it is damaged.
-        let before = map.functions.len();
-        let room = LINES_MAX.saturating_sub(self.lines - before);
-        let _ = map.read_on(path_of(process), room, functions);
-        self.lines = self.lines - before + map.functions.len();
-        map.at(address)
+        let map = self.processes.get_mut(&process)?;
+        map.layers.iter_mut().find_map(|layer| {
+            if is_due {
+                // A program without such a map is the usual case; a damaged map ends where it is damaged.
+                let path = layer.path_for(process);
+                let room = LINES_MAX.saturating_sub(self.lines) + layer.functions.len();
+                let _ = layer.read_on(path, room);
+            }
+            layer.at(address)
+        })
     }
 
-    /// The process has ended, or executes another program.
+    /// A process has begun as a copy of another one, at this time of day.
+    pub(crate) fn forked(&mut self, process: u32, parent: u32, at: i64) {
+        let mut layers = vec![Layer::new(process, Some(at))];
+        match self.processes.get(&parent) {
+            Some(parent) => layers.extend(parent.layers.iter().take(ANCESTORS_MAX).cloned()),
+            None => layers.push(Layer::new(parent, started(parent))),
+        }
+        self.processes.insert(process, Map { layers, next: None });
+    }
+
+    /// A process executes another program from this time of day on.
+    pub(crate) fn executed(&mut self, process: u32, at: i64) {
+        let own = self.processes.remove(&process).and_then(|map| map.layers.into_iter().next());
+        let mut next = Layer::new(process, Some(at));
+        if let Some(own) = own {
+            // What was read by then is not read again, unless it is written anew.
+            next.number = own.number;
+            let then = own.before.into_iter().find(|(read_at, _)| *read_at <= at);
+            next.read = then.map(|(_, read)| read).unwrap_or_default();
+        }
+        self.processes.insert(process, Map::new(next));
+    }
+
+    /// The process has ended.
     pub(crate) fn forget(&mut self, process: u32) {
-        self.lines -= self.maps.remove(&process).map_or(0, |map| map.functions.len());
+        self.processes.remove(&process);
     }
 }
 
-/// As the process sees it: in a container its directory and its number are others.
-fn path_of(process: u32) -> PathBuf {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let number =
-        numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok()).unwrap_or(process);
-    PathBuf::from(format!("/proc/{process}/root/tmp/perf-{number}.map"))
+impl Map {
+    fn new(own: Layer) -> Map {
+        Map { layers: vec![own], next: None }
+    }
 }
 
-/// What a map has behind what was read.
-fn appended(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+/// When a process began, by the time of day.
+fn started(process: u32) -> Option<i64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let after_boot = ticks as i64 * (1_000_000_000 / rustix::param::clock_ticks_per_second() as i64);
+    Some(ns(ClockId::Realtime) - (ns(ClockId::Boottime) - after_boot))
+}
+
+fn ns(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec
+}
+
+impl Layer {
+    fn new(process: u32, since: Option<i64>) -> Layer {
+        Layer {
+            process,
+            number: None,
+            since,
+            functions: Arc::default(),
+            read: Done::default(),
+            before: VecDeque::new(),
+        }
+    }
+
+    /// Where its file is, as another process sees it, or it itself: in a container its directory and its number are others.
+    fn path_for(&mut self, viewer: u32) -> PathBuf {
+        let number = *self.number.get_or_insert_with(|| {
+            let status =
+                std::fs::read_to_string(format!("/proc/{}/status", self.process)).unwrap_or_default();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            let own = numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse().ok());
+            own.unwrap_or(self.process)
+        });
+        PathBuf::from(format!("/proc/{viewer}/root/tmp/perf-{number}.map"))
+    }
+
+    fn at(&self, address: u64) -> Option<Arc<str>> {
+        let (_, (end, name)) = self.functions.range(..=address).next_back()?;
+        (address < *end).then(|| name.clone())
+    }
+
+    /// Reads what has been appended, or all of a file that was written anew, a part at a time. `room`: functions that it can have.
+    fn read_on(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
+        let (since, read) = (self.since, self.read.clone());
+        let found = foreign::in_time(move || appended(&path, since, &read));
+        let Some(found) = found else {
+            self.read.is_given_up = true; // it is not waited for again
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        let Some((anew, bytes)) = found? else { return Ok(()) };
+        if let Some(anew) = anew {
+            (self.read, self.functions) = (anew, Arc::default());
+        }
+        // The last line may still be written.
+        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let functions = Arc::make_mut(&mut self.functions);
+        for line in bytes[..whole].split(|byte| *byte == b'\n') {
+            if functions.len() >= room {
+                self.read.is_given_up = true; // no more of it is read
+                break;
+            }
+            add(functions, &String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]));
+        }
+        self.read.is_given_up |= whole == 0 && bytes.len() as u64 >= STEP_MAX; // a line without end
+        self.read.add(&bytes[..whole]);
+        self.before.push_front((ns(ClockId::Realtime), self.read.clone()));
+        self.before.truncate(BEFORE_MAX);
+        Ok(())
+    }
+}
+
+/// What a map has behind what was read; with where it begins, if it was written anew. `None`: nothing that counts.
+fn appended(path: &Path, since: Option<i64>, read: &Done) -> io::Result<Option<(Option<Done>, Vec<u8>)>> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
     let about = file.metadata()?;
     // Anybody can make a file of this name.
     let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
-    let mut bytes = Vec::new();
-    if about.is_file() && is_ours && about.size() > from {
-        file.seek(SeekFrom::Start(from))?;
-        file.take(BYTES_MAX.saturating_sub(from).min(STEP_MAX)).read_to_end(&mut bytes)?;
+    let written = about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
+    let is_earlier = since.is_some_and(|since| written.saturating_add(STAMP_NS) < since);
+    if !about.is_file() || !is_ours || is_earlier {
+        return Ok(None);
     }
-    Ok(bytes)
+    let is_same = read.is_of(&file, &about);
+    let from = if is_same { read.bytes } else { 0 };
+    if is_same && (read.is_given_up || about.size() <= from) || from >= BYTES_MAX {
+        return Ok(None);
+    }
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take((BYTES_MAX - from).min(STEP_MAX)).read_to_end(&mut bytes)?;
+    let anew = (!is_same).then(|| Done { file: [about.dev(), about.ino()], ..Done::default() });
+    Ok(Some((anew, bytes)))
 }
 
-impl Map {
-    fn at(&self, address: u64) -> Option<FunctionId> {
-        let (_, (end, function)) = self.functions.range(..=address).next_back()?;
-        (address < *end).then_some(*function)
+impl Done {
+    /// Whether a file still begins with what was read of it.
+    fn is_of(&self, file: &std::fs::File, about: &std::fs::Metadata) -> bool {
+        let mut last = vec![0; self.last.len()];
+        self.file == [about.dev(), about.ino()]
+            && about.size() >= self.bytes
+            && file.read_exact_at(&mut last, self.bytes - self.last.len() as u64).is_ok()
+            && last == self.last
     }
 
-    /// Reads what has been appended, a part at a time. `room`: functions that it can have.
-    fn read_on(&mut self, path: PathBuf, room: usize, functions: &mut Functions) -> io::Result<()> {
-        let from = self.read;
-        if from >= BYTES_MAX {
-            return Ok(());
-        }
-        let appended = foreign::in_time(move || appended(&path, from));
-        let Some(appended) = appended else {
-            self.read = BYTES_MAX; // it is not waited for again
-            return Err(io::ErrorKind::TimedOut.into());
-        };
-        let appended = appended?;
-        for line in appended.split_inclusive(|byte| *byte == b'\n') {
-            // The last line may still be written.
-            let Some(line) = line.strip_suffix(b"\n") else { break };
-            self.read += line.len() as u64 + 1;
-            if self.functions.len() >= room {
-                self.read = BYTES_MAX; // no more of it is read
-                break;
-            }
-            self.add(&String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]), functions);
-        }
-        if self.read == from && appended.len() as u64 >= STEP_MAX {
-            self.read = BYTES_MAX; // a line without end
-        }
-        Ok(())
+    fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.last.extend(&bytes[bytes.len().saturating_sub(COMPARED_BYTES)..]);
+        self.last.drain(..self.last.len().saturating_sub(COMPARED_BYTES));
     }
+}
 
-    /// A line: `BEGIN SIZE NAME`, in hexadecimal numbers. What it overlaps is no more.
-    fn add(&mut self, line: &str, functions: &mut Functions) {
-        let parse = || {
-            let (begin, rest) = line.split_once(' ')?;
-            let (size, name) = rest.split_once(' ')?;
-            let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
-            let (begin, size) = (number(begin)?, number(size)?);
-            Some((begin, begin.checked_add(size).filter(|end| *end > begin)?, name))
-        };
-        let Some((begin, end, name)) = parse() else { return };
-        let before = self.functions.range(..begin).next_back().map(|(before, (until, _))| (*before, *until));
-        let covered: Vec<u64> = self.functions.range(begin..end).map(|(at, _)| *at).collect();
-        for at in before.filter(|(_, until)| *until > begin).map(|(at, _)| at).into_iter().chain(covered) {
-            self.functions.remove(&at);
-        }
-        let function = functions.add(function(name));
-        self.functions.insert(begin, (end, function));
+/// A line: `BEGIN SIZE NAME`, in hexadecimal numbers. What it overlaps is no more.
+fn add(functions: &mut BTreeMap<u64, (u64, Arc<str>)>, line: &str) {
+    let parse = || {
+        let (begin, rest) = line.split_once(' ')?;
+        let (size, name) = rest.split_once(' ')?;
+        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
+        let (begin, size) = (number(begin)?, number(size)?);
+        Some((begin, begin.checked_add(size).filter(|end| *end > begin)?, name))
+    };
+    let Some((begin, end, name)) = parse() else { return };
+    let before = functions.range(..begin).next_back().map(|(before, (until, _))| (*before, *until));
+    let covered: Vec<u64> = functions.range(begin..end).map(|(at, _)| *at).collect();
+    for at in before.filter(|(_, until)| *until > begin).map(|(at, _)| at).into_iter().chain(covered) {
+        functions.remove(&at);
     }
+    functions.insert(begin, (end, name.into()));
 }
 
 /// `py::name:/path/file.py` is the function `name (file.py)`, others are what they are called.
@@ -171,30 +309,134 @@ mod tests {
     use super::*;
     use std::io::Write;
 
+    /// A file, and what is known of it.
+    struct Written {
+        _directory: tempfile::TempDir,
+        path: PathBuf,
+        layer: Layer,
+    }
+
+    impl Written {
+        fn new(text: &[u8]) -> Written {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("map");
+            std::fs::write(&path, text).expect("written");
+            let mut written = Written { path, _directory: directory, layer: Layer::new(1, None) };
+            written.read_on();
+            written
+        }
+
+        fn read_on(&mut self) {
+            self.layer.read_on(self.path.clone(), LINES_MAX).expect("read");
+        }
+
+        fn append(&mut self, text: &[u8]) {
+            let mut file = std::fs::File::options().append(true).open(&self.path).expect("a file");
+            file.write_all(text).expect("written");
+            self.read_on();
+        }
+
+        fn replace(&mut self, text: &[u8]) {
+            std::fs::write(&self.path, text).expect("written");
+            self.read_on();
+        }
+
+        fn at(&self, address: u64) -> Option<String> {
+            self.layer.at(address).map(|name| name.to_string())
+        }
+    }
+
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("map");
-        let mut file = std::fs::File::create(&path).expect("a file");
-        let (mut map, mut functions) = (Map::default(), Functions::new());
-        let name_at = |map: &Map, functions: &Functions, address| {
-            map.at(address).map(|id| (functions.get(id).name.clone(), functions.get(id).role == Role::Python))
-        };
-        file.write_all(
+        let mut map = Written::new(
             b"1000 20 py::work:/home/a b/train.py\nnonsense\n2000 0x10 JS:*loop /x.js:1:2\n3000 10 ha",
-        )
-        .expect("written");
-        map.read_on(path.clone(), 100, &mut functions).expect("read");
-        assert_eq!(name_at(&map, &functions, 0x101f), Some(("work (train.py)".to_owned(), true)));
-        assert_eq!(name_at(&map, &functions, 0x1020), None);
-        assert_eq!(name_at(&map, &functions, 0x2000), Some(("JS:*loop /x.js:1:2".to_owned(), false)));
-        assert_eq!(name_at(&map, &functions, 0x3000), None);
+        );
+        assert_eq!(map.at(0x101f).as_deref(), Some("py::work:/home/a b/train.py"));
+        assert_eq!(map.at(0x1020), None);
+        assert_eq!(map.at(0x2000).as_deref(), Some("JS:*loop /x.js:1:2"));
+        assert_eq!(map.at(0x3000), None);
+        let python = function("py::work:/home/a b/train.py");
+        assert_eq!((python.name.as_str(), python.role), ("work (train.py)", Role::Python));
         // The rest of the line, and other code where there was some.
-        file.write_all(b"lf\n1010 2000 other\n").expect("written");
-        map.read_on(path.clone(), 100, &mut functions).expect("read");
-        assert_eq!(name_at(&map, &functions, 0x1000), None);
-        assert_eq!(name_at(&map, &functions, 0x2000), Some(("other".to_owned(), false)));
-        assert_eq!(name_at(&map, &functions, 0x300f), Some(("other".to_owned(), false)));
+        map.append(b"lf\n1010 2000 other\n");
+        assert_eq!(map.at(0x1000), None);
+        assert_eq!(map.at(0x2000).as_deref(), Some("other"));
+        assert_eq!(map.at(0x300f).as_deref(), Some("other"));
+    }
+
+    #[test]
+    fn the_newest_entry_of_an_address_is_the_one_that_counts() {
+        let mut map = Written::new(b"1000 20 first\n");
+        map.append(b"1000 20 second\n");
+        assert_eq!(map.at(0x1008).as_deref(), Some("second"));
+    }
+
+    #[test]
+    fn a_map_that_is_written_anew_is_read_anew() {
+        for anew in [
+            &b"2000 20 b\n"[..],
+            b"2000 20 another_of_this_length\n",
+            b"2000 20 b\n3000 20 c and a lot more than before\n",
+        ] {
+            let mut map = Written::new(b"1000 20 a_name_of_some_length_\n");
+            map.replace(anew);
+            assert_eq!((map.at(0x1000), map.at(0x2000).is_some()), (None, true), "{anew:?}");
+        }
+        let mut map = Written::new(b"1000 20 a\n");
+        std::fs::remove_file(&map.path).expect("gone");
+        map.replace(b"1000 20 b\n");
+        assert_eq!(map.at(0x1000).as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn a_map_of_an_earlier_program_names_nothing() {
+        let mut map = Written::new(b"");
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        map.layer.since = Some(now.as_nanos() as i64 + 60_000_000_000);
+        map.append(b"1000 20 old\n");
+        assert_eq!(map.at(0x1000), None);
+        map.layer.since = Some(now.as_nanos() as i64 - 60_000_000_000);
+        map.append(b"2000 20 new\n");
+        assert_eq!(map.at(0x2000).as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn the_next_program_has_none_of_the_names_of_the_one_before() {
+        let map = Written::new(b"1000 20 a\n");
+        let (mut maps, path) = (Maps::default(), map.path.clone());
+        maps.processes.insert(7, Map::new(map.layer.clone()));
+        maps.executed(7, ns(ClockId::Realtime));
+        maps.processes.get_mut(&7).expect("known").layers[0].since = None;
+        let read_on = |maps: &mut Maps| {
+            let layer = &mut maps.processes.get_mut(&7).expect("known").layers[0];
+            layer.read_on(path.clone(), LINES_MAX).expect("read");
+            [0x1000, 0x2000].map(|address| layer.at(address).map(|name| name.to_string()))
+        };
+        assert_eq!(read_on(&mut maps), [None, None]);
+        std::fs::File::options()
+            .append(true)
+            .open(&path)
+            .expect("a file")
+            .write_all(b"2000 20 b\n")
+            .expect("written");
+        assert_eq!(read_on(&mut maps), [None, Some("b".to_owned())]);
+        std::fs::write(&path, b"1000 20 c\n").expect("written");
+        assert_eq!(read_on(&mut maps), [Some("c".to_owned()), None]);
+    }
+
+    #[test]
+    fn a_copy_of_a_process_has_its_code_and_its_own() {
+        let map = Written::new(b"1000 20 of_parent\n2000 20 of_parent\n");
+        let mut maps = Maps::default();
+        maps.processes.insert(7, Map::new(map.layer.clone()));
+        maps.forked(8, 7, 0);
+        maps.forked(9, 8, 0);
+        let own = &mut maps.processes.get_mut(&9).expect("known").layers[0];
+        add(Arc::make_mut(&mut own.functions), "2000 20 of_child");
+        let names = [0x1000, 0x2000].map(|address| maps.name_at(9, address).map(|name| name.to_string()));
+        assert_eq!(names, [Some("of_parent".to_owned()), Some("of_child".to_owned())]);
+        maps.executed(9, 0);
+        assert_eq!(maps.name_at(9, 0x1000), None);
     }
 
     #[test]
@@ -203,33 +445,33 @@ mod tests {
         let (real, link) = (directory.path().join("real"), directory.path().join("link"));
         std::fs::write(&real, "1000 20 work\n").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
-        let mut map = Map::default();
-        assert!(map.read_on(link, 100, &mut Functions::new()).is_err());
-        assert!(map.functions.is_empty());
+        let mut layer = Layer::new(1, None);
+        assert!(layer.read_on(link, LINES_MAX).is_err());
+        assert!(layer.functions.is_empty());
     }
 
     #[test]
     fn a_map_without_end_takes_little_memory() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("map");
         let lines: String =
             (0..5000).map(|at| format!("{:x} 10 function_{at}\n", 0x10000 + at * 16)).collect();
-        std::fs::write(&path, lines + "9000000 10 " + &"x".repeat(1 << 20) + "\n").expect("written");
-        let (mut map, mut functions) = (Map::default(), Functions::new());
-        map.read_on(path.clone(), 1000, &mut functions).expect("read");
+        let mut map = Written::new(b"");
+        std::fs::write(&map.path, lines + "9000000 10 " + &"x".repeat(1 << 20) + "\n").expect("written");
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
         assert!(map.at(0x10000).is_some() && map.at(0x10000 + 999 * 16).is_some());
-        assert_eq!((map.functions.len(), map.read), (1000, BYTES_MAX));
-        map.read_on(path.clone(), 1000, &mut functions).expect("read");
-        assert_eq!(map.functions.len(), 1000, "it is not read again");
-        let mut map = Map::default();
-        map.read_on(path, 10_000, &mut functions).expect("read");
-        let long = map.at(0x900_0000).map(|id| functions.get(id).name.len());
-        assert!(map.functions.len() == 5001 && long.is_some_and(|bytes| bytes <= NAME_MAX));
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        assert_eq!(
+            (map.layer.functions.len(), map.layer.read.is_given_up),
+            (1000, true),
+            "it is not read again"
+        );
+        map.layer = Layer::new(1, None);
+        map.layer.read_on(map.path.clone(), 10_000).expect("read");
+        assert_eq!(map.layer.functions.len(), 5001);
+        assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= NAME_MAX));
         // A line that is longer than what is read at a time is never whole.
-        let endless = directory.path().join("endless");
-        std::fs::File::create(&endless).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
-        let mut map = Map::default();
-        map.read_on(endless, 1000, &mut functions).expect("read");
-        assert_eq!((map.functions.len(), map.read), (0, BYTES_MAX));
+        std::fs::File::create(&map.path).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
+        map.layer = Layer::new(1, None);
+        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        assert_eq!((map.layer.functions.len(), map.layer.read.is_given_up), (0, true));
     }
 }

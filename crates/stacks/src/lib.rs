@@ -12,7 +12,9 @@
 //! processes.rs   which files a process has mapped where, through forks and execs
 //! stack.rs       a copied stack, frame by frame
 //! rules.rs       how one frame is unwound: DWARF's tables      machine.rs   the registers of each architecture
-//! file.rs        a file's segments, unwind tables and symbols
+//! prologue.rs    the same, by a function's instructions, where there is no table
+//! file.rs        files, and the functions in them           source.rs    where a file's bytes are
+//! image.rs       a file's segments, unwind tables and symbols
 //! functions.rs   functions and their names      jit.rs   of those that a runtime makes while the program runs
 //! lines.rs       debug information: source lines, and functions that were inlined
 //! foreign.rs     files of the program that may never answer
@@ -45,16 +47,19 @@ pub mod foreign;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;
+mod image;
 mod jit;
 mod lines;
 mod machine;
 mod processes;
+mod prologue;
 mod records;
 mod rules;
 mod sampler;
+mod source;
 mod stack;
 
 pub use events::StacksError;
-pub use figures::{CutOff, CutReason, Figures};
+pub use figures::{CutOff, CutReason, Figures, Unnamed, WhyUnnamed};
 pub use functions::{Function, FunctionId};
 pub use sampler::{Options, Sampler, Sink};

@@ -13,6 +13,8 @@ const MAP: u32 = 1;
 const LOST: u32 = 2;
 const NAME: u32 = 3;
 const EXIT: u32 = 4;
+const THROTTLE: u32 = 5;
+const UNTHROTTLE: u32 = 6;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const MAP2: u32 = 10;
@@ -21,6 +23,8 @@ const SWITCHED_OUT: u16 = 1 << 13;
 /// It would run on if it had a CPU.
 const PREEMPTED: u16 = 1 << 14;
 const NAMED_AT_EXEC: u16 = 1 << 13;
+/// The record has the file's build id where others have its device and number.
+const HAS_BUILD_ID: u16 = 1 << 14;
 /// `PERF_SAMPLE_REGS_ABI_64`.
 const ABI_64: u64 = 2;
 
@@ -45,8 +49,10 @@ pub(crate) struct Mapped<'a> {
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) offset: u64,
-    /// The file's device and number, as the kernel numbers them.
+    /// The file's device and number, as the kernel numbers them; zeros where its build id is known.
     pub(crate) identity: [u64; 2],
+    /// The build id of the file that was mapped. Empty: it has none, or the kernel does not say.
+    pub(crate) build_id: &'a [u8],
     pub(crate) path: &'a [u8],
 }
 
@@ -85,6 +91,11 @@ pub(crate) enum Record<'a> {
         is_out: bool,
     },
     Lost(u64),
+    /// The kernel has stopped the samples of an event of a thread, as there were too many, or goes on with them.
+    Throttled {
+        event: u64,
+        is_stopped: bool,
+    },
     Other,
 }
 
@@ -124,8 +135,8 @@ impl<'a> Record<'a> {
         let (body, id) = body.split_at_checked(body.len().checked_sub(16)?)?;
         let mut reader = Reader(body);
         Some(match header.kind {
-            MAP => mapped(reader, false)?,
-            MAP2 => mapped(reader, true)?,
+            MAP => mapped(reader, None)?,
+            MAP2 => mapped(reader, Some(header.flags & HAS_BUILD_ID != 0))?,
             NAME if header.flags & NAMED_AT_EXEC != 0 => {
                 Record::Exec { process: reader.u32()?, thread: reader.u32()?, name: reader.text() }
             }
@@ -144,6 +155,10 @@ impl<'a> Record<'a> {
             LOST => {
                 reader.u64()?;
                 Record::Lost(reader.u64()?)
+            }
+            THROTTLE | UNTHROTTLE => {
+                reader.bytes(16)?;
+                Record::Throttled { event: reader.u64()?, is_stopped: header.kind == THROTTLE }
             }
             _ => Record::Other,
         })
@@ -168,18 +183,27 @@ fn sample(mut reader: Reader) -> Option<Record> {
     Some(Record::Sample { process, thread, registers: (abi == ABI_64).then_some(registers), stack })
 }
 
-fn mapped(mut reader: Reader, has_identity: bool) -> Option<Record> {
+/// `has_build_id`: whether the second form of this record has a build id; none of the first form.
+fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
     let process = reader.u32()?;
     reader.u32()?;
     let (start, length, offset) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let mut identity = [0; 2];
-    if has_identity {
-        let device = u64::from(reader.u32()?) << 32 | u64::from(reader.u32()?);
-        identity = [device, reader.u64()?];
-        // Generation, rights and flags.
-        reader.bytes(16)?;
+    let (mut identity, mut build_id) = ([0; 2], &[][..]);
+    if let Some(has_build_id) = has_build_id {
+        let mut of_file = Reader(reader.bytes(24)?);
+        if has_build_id {
+            let length = of_file.bytes(4)?[0];
+            build_id = of_file.bytes(length.into())?;
+        } else {
+            // Behind it is the generation of the number.
+            let device = u64::from(of_file.u32()?) << 32 | u64::from(of_file.u32()?);
+            identity = [device, of_file.u64()?];
+        }
+        // Rights and flags.
+        reader.bytes(8)?;
     }
-    Some(Record::Mapped { process, mapped: Mapped { start, length, offset, identity, path: reader.text() } })
+    let mapped = Mapped { start, length, offset, identity, build_id, path: reader.text() };
+    Some(Record::Mapped { process, mapped })
 }
 
 #[cfg(test)]
@@ -228,9 +252,15 @@ mod tests {
             length: 0x2000,
             offset: 0x3000,
             identity: [8 << 32 | 1, 77],
+            build_id: &[],
             path: b"/a/file",
         };
         assert_eq!(Record::parse(&record(MAP2, 0, &body)), Some(Record::Mapped { process: 7, mapped }));
+        let id = [3, 0, 0, 0, 0xa, 0xb, 0xc];
+        body[32..39].copy_from_slice(&id);
+        let of_build_id = record(MAP2, HAS_BUILD_ID, &body);
+        let Some(Record::Mapped { mapped, .. }) = Record::parse(&of_build_id) else { panic!("no mapping") };
+        assert_eq!((mapped.identity, mapped.build_id, mapped.path), ([0, 0], &id[4..], &b"/a/file"[..]));
         let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
         for (flags, is_out) in [(SWITCHED_OUT, true), (0, false)] {
@@ -241,6 +271,8 @@ mod tests {
         assert_eq!(Record::parse(&preempted), Some(Record::Other));
         let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
+        let throttled = record(THROTTLE, 0, &words(&[1234, 5, 6, pair(7, 8), 1234]));
+        assert_eq!(Record::parse(&throttled), Some(Record::Throttled { event: 6, is_stopped: true }));
     }
 
     #[test]

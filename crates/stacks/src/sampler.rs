@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::events::{Begin, Events, Ring, StacksError, threads_of};
+use crate::events::{Begin, Events, Ring, StacksError, online_cpus, threads_of};
 use crate::figures::{Counts, CutReason, Figures};
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
 use crate::machine;
-use crate::processes::Processes;
+use crate::processes::{Mappings, Processes};
 use crate::records::{Header, Record};
-use crate::stack::{End, Registers, Stack, Walker};
+use crate::stack::{End, Registers, Stack, Walked, Walker};
 
 /// How a command is sampled.
 #[derive(Debug, Clone)]
@@ -65,6 +65,9 @@ const SLACK: Duration = Duration::from_millis(1);
 /// The kernel is asked not more often than this.
 const REFRESH_NS: u64 = 1_000_000_000;
 
+/// It is looked no more often than this which CPUs there are.
+const CPUS_NS: u64 = 500_000_000;
+
 /// So many threads that run are known at a time.
 const RUNNING_MAX: usize = 1 << 16;
 
@@ -85,6 +88,11 @@ pub struct Sampler {
     latest: u64,
     /// When records were lost and it was last looked in /proc which processes have ended.
     refreshed: u64,
+    /// When it was last looked which CPUs there are, and what says so.
+    cpus_looked: u64,
+    cpus: fn() -> Vec<u32>,
+    /// How much the time of day is ahead of the clock of all times.
+    day_ahead: i64,
     scratch: Scratch,
 }
 
@@ -112,12 +120,18 @@ impl Sampler {
     ///
     /// The kernel does not allow it, or has no room.
     pub fn begin(options: &Options) -> Result<Sampler, StacksError> {
+        Sampler::begin_on(options, online_cpus)
+    }
+
+    /// `online`: which CPUs there are now.
+    fn begin_on(options: &Options, online: fn() -> Vec<u32>) -> Result<Sampler, StacksError> {
         check(options)?;
         let mut options = options.clone();
-        let events = match Events::open(&options) {
+        let cpus = online();
+        let events = match Events::open(&options, &cpus) {
             Err(StacksError::Denied | StacksError::Paranoid { .. }) if options.kernel => {
                 options.kernel = false;
-                Events::open(&options)?
+                Events::open(&options, &cpus)?
             }
             events => events?,
         };
@@ -133,6 +147,9 @@ impl Sampler {
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
+            cpus_looked: 0,
+            cpus: online,
+            day_ahead: 0,
             scratch: Scratch::default(),
         })
     }
@@ -262,6 +279,10 @@ impl Sampler {
 
     fn hand_over(&mut self, until: u64, sink: &mut dyn Sink) {
         let began = cpu_ns();
+        let now = clock_ns(self.options.clock);
+        self.day_ahead = (clock_ns(libc::CLOCK_REALTIME) as i64).wrapping_sub(now as i64);
+        self.look_at_cpus(now);
+        self.files.fetch();
         let mut scratch = std::mem::take(&mut self.scratch);
         let ends: Vec<u64> =
             (0..self.events.rings.len()).map(|ring| self.gather(ring, until, &mut scratch.records)).collect();
@@ -278,6 +299,30 @@ impl Sampler {
         self.scratch = scratch;
         self.add_missed_threads(until);
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
+    }
+
+    /// CPUs that have come are sampled, too.
+    fn look_at_cpus(&mut self, now: u64) {
+        if now.saturating_sub(self.cpus_looked) < CPUS_NS {
+            return;
+        }
+        let is_first = std::mem::replace(&mut self.cpus_looked, now) == 0;
+        for cpu in if is_first { Vec::new() } else { (self.cpus)() } {
+            if self.events.has_cpu(cpu) || self.counts.figures.unsampled_cpu.is_some() {
+                continue;
+            }
+            match self.events.add_cpu(cpu, &self.processes.with_threads()) {
+                Ok(true) => self.counts.figures.later_cpus += 1,
+                Ok(false) => {}
+                Err(why) => self.counts.figures.unsampled_cpu = Some(format!("CPU {cpu}: {why}")),
+            }
+            self.latest_of_rings.resize(self.events.rings.len(), self.latest);
+        }
+    }
+
+    /// The time of day at a time of the records.
+    fn time_of_day(&self, time: u64) -> i64 {
+        (time as i64).wrapping_add(self.day_ahead)
     }
 
     /// Collects the records of a ring up to `until`. Returns the position behind the last one.
@@ -327,26 +372,39 @@ impl Sampler {
         };
         match record {
             Record::Sample { process, thread, registers, stack } => {
+                let stack_bytes = self.options.stack_bytes;
                 let (files, functions) = (&mut self.files, &mut self.functions);
-                let mappings = self.processes.mappings(process, |mapped| files.number(mapped));
-                let walker = Walker { files, functions, process, mappings: &mappings };
-                let end = walk(walker, registers, stack, self.options.stack_bytes, frames);
-                self.counts.add(frames.len(), end);
+                let mut walk = |processes: &mut Processes, files: &mut Files| {
+                    let mappings = mappings_of(processes, files, process);
+                    let walker = Walker { files, functions, process, mappings: &mappings };
+                    walk(walker, registers, stack, stack_bytes, frames)
+                };
+                let mut walked = walk(&mut self.processes, files);
+                if walked.is_unmapped && self.processes.look_again(process, time) {
+                    walked = walk(&mut self.processes, files);
+                }
+                let why = walked.unnamed.map(|file| self.files.why_unnamed(file));
+                self.counts.add(process, frames.len(), &walked, why);
                 self.running.get(&thread).iter().for_each(|since| sink.sample_runs_since(**since));
-                sink.sample(process, thread, time, frames, end != End::Complete);
+                sink.sample(process, thread, time, frames, walked.end != End::Complete);
             }
             Record::Mapped { process, mapped } => {
-                let file = self.files.number(&mapped);
-                self.processes.mapped(process, &mapped, file);
+                let mapped_at = self.time_of_day(time);
+                let file = self.files.number(&mapped, process, Some(mapped_at));
+                self.processes.mapped(process, &mapped, file, &|file| self.files.is_memory(file));
             }
             Record::Exec { process, name, .. } => {
                 self.processes.exec(process);
-                self.files.maps.forget(process);
+                self.counts.end(process);
+                self.files.forget(process);
+                self.files.maps.executed(process, self.time_of_day(time));
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
                 self.switch_in(process, time);
             }
             Record::Forked { process, parent, thread } => {
                 if self.processes.forked(process, parent, thread) {
+                    self.files.forget(process);
+                    self.files.maps.forked(process, parent, self.time_of_day(time));
                     sink.started(process, time, None);
                     sink.forked(process, parent);
                 }
@@ -360,7 +418,8 @@ impl Sampler {
                 self.switch_out(process, thread, time, sink);
                 sink.ended(process, Some(thread), time);
                 if self.processes.ended(process, thread) {
-                    self.files.maps.forget(process);
+                    self.files.forget(process);
+                    self.counts.end(process);
                     self.events.retain(|root| self.processes.has_any_of(root));
                     sink.ended(process, None, time);
                 }
@@ -372,13 +431,27 @@ impl Sampler {
                 if time.saturating_sub(self.refreshed) >= REFRESH_NS {
                     self.refreshed = time;
                     for process in self.processes.lost() {
+                        self.files.forget(process);
+                        self.counts.end(process);
                         sink.ended(process, None, time);
                     }
                 }
             }
+            Record::Throttled { event, is_stopped } => {
+                let period = self.options.period.as_nanos() as u64;
+                self.counts.throttled(event, time, is_stopped, period);
+            }
             Record::Other => {}
         }
     }
+}
+
+/// What a process has mapped.
+fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Mappings {
+    processes.mappings(process, |mapped| {
+        let number = files.number(mapped, process, None);
+        (number, files.is_memory(number))
+    })
 }
 
 impl Sampler {
@@ -402,16 +475,17 @@ fn walk(
     stack: &[u8],
     stack_bytes: u32,
     frames: &mut Vec<FunctionId>,
-) -> End {
+) -> Walked {
     let Some(recorded) = registers else {
         frames.clear();
         frames.push(FunctionId(0));
-        return End::CutOff(CutReason::OtherMachine, 0);
+        let end = End::CutOff(CutReason::OtherMachine, 0);
+        return Walked { end, unnamed: None, guessed: None, is_unmapped: false };
     };
-    let stack = Stack::new(recorded[machine::SP_RECORDED], stack, stack.len() >= stack_bytes as usize);
-    let end = walker.walk(Registers::new(&recorded), &stack, frames);
+    let mut stack = Stack::new(recorded[machine::SP_RECORDED], stack, stack.len() >= stack_bytes as usize);
+    let walked = walker.walk(Registers::new(&recorded), &mut stack, frames);
     frames.reverse();
-    end
+    walked
 }
 
 fn check(options: &Options) -> Result<(), StacksError> {
@@ -445,4 +519,79 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Whether the last of the CPUs is there yet.
+    static IS_THERE: AtomicBool = AtomicBool::new(false);
+
+    fn listed() -> Vec<u32> {
+        let mut cpus = online_cpus();
+        if !IS_THERE.load(Ordering::Relaxed) {
+            cpus.pop();
+        }
+        cpus
+    }
+
+    struct Count(u64);
+
+    impl Sink for Count {
+        fn sample(&mut self, _: u32, _: u32, _: u64, _: &[FunctionId], _: bool) {
+            self.0 += 1;
+        }
+
+        fn started(&mut self, _: u32, _: u64, _: Option<&str>) {}
+
+        fn ended(&mut self, _: u32, _: Option<u32>, _: u64) {}
+    }
+
+    #[test]
+    fn a_cpu_that_comes_later_is_sampled() {
+        let cpus = online_cpus();
+        let (Some(last), true) = (cpus.last(), cpus.len() > 1) else {
+            println!("skipped: one CPU");
+            return;
+        };
+        let Ok(mut sampler) = Sampler::begin_on(&Options::default(), listed) else {
+            println!("skipped: perf_event_open is not allowed here");
+            return;
+        };
+        let spin = "echo; while :; do :; done & while :; do :; done";
+        let mut spins = Command::new("taskset")
+            .args(["-c", &last.to_string(), "sh", "-c", spin])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        spins.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        sampler.add_running(spins.id()).unwrap();
+        let mut count = Count(0);
+        for _ in 0..30 {
+            sampler.poll(&mut count);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let (before, later) = (count.0, sampler.figures().later_cpus);
+        IS_THERE.store(true, Ordering::Relaxed);
+        for _ in 0..1000 {
+            sampler.poll(&mut count);
+            std::thread::sleep(Duration::from_millis(10));
+            if count.0 > 50 {
+                break;
+            }
+        }
+        let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", spins.id()));
+        for child in children.unwrap_or_default().split_whitespace() {
+            let _ = Command::new("kill").arg(child).status();
+        }
+        spins.kill().unwrap();
+        spins.wait().unwrap();
+        assert_eq!((before, later), (0, 0));
+        assert!(count.0 > 50, "{}", count.0);
+        assert_eq!(sampler.figures().later_cpus, 1);
+    }
 }

@@ -1,141 +1,16 @@
 //! Real programs, sampled: which functions are found, and what is said of those that are not.
 
+mod sampled;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ampere_stacks::{CutReason, Figures, FunctionId, Options, Sampler, Sink, StacksError};
+use ampere_stacks::{CutReason, Options, Sampler, StacksError};
+use sampled::{Run, Told, now, run_with, sampler_of};
 use tempfile::TempDir;
-
-/// What a sink was told.
-#[derive(Default)]
-struct Told {
-    samples: Vec<(u32, u32, Vec<FunctionId>, bool)>,
-    /// Processes in the order in which they began, with the program's name at last.
-    started: Vec<(u32, Option<String>)>,
-    ended: Vec<(u32, Option<u32>)>,
-    times: Vec<u64>,
-}
-
-impl Sink for Told {
-    fn sample(&mut self, process: u32, thread: u32, time: u64, frames: &[FunctionId], is_cut_off: bool) {
-        self.times.push(time);
-        self.samples.push((process, thread, frames.to_vec(), is_cut_off));
-    }
-
-    fn started(&mut self, process: u32, time: u64, name: Option<&str>) {
-        self.times.push(time);
-        self.started.push((process, name.map(str::to_owned)));
-    }
-
-    fn ended(&mut self, process: u32, thread: Option<u32>, time: u64) {
-        self.times.push(time);
-        self.ended.push((process, thread));
-    }
-}
-
-/// A command that was sampled until its end.
-struct Run {
-    told: Told,
-    /// The names on each sample's stack, `a;b;c`, with how many samples; those that were cut off begin with `...;`.
-    stacks: BTreeMap<String, usize>,
-    /// Source file and line of each function.
-    sources: BTreeMap<String, (String, u32)>,
-    figures: Figures,
-    /// When it began and ended.
-    times: [u64; 2],
-}
-
-impl Run {
-    fn of(told: Told, sampler: &Sampler, began: u64) -> Run {
-        let (mut stacks, mut sources) = (BTreeMap::new(), BTreeMap::new());
-        for (.., frames, is_cut_off) in &told.samples {
-            let functions = frames.iter().map(|id| sampler.function(*id));
-            sources.extend(functions.map(|of| (of.name.clone(), (of.file.clone(), of.line))));
-            let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
-            names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
-            *stacks.entry(names.join(";")).or_default() += 1;
-        }
-        let run = Run { told, stacks, sources, figures: sampler.figures(), times: [began, now()] };
-        run.check();
-        run
-    }
-
-    /// How much of the samples' stacks contain this, in percent.
-    fn percent(&self, part: &str) -> f64 {
-        let with: usize =
-            self.stacks.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum();
-        100.0 * with as f64 / self.figures.samples as f64
-    }
-
-    fn check(&self) {
-        assert!(self.told.times.is_sorted(), "all is told in the order of time");
-        let [began, ended] = self.times;
-        assert!(
-            self.told.times.iter().all(|time| (began..ended).contains(time)),
-            "times are those of the clock"
-        );
-        let cut_off: u64 = self.figures.cut_off.iter().map(|cut| cut.samples).sum();
-        assert_eq!(self.figures.complete + cut_off, self.figures.samples);
-        assert_eq!(self.told.samples.len() as u64, self.figures.samples);
-        assert!(
-            self.told.samples.iter().all(|(.., frames, _)| !frames.is_empty()),
-            "each sample has a function"
-        );
-    }
-
-    fn complete_percent(&self) -> f64 {
-        100.0 * self.figures.complete as f64 / self.figures.samples as f64
-    }
-}
-
-fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn sampler_of(launcher: u32, options: &Options) -> Result<Sampler, StacksError> {
-    let mut sampler = Sampler::begin(options)?;
-    sampler.add_launcher(launcher).map(|()| sampler)
-}
-
-/// Samples a command. `None`, with the reason printed: this machine does not allow it.
-fn run_with(command: &[&str], options: &Options) -> Option<Run> {
-    // A launcher of its own: what other tests start is not sampled.
-    let mut launcher = Command::new("sh")
-        .args(["-c", "read go; \"$@\"; exit $?", "sh"])
-        .args(command)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut go = launcher.stdin.take().unwrap();
-    let mut sampler = match sampler_of(launcher.id(), options) {
-        Ok(sampler) => sampler,
-        Err(error @ (StacksError::Paranoid { .. } | StacksError::Denied | StacksError::Absent)) => {
-            println!("skipped: perf_event_open is not allowed here");
-            eprintln!("{error}");
-            drop(go);
-            launcher.wait().unwrap();
-            return None;
-        }
-        Err(error) => panic!("{error}"),
-    };
-    let began = now();
-    go.write_all(b"\n").unwrap();
-    let mut told = Told::default();
-    // Longer than rings last: that they fill up ends the wait.
-    let (never, _end) = std::io::pipe().unwrap();
-    while launcher.try_wait().unwrap().is_none() {
-        sampler.poll(&mut told);
-        sampler.wait(Duration::from_millis(300), never.as_fd());
-    }
-    sampler.finish(&mut told);
-    Some(Run::of(told, &sampler, began))
-}
 
 /// The tests' program, compiled.
 struct Programs {
@@ -329,48 +204,6 @@ fn a_program_without_symbols_has_functions_by_address() {
     let deepest = run.stacks.iter().max_by_key(|(_, count)| **count).unwrap().0;
     assert_eq!(deepest.split(';').count(), 33, "{deepest}");
     assert!(deepest.split(';').all(|name| name.starts_with("programs+0x")), "{deepest}");
-}
-
-#[test]
-fn a_file_that_is_gone_has_unknown_functions() {
-    let programs = compile(TABLES);
-    let script = format!("cp {0} {0}2; {0}2 two & sleep 0.1; rm {0}2; wait", programs.path.display());
-    // The file is read at the first poll, which comes too late.
-    let options = Options { period: Duration::from_millis(1), ..Options::default() };
-    let mut launcher = Command::new("sh")
-        .args(["-c", "read go; sh -c \"$1\"; exit 0", "sh", &script])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut go = launcher.stdin.take().unwrap();
-    let begun = sampler_of(launcher.id(), &options);
-    go.write_all(b"\n").unwrap();
-    let Ok(mut sampler) = begun else {
-        println!("skipped: perf_event_open is not allowed here");
-        launcher.wait().unwrap();
-        return;
-    };
-    let mut told = Told::default();
-    let copy = PathBuf::from(format!("{}2", programs.path.display()));
-    for is_there in [true, false] {
-        while copy.exists() != is_there && launcher.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-    while launcher.try_wait().unwrap().is_none() {
-        sampler.poll(&mut told);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    sampler.finish(&mut told);
-    let name = |(.., frames, _): &(u32, u32, Vec<FunctionId>, bool)| {
-        sampler.function(*frames.last().unwrap()).clone()
-    };
-    let unknown = told
-        .samples
-        .iter()
-        .map(name)
-        .filter(|function| function.module.contains("programs2") && function.name == "[unknown]");
-    assert!(unknown.count() > 200, "{:?}", sampler.figures());
 }
 
 /// A program that runs already, and says when it does. `None`: this machine does not allow it.

@@ -1,0 +1,173 @@
+//! What is to be said of the samples of a run: how many there were, what is not known of them, and why.
+
+use super::Said;
+use ampere_stacks::{CutOff, Figures, Unnamed, WhyUnnamed};
+use std::time::Duration;
+
+/// No more files are named in a note.
+const FILES_MAX: usize = 3;
+/// A part of the samples that is as small is not worth a note, in percent.
+const PART_MIN: f64 = 1.0;
+
+/// What the kernel and the sampled files were like. `period`: the CPU time from one sample to the next.
+pub(super) fn of(figures: &Figures, period: Duration) -> Said {
+    let mut ended = Said { period: period_of(figures, period), ..Said::default() };
+    ended.notes.extend(cut_off(figures));
+    ended.notes.extend(guessed(figures));
+    let (losses, unnamed) = unnamed(figures);
+    ended.losses.extend(losses);
+    ended.notes.extend(unnamed);
+    if figures.throttled > 0 {
+        ended.notes.push(format!(
+            "about {} samples of stacks did not come: the kernel takes no more at a time \
+             (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the {} that came",
+            figures.throttled, figures.samples
+        ));
+    }
+    if figures.later_cpus > 0 {
+        ended.notes.push(format!(
+            "{} CPUs came while the run went on: stacks are sampled there since they were noticed",
+            figures.later_cpus
+        ));
+    }
+    if let Some(why) = &figures.unsampled_cpu {
+        ended.losses.push(format!("stacks are not sampled on a CPU that came while the run went on: {why}"));
+    }
+    ended
+}
+
+/// The CPU time from one sample to the next as it was, where not all came.
+fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
+    let missing = figures.throttled.saturating_add(figures.lost);
+    (missing > 0 && figures.samples > 0)
+        .then(|| period.mul_f64((figures.samples as f64 + missing as f64) / figures.samples as f64))
+}
+
+fn percent(part: u64, figures: &Figures) -> f64 {
+    100.0 * part as f64 / figures.samples.max(1) as f64
+}
+
+fn base(module: &str) -> &str {
+    let name = module.rsplit('/').next().unwrap_or_default();
+    if name.is_empty() { "an unknown place" } else { name }
+}
+
+fn list(parts: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = parts.collect();
+    let shown = all[..all.len().min(FILES_MAX)].join(", ");
+    if all.len() > FILES_MAX { format!("{shown}, and others") } else { shown }
+}
+
+fn cut_off(figures: &Figures) -> Option<String> {
+    let all: u64 = figures.cut_off.iter().map(|cut| cut.samples).sum();
+    let of = |CutOff { module, reason, samples }: &CutOff| {
+        format!("{samples} in {} ({})", base(module), reason.text())
+    };
+    (percent(all, figures) >= PART_MIN).then(|| {
+        format!(
+            "the outer functions of {all} samples ({:.1} %) are not known: {}",
+            percent(all, figures),
+            list(figures.cut_off.iter().map(of))
+        )
+    })
+}
+
+fn guessed(figures: &Figures) -> Option<String> {
+    let all: u64 = figures.guessed.iter().map(|(_, samples)| samples).sum();
+    (percent(all, figures) >= PART_MIN).then(|| {
+        format!(
+            "the outer functions of {all} samples ({:.1} %) are guesses by the return addresses on the stack, as functions have no \
+             unwind tables: {}",
+            percent(all, figures),
+            list(figures.guessed.iter().map(|(module, samples)| format!("{samples} in {}", base(module))))
+        )
+    })
+}
+
+/// First what makes the run incomplete.
+fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
+    let text = |files: Vec<&Unnamed>| {
+        let all: u64 = files.iter().map(|of| of.samples).sum();
+        let files =
+            files.iter().map(|of| format!("{} in {} ({})", of.samples, base(&of.module), of.why.text()));
+        let part = percent(all, figures);
+        (all, part, format!("the functions of {all} samples ({part:.1} %) are not known: {}", list(files)))
+    };
+    let (memory, files) = figures.unnamed.iter().partition(|of| of.why == WhyUnnamed::Memory);
+    let (in_files, _, of_files) = text(files);
+    let (_, part, of_memory) = text(memory);
+    let (losses, mut notes) = match figures.unnamed_processes {
+        0 => (None, (in_files > 0).then_some(of_files)),
+        processes => {
+            let which = format!("in {processes} processes, more than 5 % of the samples");
+            (Some(format!("{of_files}; {which}")), None)
+        }
+    };
+    if part >= PART_MIN {
+        notes = Some(notes.map_or(of_memory.clone(), |notes| format!("{notes}; {of_memory}")));
+    }
+    (losses, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_stacks::CutReason;
+
+    fn figures() -> Figures {
+        let mut figures = Figures::default();
+        figures.samples = 1000;
+        figures
+    }
+
+    #[test]
+    fn what_is_all_right_needs_no_note() {
+        let ended = of(&figures(), Duration::from_millis(1));
+        assert_eq!((ended.notes.len(), ended.losses.len(), ended.period), (0, 0, None));
+    }
+
+    #[test]
+    fn standard_errors_are_those_of_the_samples_that_came() {
+        let mut figures = figures();
+        (figures.throttled, figures.lost) = (2500, 500);
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!(ended.period, Some(Duration::from_millis(4)));
+        assert_eq!(
+            ended.notes,
+            ["about 2500 samples of stacks did not come: the kernel takes no more at a time \
+              (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the 1000 that came"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_said_with_the_file_and_why() {
+        let mut figures = figures();
+        let module = "/usr/lib/libx.so".into();
+        figures.cut_off = vec![CutOff { module, reason: CutReason::NoUnwindTables, samples: 100 }];
+        figures.guessed = vec![("/usr/lib/libx.so".into(), 900)];
+        figures.unnamed = vec![
+            Unnamed { module: "/a/prog".into(), why: WhyUnnamed::Gone, samples: 30 },
+            Unnamed { module: "//anon".into(), why: WhyUnnamed::Memory, samples: 20 },
+        ];
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!(
+            ended.notes,
+            [
+                "the outer functions of 100 samples (10.0 %) are not known: 100 in libx.so (no unwind tables and no frame pointer)",
+                "the outer functions of 900 samples (90.0 %) are guesses by the return addresses on the stack, as functions have no \
+                 unwind tables: 900 in libx.so",
+                "the functions of 30 samples (3.0 %) are not known: 30 in prog (gone, or replaced by another file, when it was to be \
+                 read); the functions of 20 samples (2.0 %) are not known: 20 in anon (made at run time, without names for perf)",
+            ]
+        );
+        assert_eq!(ended.losses.len(), 0);
+        figures.unnamed_processes = 1;
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!((ended.losses.len(), ended.notes.len()), (1, 3), "{:?}", ended.notes);
+        assert!(
+            ended.losses[0].ends_with("; in 1 processes, more than 5 % of the samples"),
+            "{:?}",
+            ended.losses
+        );
+    }
+}

@@ -1,0 +1,265 @@
+//! Programs and libraries whose files are replaced, gone, or have odd names: each by its own names, or none.
+
+mod sampled;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ampere_stacks::{Options, WhyUnnamed};
+use sampled::{Run, run_with};
+use tempfile::TempDir;
+
+/// Works for some seconds of CPU time in a function of its own.
+const WORK: &str = r#"
+    #include <stdlib.h>
+    #include <time.h>
+    volatile double result;
+    double cpu(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return now.tv_sec + now.tv_nsec * 1e-9;
+    }
+    __attribute__((noipa)) void NAME(double seconds) {
+        double end = cpu() + seconds;
+        while (cpu() < end) for (int i = 1; i < 20000; i++) result += i;
+    }
+    #ifndef LIBRARY
+    int main(int argc, char **argv) { NAME(argc > 1 ? atof(argv[1]) : 0.3); return 0; }
+    #endif
+"#;
+
+/// Loads a library, calls its function, unloads it, has another written in its place, and does it again.
+const LOADS_TWICE: &str = r#"
+    #include <dlfcn.h>
+    #include <stdlib.h>
+    #include <string.h>
+    __attribute__((noipa)) void load(const char *path, const char *name) {
+        void *library = dlopen(path, RTLD_NOW);
+        ((void (*)(double)) dlsym(library, name))(0.3);
+        dlclose(library);
+    }
+    int main(int argc, char **argv) {
+        load(argv[1], "in_a");
+        system(argv[2]);
+        load(argv[1], "in_b");
+        return 0;
+    }
+"#;
+
+/// Executes a file that has no path.
+const FROM_MEMORY: &str = r#"
+    #define _GNU_SOURCE
+    #include <fcntl.h>
+    #include <sys/mman.h>
+    #include <sys/sendfile.h>
+    #include <unistd.h>
+    extern char **environ;
+    int main(int argc, char **argv) {
+        int from = open(argv[1], O_RDONLY), to = memfd_create("program", MFD_CLOEXEC);
+        while (sendfile(to, from, NULL, 1 << 20) > 0);
+        return fexecve(to, argv + 1, environ);
+    }
+"#;
+
+/// Copies its own code to memory, and maps the memory where the code was, as for larger pages.
+const REMAPPED: &str = r#"
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <stdio.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    int main(int argc, char **argv) {
+        void *library = dlopen(argv[1], RTLD_NOW);
+        char line[4096];
+        FILE *maps = fopen("/proc/self/maps", "r");
+        unsigned long start = 0, end = 0;
+        while (fgets(line, sizeof line, maps))
+            if (strstr(line, argv[1]) && strstr(line, "r-xp")) sscanf(line, "%lx-%lx", &start, &end);
+        void *copy = mmap(NULL, end - start, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memcpy(copy, (void *) start, end - start);
+        mmap((void *) start, end - start, PROT_READ | PROT_WRITE | (argc > 2 ? 0 : PROT_EXEC), MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        memcpy((void *) start, copy, end - start);
+        mprotect((void *) start, end - start, PROT_READ | PROT_EXEC);
+        ((void (*)(double)) dlsym(library, "in_a"))(0.4);
+        return 0;
+    }
+"#;
+
+const WITH_ID: &str = "-Wl,--build-id";
+const WITHOUT_ID: &str = "-Wl,--build-id=none";
+
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn compile(&self, name: &str, text: &str, options: &[&str]) -> String {
+        let (source, program) = (self.path(&format!("{name}.c")), self.path(name));
+        std::fs::write(&source, text).unwrap();
+        let mut compile = Command::new("cc");
+        compile.args(["-O2", "-w", "-o"]).arg(&program).arg(&source).args(options);
+        assert!(compile.status().unwrap().success());
+        program.to_str().unwrap().to_owned()
+    }
+
+    /// A program, or with `-shared` a library, whose work is in a function of this name.
+    fn work(&self, name: &str, options: &[&str]) -> String {
+        let define = format!("-DNAME={name}");
+        let mut all = vec![define.as_str()];
+        all.extend(options);
+        if options.contains(&"-shared") {
+            all.extend(["-fPIC", "-DLIBRARY"]);
+        }
+        self.compile(name, WORK, &all)
+    }
+
+    fn script(&self, script: &str) -> Option<Run> {
+        let command = format!("cd '{}'; {script}", self.0.path().display());
+        run_with(&["sh", "-c", &command], &Options::default())
+    }
+}
+
+fn has_halves(run: &Run, what: &str) {
+    for name in ["in_a", "in_b"] {
+        assert!((40.0..60.0).contains(&run.percent(name)), "{what}, {name}: {:?}", run.stacks);
+    }
+}
+
+#[test]
+fn two_programs_that_one_file_held_have_their_own_functions() {
+    for id in [WITH_ID, WITHOUT_ID] {
+        let place = Place::new();
+        place.work("in_a", &[id]);
+        place.work("in_b", &[id]);
+        for script in [
+            "cp in_a p; ./p; cp in_b p; ./p",
+            // Of one size and one time stamp.
+            "cp in_a p; touch -d 2020-01-01 p; ./p; cat in_b > p; touch -d 2020-01-01 p; ./p",
+            "cp in_a p; ./p; rm p; cp in_b p; ./p",
+            "rm p; ln in_a p; ./p; ln -f in_b p; ./p",
+        ] {
+            let Some(run) = place.script(script) else { return };
+            has_halves(&run, script);
+        }
+    }
+}
+
+#[test]
+fn what_was_replaced_before_it_was_read_has_no_names() {
+    for id in [WITH_ID, WITHOUT_ID] {
+        let place = Place::new();
+        place.work("in_a", &[id]);
+        place.work("in_b", &[id]);
+        // The samples are fetched later.
+        let Some(run) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0") else { return };
+        assert!(run.percent("in_b") < 10.0 && run.percent("in_a") == 0.0, "{:?}", run.stacks);
+        // What is in its place is known.
+        let Some(both) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0.02") else { return };
+        assert!((30.0..70.0).contains(&both.percent("main;in_b")), "{:?}", both.stacks);
+        let gone: u64 =
+            run.figures.unnamed.iter().filter(|of| of.why == WhyUnnamed::Gone).map(|of| of.samples).sum();
+        assert!(gone > 5, "{id}: {:?}", run.figures);
+        assert_eq!(run.figures.unnamed_processes, 1, "{:?}", run.figures);
+    }
+}
+
+#[test]
+fn two_libraries_that_one_file_held_have_their_own_functions() {
+    for id in [WITH_ID, WITHOUT_ID] {
+        let place = Place::new();
+        place.compile("loads", LOADS_TWICE, &[]);
+        place.work("in_a", &["-shared", id]);
+        place.work("in_b", &["-shared", id]);
+        let Some(run) = place.script("cp in_a l.so; ./loads ./l.so 'cp in_b l.so'") else { return };
+        has_halves(&run, id);
+    }
+}
+
+#[test]
+fn programs_of_one_path_in_two_mount_namespaces_have_their_own_functions() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: needs root, and to be allowed to mount");
+        return;
+    }
+    for id in [WITH_ID, WITHOUT_ID] {
+        let place = Place::new();
+        place.work("in_a", &[id]);
+        place.work("in_b", &[id]);
+        let script = "./in_a & unshare -m sh -c 'mount --bind in_b in_a && ./in_a'; wait";
+        let Some(run) = place.script(script) else { return };
+        if run.told.started.len() < 4 {
+            println!("skipped: needs root, and to be allowed to mount");
+            return;
+        }
+        has_halves(&run, id);
+    }
+}
+
+#[test]
+fn programs_without_a_path_have_their_functions() {
+    for id in [WITH_ID, WITHOUT_ID] {
+        let place = Place::new();
+        place.compile("from_memory", FROM_MEMORY, &[]);
+        place.work("in_a", &[id]);
+        place.work("in_b", &[id]);
+        for script in [
+            "./from_memory ./in_a 0.4",
+            "cp in_a p; ./p 0.4 & while [ ! -e /proc/$!/exe ]; do :; done; sleep 0.002; rm p; wait",
+            // As `make` does it: another file of that name, or another inode's.
+            "cp in_a p; ./p 0.4 & sleep 0.01; cp in_b q; mv q p; wait",
+            "cp in_a p; ./p 0.4 & sleep 0.01; mkdir -p d; mv p d; wait; rm -r d",
+        ] {
+            let Some(run) = place.script(script) else { return };
+            assert!(run.percent("main;in_a") > 85.0, "{id}, {script}: {:?}", run.stacks);
+            assert_eq!(run.percent("in_b"), 0.0, "{script}: {:?}", run.stacks);
+        }
+    }
+}
+
+#[test]
+fn a_path_of_any_bytes_is_found() {
+    let place = Place::new();
+    place.work("in_a", &[]);
+    for odd in [&b"pr\xffgram"[..], b"a\nb", b" x y (deleted)"] {
+        std::fs::copy(place.path("in_a"), place.0.path().join(OsStr::from_bytes(odd))).unwrap();
+    }
+    let Some(run) = place.script("for p in pr* a?b *x*y*; do \"./$p\" 0.2; done") else { return };
+    assert!(run.percent("main;in_a") > 85.0, "{:?}, {:?}", run.stacks, run.figures);
+}
+
+#[test]
+fn code_that_was_copied_to_memory_has_the_names_of_its_file() {
+    let place = Place::new();
+    place.compile("remapped", REMAPPED, &[]);
+    let library = place.work("in_a", &["-shared"]);
+    for more in ["", " later"] {
+        let Some(run) = place.script(&format!("./remapped {library}{more}")) else { return };
+        assert!(run.percent("main;in_a") > 85.0, "{more}: {:?}, {:?}", run.stacks, run.figures);
+    }
+}
+
+#[test]
+fn other_code_where_a_file_was_has_none_of_its_names() {
+    let place = Place::new();
+    // The library's code, but for its first bytes everywhere: what is there is not the file's.
+    let other = REMAPPED.replace("memcpy((void *) start, copy, end - start);", OTHER_CODE);
+    place.compile("remapped", &other, &[]);
+    let library = place.work("in_a", &["-shared"]);
+    let Some(run) = place.script(&format!("./remapped {library}")) else { return };
+    assert!(run.percent("in_a") < 5.0 && run.percent("[unknown]") > 80.0, "{:?}", run.stacks);
+    assert!(run.figures.unnamed.iter().any(|of| of.why == WhyUnnamed::Memory), "{:?}", run.figures);
+}
+
+/// Everywhere a loop that ends after some time: `mov $1000000000,%ecx; dec %ecx; jnz; ret`, behind `nop`s.
+const OTHER_CODE: &str = r#"
+    memset((void *) start, 0x90, end - start);
+    memcpy((void *) (end - 16), "\xb9\x00\xca\x9a\x3b\xff\xc9\x75\xfc\xc3", 10);
+"#;

@@ -1,0 +1,113 @@
+//! Code that a program makes while it runs, and writes down for perf: whose names count, and when.
+
+mod sampled;
+
+use std::process::Command;
+
+use ampere_stacks::Options;
+use sampled::{Run, run_with};
+
+/// `make WORD..`: does one thing after another with code at a fixed address. `map NAME`: writes that the code has this name;
+/// `anew NAME`: in a new map; `run`: spends CPU time in it; `fork`: the rest is done by a child; `exec`: by another program.
+const MAKE: &str = r#"
+    #define _GNU_SOURCE
+    #include <stdio.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    #define CODE ((void *) 0x200000000000)
+    static double cpu(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return now.tv_sec + now.tv_nsec * 1e-9;
+    }
+    int main(int argc, char **argv) {
+        mmap(CODE, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        /* push %rbp; mov %rsp,%rbp; dec %rdi; jnz; pop %rbp; ret */
+        memcpy(CODE, "\x55\x48\x89\xe5\x48\xff\xcf\x75\xfb\x5d\xc3", 11);
+        char path[64];
+        for (char **word = argv + 1; *word; word++) {
+            snprintf(path, sizeof path, "/tmp/perf-%d.map", getpid());
+            if (!strcmp(*word, "map") || !strcmp(*word, "anew")) {
+                FILE *map = fopen(path, **word == 'm' ? "a" : "w");
+                fprintf(map, "%lx 40 %s\n", (long) CODE, *++word);
+                fclose(map);
+            } else if (!strcmp(*word, "run")) {
+                double end = cpu() + 0.25;
+                while (cpu() < end) ((void (*)(long)) CODE)(1000000);
+            } else if (!strcmp(*word, "fork")) {
+                if (fork()) { wait(NULL); return 0; }
+            } else if (!strcmp(*word, "exec")) {
+                *word = argv[0];
+                return execv("/proc/self/exe", word);
+            }
+        }
+        unlink(path);
+        return 0;
+    }
+"#;
+
+fn make(words: &str) -> Option<Run> {
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["make.c", "make"].map(|name| directory.path().join(name));
+    std::fs::write(&source, MAKE).unwrap();
+    assert!(
+        Command::new("cc").args(["-O2", "-w", "-o"]).arg(&program).arg(source).status().unwrap().success()
+    );
+    let mut command = vec![program.to_str().unwrap()];
+    command.extend(words.split(' '));
+    run_with(&command, &Options::default())
+}
+
+/// The shares of samples in code of these names, and of code without one.
+fn is(words: &str, expected: &[(&str, std::ops::Range<f64>)]) {
+    let Some(run) = make(words) else { return };
+    for (name, percent) in expected {
+        assert!(percent.contains(&run.percent(name)), "{words}, {name}: {:?}", run.stacks);
+    }
+}
+
+const ALL: std::ops::Range<f64> = 90.0..101.0;
+const NONE: std::ops::Range<f64> = 0.0..1.0;
+/// Samples that were fetched too late have the later name.
+const HALF: std::ops::Range<f64> = 30.0..70.0;
+
+#[test]
+fn the_name_that_was_written_last_counts() {
+    is("map first run", &[("first", ALL)]);
+    is("map first run map second run", &[("first", HALF), ("second", HALF)]);
+    is("map a_long_name_of_the_first run anew b run", &[("a_long", HALF), (";b", HALF)]);
+}
+
+#[test]
+fn a_program_has_no_names_of_the_one_that_it_was_before() {
+    is("map before run exec run", &[("before", HALF), ("[unknown]", HALF)]);
+    is("map before run exec map after run", &[("before", HALF), (";after", HALF)]);
+    is("map before run exec anew after run", &[("before", HALF), (";after", HALF)]);
+}
+
+#[test]
+fn a_child_has_the_names_of_its_parents_code_and_its_own() {
+    is("map parents fork run", &[("parents", ALL)]);
+    is("map parents run fork run", &[("parents", ALL)]);
+    is("map parents fork fork run", &[("parents", ALL)]);
+    is("map parents fork map own run", &[("own", ALL), ("parents", NONE)]);
+    is("map parents fork exec run", &[("parents", NONE), ("[unknown]", ALL)]);
+}
+
+#[test]
+fn a_map_of_an_earlier_process_with_this_number_counts_for_nothing() {
+    // Its number is known before it begins.
+    let script = "echo '200000000000 40 earlier' > /tmp/perf-$$.map; touch -d 2020-01-01 /tmp/perf-$$.map; exec \"$0\" run";
+    let directory = tempfile::tempdir().unwrap();
+    let [source, program] = ["make.c", "make"].map(|name| directory.path().join(name));
+    std::fs::write(&source, MAKE).unwrap();
+    assert!(
+        Command::new("cc").args(["-O2", "-w", "-o"]).arg(&program).arg(source).status().unwrap().success()
+    );
+    let command = ["sh", "-c", script, program.to_str().unwrap()];
+    let Some(run) = run_with(&command, &Options::default()) else { return };
+    assert!(run.percent("earlier") == 0.0 && run.percent("[unknown]") > 85.0, "{:?}", run.stacks);
+}
