@@ -1,5 +1,6 @@
 //! Where a run's collector is: its output directory has the address while the run goes on.
 
+use ampere_collector::run_directory::output::foreign_run;
 use ampere_collector::serving::access::{RUN_TOKEN, Token};
 use ampere_collector::serving::client;
 use ampere_model::text::printable;
@@ -9,6 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// More bytes the file cannot have.
+const BYTES_MAX: u64 = 1 << 20;
 /// Addresses of a node that are tried.
 const MOST_ADDRESSES: usize = 4;
 
@@ -25,7 +28,7 @@ pub struct Announced {
 impl Announced {
     /// `None` without such a file, as before the run and after it.
     pub fn of(directory: &Path) -> Option<Announced> {
-        let text = std::fs::read(directory.join("collector.json")).ok()?;
+        let text = ampere_owned::read(&directory.join("collector.json"), BYTES_MAX).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
         let word = |name: &str| Some(printable(json.get(name)?.as_str()?));
         Some(Announced {
@@ -81,6 +84,9 @@ impl Announced {
         }
         let advice = || {
             let directory = self.directory.display();
+            if let Some(owner) = ampere_owned::other_owner(&self.directory) {
+                return foreign_run(&self.directory, owner);
+            }
             match is_here {
                 true => format!("if the run was killed, ampere recover {directory} finishes it"),
                 false => format!("if the run was killed, ampere recover {directory} on {node} finishes it"),

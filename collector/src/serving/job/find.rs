@@ -80,9 +80,7 @@ fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
 }
 
 fn announced(path: &Path) -> Option<Announced> {
-    let is_file =
-        std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file() && data.len() <= MOST_BYTES);
-    serde_json::from_slice(&std::fs::read(path).ok().filter(|_| is_file)?).ok()
+    serde_json::from_slice(&ampere_owned::read(path, MOST_BYTES).ok()?).ok()
 }
 
 /// Where it can be asked. A token is not sent to what may be another program's port: loopback is another node's own, unless it is
