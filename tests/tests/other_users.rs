@@ -39,25 +39,36 @@ const BUSY: &str = r#"
 
 /// Puts links to a file of this user's in the way of all that may be written, as soon as a trace has been begun.
 const LINKS: &str = r#"
+    #include <dirent.h>
     #include <stdio.h>
+    #include <string.h>
     #include <unistd.h>
-    int main(void) {
-        const char *in[] = {"traces", ".ampere-trace", ".ampere-trace/traces"};
+    static void put_into(const char *directory, const char *up) {
         const char *names[] = {"0.def", "0.evt", "9223372032559808512.def", "9223372032559808512.evt", "room.tmp"};
-        char path[200];
+        char path[600], target[100];
+        snprintf(target, sizeof target, "%sprecious", up);
+        for (int n = 0; n < 5; n++) {
+            snprintf(path, sizeof path, "%s/%s", directory, names[n]);
+            if (symlink(target, path)) continue;
+        }
+    }
+    int main(void) {
+        char path[600];
         for (;;) {
-            for (int d = 0; d < 3; d++)
-                for (int n = 0; n < 5; n++) {
-                    snprintf(path, sizeof path, "out/%s/%s", in[d], names[n]);
-                    symlink("../../../precious" + (d < 2 ? 3 : 0), path);
-                }
-            if (access("out/traces", F_OK) == 0) {
-                symlink("../precious", "out/traces.def");
-                symlink("../precious", "out/traces.otf2");
+            put_into("out/traces", "../../");
+            DIR *out = opendir("out");
+            for (struct dirent *entry; out && (entry = readdir(out));) {
+                if (strncmp(entry->d_name, ".ampere-", 8) && strncmp(entry->d_name, "spool-", 6)) continue;
+                snprintf(path, sizeof path, "out/%s", entry->d_name);
+                put_into(path, "../../");
+                snprintf(path, sizeof path, "out/%s/traces", entry->d_name);
+                put_into(path, "../../../");
             }
-            symlink("../precious", "out/.ampere-summary.json.part");
-            symlink("../precious", "out/.ampere-report.html.part");
-            symlink("../precious", "out/collector.json");
+            if (out) closedir(out);
+            int failed = access("out/traces", F_OK) ? 0 : symlink("../precious", "out/traces.def") + symlink("../precious", "out/traces.otf2");
+            failed += symlink("../precious", "out/.ampere-summary.json.part") + symlink("../precious", "out/.ampere-report.html.part");
+            failed += symlink("../precious", "out/collector.json");
+            if (failed > 0) return 1;
         }
     }
 "#;
@@ -327,6 +338,28 @@ fn results_go_to_the_directory_that_was_claimed_and_not_to_what_is_put_in_its_pl
         assert_eq!(after.len(), before.len(), "{exchange}: {:?}\n{done:#?}", state(&now).keys());
         assert!(after == before, "{exchange}: {done:#?}");
     }
+}
+
+#[test]
+fn what_is_put_in_the_place_of_the_records_is_not_removed_with_them() {
+    skip_unless!(is_root(), "needs root");
+    let place = place();
+    let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
+    std::fs::create_dir(place.path("out")).expect("a directory");
+    chown(place.path("out"), None, Some(OTHER)).expect("chown");
+    open(&place.path("out"), 0o775);
+    let running = start(&mut place.ampere_run("out", [&program]));
+    until("it runs", || place.path("out/summary.json").exists());
+    std::fs::create_dir(place.path("out/other")).expect("a directory");
+    std::fs::write(place.path("out/other/precious"), "mine").expect("a file");
+    let script = "s=$(echo spool-*); mv $s moved && mv other $s";
+    assert!(as_other(&place.path("out"), script).status().expect("setpriv").success());
+    place.write("go", "");
+    let done = running.wait();
+    assert_eq!(done.code, 7, "{done:#?}");
+    done.no_panic();
+    let precious = files_below(&place.path("out")).into_iter().find(|path| path.ends_with("precious"));
+    assert_eq!(std::fs::read_to_string(precious.expect("it is there")).expect("readable"), "mine");
 }
 
 #[test]

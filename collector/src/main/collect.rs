@@ -69,7 +69,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
     }
     if let Some(output) = session.output() {
         if let Some((output, manifest)) = output::claimed_by(session.directory(), &output, &node_name()) {
-            return take_over(&output, manifest, session, &arguments);
+            return take_over(&output.held(), manifest, session, &arguments);
         }
         // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
         // another run's results, which the claim below will find.

@@ -45,7 +45,7 @@ pub struct Output {
     /// The directory was made by this claim, and is removed if there are no results.
     is_new: bool,
     /// What is done there is done in the directory that was claimed, also if somebody has put another one in its place.
-    _held: Option<Arc<Held>>,
+    _held: Arc<Vec<Held>>,
 }
 
 impl PartialEq for Output {
@@ -376,6 +376,13 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     ampere_owned::create(path, PRIVATE_FILE_MODE)?.write_all(text)
 }
 
+/// Holds a claim that was put in its place just now.
+fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
+    let (_, held) = ampere_owned::hold(spool)?;
+    let found = ampere_owned::read(&spool.join(manifest::FILE_NAME), manifest::BYTES_MAX)?;
+    if found == manifest.as_bytes() { Ok(held) } else { Err(std::io::ErrorKind::AlreadyExists.into()) }
+}
+
 fn claim_here(
     directory: PathBuf,
     (is_new, held): (bool, Held),
@@ -390,17 +397,19 @@ fn claim_here(
     let claimed = ampere_owned::make(&making, PRIVATE_MODE)
         .and_then(|()| write_private(&making.join(manifest::FILE_NAME), manifest.as_bytes()))
         .and_then(|()| if is_new { write_private(&making.join(IS_NEW), b"") } else { Ok(()) })
-        .and_then(|()| put_in_place(&making, &spool));
+        .and_then(|()| put_in_place(&making, &spool))
+        .and_then(|()| hold_claim(&spool, manifest));
     match claimed {
         // Another run may have ended here since the directory was entered.
-        Ok(()) if holds_results(&directory) => {
+        Ok(_held) if holds_results(&directory) => {
             manifest::remove_spool(&spool);
             Err(ClaimError::holds_results(&directory))
         }
-        Ok(()) => Ok(Output { directory, spool, is_new, _held: Some(Arc::new(held)) }),
+        Ok(of_spool) => Ok(Output { directory, spool, is_new, _held: Arc::new(vec![held, of_spool]) }),
         Err(error) => {
             let _ = ampere_owned::remove_tree(&making);
-            let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
+            use std::io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+            let in_use = [AlreadyExists, DirectoryNotEmpty, NotADirectory];
             if !in_use.contains(&error.kind()) {
                 return Err(ClaimError::unusable("write to", &directory, error));
             }
@@ -449,9 +458,16 @@ impl Output {
     /// The output of an earlier collector's claim.
     pub fn of_spool(spool: &Path) -> Output {
         let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
-        let held = ampere_owned::hold(&directory).ok().filter(|(real, _)| *real == directory);
-        let _held = held.map(|(_, held)| Arc::new(held));
+        let _held = Arc::default();
         Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)), _held }
+    }
+
+    /// The same, whose directories stay the same from now on.
+    pub fn held(self) -> Output {
+        let both =
+            [&self.directory, &self.spool].into_iter().filter_map(|path| ampere_owned::hold(path).ok());
+        let _held = Arc::new(both.map(|(_, held)| held).collect());
+        Output { _held, ..self }
     }
 
     /// The output directory of the run's first node, if this is another's.

@@ -144,7 +144,7 @@ fn require_own(directory: &Path) -> Result<(), Problem> {
                 "{shown} leads through a link of {}: name the directory itself",
                 output::user_text(*owner)
             )),
-            _ => Problem::Unreadable { place: shown.to_string(), why },
+            _ => return Ok(()), // what it is, if it is no directory, is found later
         }),
     }
 }
@@ -189,7 +189,8 @@ struct Locked {
 }
 
 impl Locked {
-    fn lock(left: Leftover) -> Result<Locked, Problem> {
+    fn lock(mut left: Leftover) -> Result<Locked, Problem> {
+        left.output = left.output.map(Output::held);
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
         let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
         let place = of_session.or(of_output).unwrap_or_default();

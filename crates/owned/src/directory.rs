@@ -37,6 +37,12 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
+    /// The directory that is held by this very path.
+    pub(crate) fn held(path: &Path) -> Option<Directory> {
+        let (fd, _) = held::covering(path).filter(|(_, rest)| rest.as_os_str().is_empty())?;
+        Some(Directory { fd, path: path.to_owned() })
+    }
+
     /// Opens a directory that must be this user's.
     ///
     /// # Errors

@@ -167,7 +167,12 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
 /// A [`Refusal`], or the file system's.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (above, name) = split(path)?;
-    Directory::open(above)?.remove_tree(name)
+    let above = Directory::open(above)?;
+    match Directory::held(path) {
+        // Another directory may have been put in its place.
+        Some(held) => held.remove_contents().and(above.remove_emptied(name, &held)),
+        None => above.remove_tree(name),
+    }
 }
 
 /// Removes a directory of this user's with the files in it, if nothing but files is: what somebody has put in its place with
@@ -343,6 +348,24 @@ mod tests {
         assert!(out.join("file").exists());
         drop(held);
         create(&out.join("file"), 0o644).unwrap();
+    }
+
+    #[test]
+    fn a_held_directory_is_removed_and_not_what_was_put_in_its_place() {
+        let place = place();
+        let place = place.path().canonicalize().unwrap();
+        let [spool, moved, other] = ["spool", "moved", "other"].map(|name| place.join(name));
+        make(&spool, 0o700).unwrap();
+        make(&other, 0o755).unwrap();
+        std::fs::write(spool.join("file"), "ours").unwrap();
+        std::fs::write(other.join("file"), "mine").unwrap();
+        let (_, _held) = hold(&spool).unwrap();
+        std::fs::rename(&spool, &moved).unwrap();
+        std::fs::rename(&other, &spool).unwrap();
+        assert_eq!(crate::read(&spool.join("file"), 10).unwrap(), b"ours");
+        remove_tree(&spool).unwrap_err();
+        assert_eq!(std::fs::read_to_string(spool.join("file")).unwrap(), "mine");
+        assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0);
     }
 
     #[test]

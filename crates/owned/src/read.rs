@@ -1,9 +1,10 @@
 //! Reading what anybody may have written.
 
-use crate::Refusal;
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use crate::{Refusal, held};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 
 /// Reads a regular file of at most `most` bytes, of any user. A pipe or a device is not even opened: opening can wait, or wind a
@@ -37,9 +38,15 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         FileType::RegularFile => Ok(()),
         _ => Err(io::Error::from(Refusal::NoRegularFile(path.to_owned()))),
     };
-    check(&rustix::fs::stat(path)?)?;
+    // In a held directory it is read where it is written.
+    let held = held::covering(path);
+    let (directory, path) = match &held {
+        Some((directory, rest)) => (directory.as_fd(), rest.as_path()),
+        None => (CWD, path),
+    };
+    check(&rustix::fs::statat(directory, path, AtFlags::empty())?)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let file = rustix::fs::openat(directory, path, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&file)?;
     check(&found)?;
     Ok((file.into(), found.st_size as u64))

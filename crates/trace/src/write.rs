@@ -13,6 +13,7 @@ use ampere_model::text::one_line;
 use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, Program, Timestamp};
 use ampere_owned::Directory;
 use ampere_ring::decoder::{Decoder, Event};
+use ampere_ring::process::{is_gone, own_name};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
@@ -224,7 +225,7 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
     let within = begun.through_proc();
     let written = ArchiveWriter::create(&within).map_err(anyhow::Error::new);
     let written = written.and_then(|archive| fill(parts, archive, run));
-    let put = written.and_then(|left_out| put_in_place(output).map(|()| left_out));
+    let put = written.and_then(|left_out| put_in_place(begun.path(), output).map(|()| left_out));
     put.map_err(|error| {
         // Half an archive cannot be read, and takes space that the summary may need.
         remove(output);
@@ -237,19 +238,18 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
 /// In the order in which they get their places: an archive without the last is none.
 const FILES: [&str; 3] = ["traces", "traces.def", "traces.otf2"];
 /// The directory of this user alone, in the output directory, in which an archive is until it is whole: nobody can put a link in
-/// the way of what is written there.
-const BEGUN: &str = ".ampere-trace";
+/// the way of what is written there. The name of the process follows.
+const BEGUN: &str = ".ampere-trace-";
 
 fn begin(output: &Path) -> anyhow::Result<Directory> {
     remove_begun(output);
-    let begun = output.join(BEGUN);
+    let begun = output.join(format!("{BEGUN}{}", own_name()));
     let made = ampere_owned::make(&begun, ampere_owned::PRIVATE_MODE);
     made.and_then(|()| Directory::own_alone(&begun))
         .with_context(|| format!("cannot make {}", begun.display()))
 }
 
-fn put_in_place(output: &Path) -> anyhow::Result<()> {
-    let begun = output.join(BEGUN);
+fn put_in_place(begun: &Path, output: &Path) -> anyhow::Result<()> {
     ampere_owned::limit_mode(&begun.join(FILES[0]), mode_like(output))?;
     for name in FILES {
         let to = output.join(name);
@@ -274,10 +274,14 @@ pub fn remove(output: &Path) {
     remove_begun(output);
 }
 
+/// This process', and those of processes of this node that were killed.
 fn remove_begun(output: &Path) {
-    let begun = output.join(BEGUN);
-    if begun.symlink_metadata().is_ok() {
-        remove_archive(&begun);
+    let own = own_name();
+    for entry in std::fs::read_dir(output).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(BEGUN).is_some_and(|process| process == own || is_gone(process)) {
+            remove_archive(&entry.path());
+        }
     }
 }
 
