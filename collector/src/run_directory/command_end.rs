@@ -1,6 +1,6 @@
 //! How the command ended: what `ampere run` leaves for the collector, in the session's directory.
 
-use crate::run_directory::files::write_private_result;
+use crate::run_directory::files::write_own_result;
 use ampere_report::summary::SignalNumber;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -22,7 +22,7 @@ impl CommandEnd {
 
     /// Leaves it in the session's directory. A failure is ignored: then the summary does not name the signal.
     pub fn save(&self, session: &Path) {
-        let _ = write_private_result(
+        let _ = write_own_result(
             &session.join(CommandEnd::FILE_NAME),
             &serde_json::to_string(self).unwrap_or_default(),
         );

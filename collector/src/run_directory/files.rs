@@ -38,7 +38,7 @@ pub fn write_result_with(
 }
 
 /// Writes a file for this user alone into a run's directory, whole or not at all.
-pub fn write_private_result(path: &Path, text: &str) -> Result<(), WriteError> {
+pub fn write_own_result(path: &Path, text: &str) -> Result<(), WriteError> {
     ampere_owned::replace(path, PRIVATE_FILE_MODE, |file| file.write_all(text.as_bytes()))
         .map_err(|why| WriteError::new(path, why))
 }

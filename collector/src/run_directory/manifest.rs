@@ -4,7 +4,7 @@
 //! It is written before the first record and removed before the last one: a spool with a manifest is of an unfinished run, one
 //! without is being removed.
 
-use crate::run_directory::files::{WriteError, write_private_result};
+use crate::run_directory::files::{WriteError, write_own_result};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_model::Clocks;
@@ -245,7 +245,7 @@ impl Manifest {
     /// Writes it to a spool, whole or not at all.
     pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
         let path = spool.join(FILE_NAME);
-        write_private_result(&path, &self.text())
+        write_own_result(&path, &self.text())
     }
 
     /// Its JSON text.

@@ -489,7 +489,7 @@ impl Output {
         let text =
             serde_json::json!({ "pid": pid, "url": url, "node": node, "run": run, "addresses": addresses });
         let path = self.directory.join("collector.json");
-        files::write_private_result(&path, &format!("{text}\n"))
+        files::write_own_result(&path, &format!("{text}\n"))
     }
 
     /// Where an earlier collector could be found.

@@ -43,13 +43,12 @@ const ACTS: [&str; 23] = [
 
 const IN_SESSION: &str = "a session's directory is private, and in a root where nobody else can rename it";
 const NAMED: &str = "a file or a directory that the user names on the command line or in a setting";
-const MAY: [(&str, &str); 24] = [
+const MAY: [(&str, &str); 23] = [
     ("crates/ring/src/", IN_SESSION),
     ("collector/src/main.rs", IN_SESSION),
     ("collector/src/main/launch.rs", IN_SESSION),
     ("collector/src/sampling/counters_only.rs", IN_SESSION),
     ("collector/src/sampling/sampler_thread.rs", IN_SESSION),
-    ("collector/src/run_directory/spool_place.rs", IN_SESSION),
     ("cli/src/collector/keeper.rs", IN_SESSION),
     ("cli/src/doctor/memory.rs", IN_SESSION),
     ("crates/trace/src/spool/mod.rs", IN_SESSION),
