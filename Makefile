@@ -56,6 +56,7 @@ test-long:
 lint:
 	@scripts/need-packages build
 	$(CARGO) fmt --all --check
+	@scripts/check-crates
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
 bench: build-all
@@ -86,6 +87,7 @@ install-files:
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
+	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
 	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
 	@# Where man and shells look, too.

@@ -11,6 +11,8 @@ use std::process::Command;
 pub const CALLS: &str = "a call of an empty function";
 pub const HPL: &str = "HPL N=4000, every function, 2 ranks";
 const ROUNDS: usize = 5;
+/// What `ampere run` preloads, beside the benchmark.
+pub const PRELOADED: &str = "ampere-preload/x86_64/libampere_preload.so";
 
 /// What Score-P keeps of a trace in each process; what does not find room there is written while the program runs.
 const SCOREP_MEMORY: &str = "1500M";
@@ -50,7 +52,7 @@ fn ways(
     let least = least::build_plugin()?.to_string_lossy().into_owned();
     let lossless = least::build_lossless()?.to_string_lossy().into_owned();
     let nothing = least::build_nothing()?.to_string_lossy().into_owned();
-    let host = child::beside("libampere_host.so").to_string_lossy().into_owned();
+    let preloaded = child::beside(PRELOADED).to_string_lossy().into_owned();
     let (plain, hooks) = (build("plain", &[], &[])?, build("hooks", &[], &["-finstrument-functions"])?);
     let way = |how, program: &Path, variables: &[(&'static str, &str)], ampere| Way {
         how,
@@ -64,19 +66,19 @@ fn ways(
         way(
             "embedded host, no plugin",
             &hooks,
-            &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &nothing)],
+            &[("LD_PRELOAD", &preloaded), ("AMPERE_HOST_PLUGIN", &nothing)],
             None,
         ),
         way(
             "embedded host, least C plugin",
             &hooks,
-            &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &least)],
+            &[("LD_PRELOAD", &preloaded), ("AMPERE_HOST_PLUGIN", &least)],
             None,
         ),
         way(
             "embedded host, lossless C plugin",
             &hooks,
-            &[("LD_PRELOAD", &host), ("AMPERE_HOST_PLUGIN", &lossless)],
+            &[("LD_PRELOAD", &preloaded), ("AMPERE_HOST_PLUGIN", &lossless)],
             None,
         ),
         way("embedded host, ampere", &hooks, &[], Some("embedded")),

@@ -1,10 +1,8 @@
 //! What a program pays for being started under ampere, and for ampere where it is switched off.
 
-use crate::hosts::need;
+use crate::hosts::{PRELOADED, need};
 use crate::{Figure, child, least, medians};
 use std::process::Command;
-
-const HOST: &str = "libampere_host.so";
 
 /// Milliseconds from the start of a command to its end.
 fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
@@ -18,7 +16,9 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     let [preloaded, without] = medians(301, |which| {
         let mut command = plain();
         if which == 0 {
-            command.env("LD_PRELOAD", child::beside(HOST)).env("AMPERE_OUTPUT", place.path().join("out"));
+            command
+                .env("LD_PRELOAD", child::beside(PRELOADED))
+                .env("AMPERE_OUTPUT", place.path().join("out"));
         }
         milliseconds(&mut command)
     })?;
@@ -34,7 +34,7 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     })?;
     Ok(vec![
         Figure::new(
-            "start: a program that does nothing, with the host preloaded, added",
+            "start: a program that does nothing, with the preloaded library, added",
             preloaded - without,
             "ms",
             "at most",
@@ -57,7 +57,7 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
                 command = Command::new(child::beside("ampere"));
                 command.args(["run", "-o"]).arg(place.path().join("out")).arg("--").arg(&program);
             }
-            1 => drop(command.env("LD_PRELOAD", child::beside(HOST))),
+            1 => drop(command.env("LD_PRELOAD", child::beside(PRELOADED))),
             _ => {}
         }
         nanoseconds(command.env("AMPERE_DISABLE", "1").current_dir(place.path()))
@@ -65,7 +65,7 @@ pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     let figure = |what, value| Figure::new(what, value, "ns", "without ampere", without);
     Ok(vec![
         figure("start: an MPI call under ampere run with AMPERE_DISABLE=1", run),
-        figure("start: the same with the host preloaded", preloaded),
+        figure("start: the same with the preloaded library", preloaded),
     ])
 }
 

@@ -3,7 +3,7 @@
 use crate::attribute_ranks::LaunchedProcess;
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, path_parser, print};
+use crate::terminal::words::{given, path_parser, print, print_in_colour};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
 use ampere_report::{json, text};
@@ -101,10 +101,15 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", directory.display()))?;
         finish::write_results(directory, &summary)?;
     }
-    print("the summary", |out| match arguments.json {
-        true => json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary),
-        false => out.write_all(text::render(&summary, std::io::stdout().is_terminal()).as_bytes()),
-    })?;
+    match arguments.json {
+        true => {
+            print("the summary", |out| json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary))?
+        }
+        false => {
+            let table = text::render(&summary, std::io::stdout().is_terminal());
+            print_in_colour("the summary", |out| out.write_all(table.as_bytes()))?;
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -12,6 +12,8 @@ pub struct Installation {
     pub library_directory: PathBuf,
     pub plugin: PathBuf,
     pub host: PathBuf,
+    /// What is preloaded into programs: it loads the host. The loader replaces a part of this path.
+    pub preloaded: PathBuf,
 }
 
 /// All of it, or which part is missing.
@@ -33,18 +35,27 @@ pub fn find() -> anyhow::Result<Installation> {
     }
     let plugin = library("libscorep_substrate_ampere.so")?;
     let plugin = std::fs::canonicalize(&plugin).unwrap_or(plugin);
+    let host = std::fs::canonicalize(library("libampere_host.so")?)?;
+    let preloaded = host.with_file_name(ampere_preload::DIRECTORY);
+    for platform in ["x86_64", "i686"] {
+        let file = preloaded.join(platform).join(ampere_preload::FILE);
+        if !file.is_file() {
+            bail!("no {}: build or install all of ampere", file.display());
+        }
+    }
     Ok(Installation {
         collector,
         library_directory: plugin.parent().unwrap_or(Path::new("/")).to_owned(),
         plugin,
-        host: std::fs::canonicalize(library("libampere_host.so")?)?,
+        preloaded: preloaded.join(ampere_preload::PLATFORM).join(ampere_preload::FILE),
+        host,
     })
 }
 
 impl Installation {
-    /// `LD_PRELOAD` is a list that both blanks and colons separate.
+    /// `LD_PRELOAD` is a list that both blanks and colons separate, and dollar signs are replaced in it.
     pub fn is_preloadable(&self) -> bool {
-        !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:".contains(byte))
+        !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:$".contains(byte))
     }
 }
 

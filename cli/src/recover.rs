@@ -196,7 +196,7 @@ fn list() -> anyhow::Result<ExitCode> {
     }
     for left in &recoverable {
         // A reader that closes the pipe has seen enough.
-        let _ = writeln!(std::io::stdout(), "{}", line(left));
+        let _ = writeln!(std::io::stdout(), "{}", printable(&line(left)));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -31,7 +31,7 @@ pub struct ReplayArguments {
     /// Settings, a file such as ampere.toml: above all which metric is which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
+    /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
@@ -168,7 +168,7 @@ impl Player<'_> {
             command: &command,
             replay: Some(description),
         };
-        collector::start(self.installation, session, &wanted)
+        collector::start(self.installation, session, &wanted, || {})
     }
 
     /// The process that plays one of the trace's processes.

@@ -5,7 +5,7 @@ use crate::recover::{finish_if_cut_off, why_unfinished};
 #[cfg(feature = "sqlite")]
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, is_closed_pipe, path_parser, print};
+use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour};
 use crate::timeline::{self, TimelineArguments};
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
@@ -15,7 +15,7 @@ use ampere_collector::serving::access::Access;
 use ampere_model::text::{one_line, printable};
 use ampere_report::summary::{BYTES_MAX, Summary};
 use ampere_report::{Choice, Format, render};
-use ampere_ring::process::node_name;
+use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
 #[cfg(feature = "sqlite")]
@@ -91,7 +91,10 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
-    print("the report", |out| out.write_all(&report))?;
+    match arguments.format {
+        Format::Table => print_in_colour("the report", |out| out.write_all(&report))?,
+        _ => print("the report", |out| out.write_all(&report))?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -171,7 +174,10 @@ fn write_events(
             let warnings = warnings.with_context(|| format!("cannot write {}", path.display()));
             warnings.and_then(|warnings| whole.map(|()| warnings))
         }
-        None => write(&mut BufWriter::with_capacity(1 << 16, std::io::stdout().lock())),
+        None => {
+            let mut out = Output::standard();
+            write(&mut out).and_then(|warnings| out.flush().map(|()| warnings).map_err(Into::into))
+        }
     };
     bar.end();
     match written {
@@ -281,7 +287,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let age = std::fs::metadata(&file).and_then(|data| data.modified()).map(|time| time.elapsed());
     // Nodes' clocks differ: a time in the future counts as recent.
     let is_recent = age.is_ok_and(|age| age.map_or(true, |age| age < RECENT));
-    if is_recent && !summary.run.nodes.contains(&node_name()) {
+    if is_recent && !summary.run.nodes.iter().any(|node| is_this_node(node)) {
         let node = printable(&summary.run.nodes.join(", "));
         say!(
             "ampere: {shown}: the run goes on on {node} (or was killed within the last seconds): figures as of {end}"

@@ -1,14 +1,15 @@
 //! One node's run, live: the loop's body.
 
 use crate::ingest::process::{Process, State};
-use crate::ingest::{Ingest, Round, limits};
+use crate::ingest::{Ingest, Outlasting, Round, limits};
 use crate::live_timeline::LiveTimeline;
 pub use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::options::LIVENESS_PERIOD;
 pub use crate::options::{Mode, Options};
+use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::Sampling;
-use crate::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading, recognise};
+use crate::sampling::clock::{CALIBRATION, CALIBRATION_MIN, SessionClock, Timer, best_reading, recognise};
 use crate::sampling::sampler::Sampler;
 use crate::sampling::samples::FoundCounter;
 use crate::serving::metrics::Latest;
@@ -32,6 +33,8 @@ const THOROUGH_RECORDS: usize = 1 << 18;
 const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
 const BATCHES_PER_ROUND: usize = 32;
+/// How long the command's start waits for the counters. A vendor's library can take a second.
+const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(10);
 /// Records in which a first event is looked for.
 const FIRST_RECORDS: usize = 64;
 
@@ -54,6 +57,8 @@ pub struct LiveRun {
     /// Records that were taken out of rings since the last thorough round.
     taken: usize,
     next_liveness: Instant,
+    /// The command of `ampere run` has ended.
+    pub(crate) command_has_ended: bool,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
 }
@@ -80,7 +85,7 @@ impl LiveRun {
         let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
         let mut run = LiveRun {
             began: Began { clocks, instant: instant_of(&clocks) },
-            ingest: Ingest::new(spool, begins),
+            ingest: Ingest::new(spool, begins, options.manifest.node.clone()),
             sampling: Sampling::new(session.directory()),
             timeline: None,
             publisher: Publisher::new(latest, options.config.metrics.most_series),
@@ -90,6 +95,7 @@ impl LiveRun {
             next_thorough: Instant::now(),
             taken: 0,
             next_liveness: Instant::now(),
+            command_has_ended: false,
             is_idle: false,
             session,
             options,
@@ -129,13 +135,40 @@ impl LiveRun {
         self.ingest.all_over(&self.session)
     }
 
+    /// The command of `ampere run` has ended: what of it may still come, if there is anything.
+    pub fn outlasting(&mut self) -> Option<Outlasting> {
+        self.command_has_ended = true;
+        self.read_definitions();
+        self.next_liveness = Instant::now();
+        self.check_liveness();
+        let end = CommandEnd::load(self.session.directory());
+        self.ingest.outlasting(&self.session, end.is_some_and(|end| end.signal().is_some()))
+    }
+
+    /// Starts the sampler of the counters, which opens them in a thread of its own.
+    pub fn sample_counters(&mut self) {
+        if self.sampling.sampler.is_none() && self.timeline.is_none() {
+            self.start_sampler(Timer::usual());
+        }
+    }
+
+    /// Waits until the counters are open, or for [`COUNTERS_WAIT_MAX`]: what is used before their first reading is not known.
+    pub fn await_counters(&self) {
+        self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
+    }
+
     /// Samples stacks, if that is wanted: of what `ampere run` is about to start, or has started before an earlier collector was
     /// killed, and of processes that are found.
     pub fn sample_stacks(&mut self, launcher: Option<u32>, takes_over: bool) {
         let period = self.options.config.sampler.stacks.and_then(StackPeriod::period);
         let Some(period) = period.filter(|_| self.options.replay.is_none()) else { return };
-        match StackSampling::begin(self.session.directory(), launcher.filter(|_| !takes_over), period) {
+        let run_cpu = self.node.as_ref().map(NodeWatch::shared);
+        let launched = launcher.filter(|_| !takes_over);
+        match StackSampling::begin(self.session.directory(), launched, period, run_cpu) {
             Ok(stacks) => {
+                if let Some(why) = &stacks.failure {
+                    self.notes.add(format!("no stacks are sampled: {why}"));
+                }
                 let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
                 running.into_iter().for_each(|process| stacks.add(process));
                 self.sampling.stacks = Some(stacks);
@@ -160,8 +193,14 @@ impl LiveRun {
     /// Nothing more is sampled: what there is, is in the rings.
     pub(crate) fn end_stacks(&mut self) {
         let stacks = self.sampling.stacks.take();
-        self.note_killed_sampler(stacks.is_some());
-        self.notes.extend(stacks.into_iter().flat_map(|mut stacks| stacks.stop()));
+        self.note_killed_sampler(stacks.as_ref().is_some_and(|stacks| stacks.failure.is_none()));
+        if let Some(mut stacks) = stacks {
+            let said = stacks.stop();
+            self.notes.extend(said.notes);
+            if said.is_loss {
+                self.notes.set_incomplete();
+            }
+        }
     }
 
     /// A collector before this one was killed while it sampled stacks.
@@ -241,6 +280,7 @@ impl LiveRun {
             if let Some(timeline) = &mut self.timeline {
                 self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
             }
+            self.sample_unrecorded();
         }
         self.check_liveness();
         if self.publisher.is_due() {
@@ -277,6 +317,7 @@ impl LiveRun {
         self.drain_samples();
         let Some(timeline) = &mut self.timeline else { return 0 };
         timeline.attributor.learn_rises();
+        timeline.attributor.judge_devices(false);
         if timeline.waiting() > limits::MOST_WAITING {
             let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
             self.ingest.relieve(timeline, now, future, &mut self.notes);
@@ -325,6 +366,19 @@ impl LiveRun {
             self.introduce();
             self.sample_found();
             self.look_for_lost_beginnings();
+            self.sample_unrecorded();
+        }
+    }
+
+    /// What does not record its own functions is sampled: says so where that has changed. A process ceases to be sampled once it has
+    /// been in a function of its own for a while, and is sampled again when its recording ends.
+    fn sample_unrecorded(&mut self) {
+        let (Some(timeline), Some(stacks)) = (&self.timeline, &self.sampling.stacks) else { return };
+        for process in &mut self.ingest.processes {
+            if let Some(is_recorded) = process.find_recording(&timeline.attributor, stacks.failure.is_none())
+            {
+                stacks.set_recorded(process.info.pid, is_recorded);
+            }
         }
     }
 
@@ -352,24 +406,17 @@ impl LiveRun {
             self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
         self.ingest.introduce(timeline, samples, replay, &mut self.notes);
-        let needs_no_stacks = timeline.attributor.records_functions()
-            && self.options.config.sampler.stacks == Some(StackPeriod::Auto);
-        if needs_no_stacks && let Some(mut stacks) = self.sampling.stacks.take() {
-            stacks.stop();
-            self.notes.add("stacks were sampled until a process recorded its own functions");
-        }
     }
 
     fn find_clock_and_devices(&mut self) {
-        if self.sampling.sampler.is_none() && self.timeline.is_none() {
-            self.start_sampler(Timer::usual());
-        }
         if self.timeline.is_none() && self.began.instant.elapsed() >= CALIBRATION {
             self.set_clock(Timer::usual());
         }
         if !self.clock_is_certain() {
             self.read_definitions();
-            self.find_clock();
+            if self.timeline.is_some() {
+                self.find_clock();
+            }
         }
         self.find_devices();
     }
@@ -422,7 +469,7 @@ impl LiveRun {
             None => return,
         };
         if self.timeline.is_none() || timer != Timer::usual() {
-            std::thread::sleep(CALIBRATION.saturating_sub(self.began.instant.elapsed()));
+            std::thread::sleep(CALIBRATION_MIN.saturating_sub(self.began.instant.elapsed()));
             self.set_clock(timer);
         }
         self.timeline.iter_mut().for_each(|timeline| timeline.clock_is_certain = true);

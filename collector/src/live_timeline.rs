@@ -145,6 +145,7 @@ impl LiveTimeline {
         self.attributor.end_time();
         self.attributor.learn_silence();
         self.attributor.learn_rises();
+        self.attributor.judge_devices(true);
     }
 
     /// Makes one merger of several: a stream that draws from several devices can be handed over only once. `queues`: all places in

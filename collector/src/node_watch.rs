@@ -3,7 +3,7 @@
 
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
-use ampere_counters::{Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
+use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
 use ampere_model::Quality;
 use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
@@ -33,7 +33,7 @@ impl NodeWatch {
             run_cpu: Arc::new(Mutex::new(run_cpu)),
             queues: Queues::open(&settings.sys_root),
             cpu: None,
-            neighbours: Neighbours::of(session),
+            neighbours: Neighbours::of(session, launcher),
             next_neighbours: Instant::now(),
         }
     }
@@ -47,9 +47,19 @@ impl NodeWatch {
         self.with(|run| run.add(pid, start_time));
     }
 
+    /// What the command has used from its begin to its end, with the children that it waited for.
+    pub(crate) fn command_used(&self, cpu_ns: u64) {
+        self.with(|run| run.command_used(cpu_ns));
+    }
+
     /// What the run's processes have used until now.
     pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);
+    }
+
+    /// What each of the run's processes has used.
+    pub(crate) fn processes(&self) -> Vec<ProcessCpu> {
+        self.with(|run| run.processes().collect())
     }
 
     /// The GPUs that a process uses now, where AMD's driver tells.
@@ -59,6 +69,14 @@ impl NodeWatch {
 
     pub(crate) fn cpu(&self) -> Option<NodeCpu> {
         self.cpu
+    }
+
+    /// Why the run's joules are not its own alone; a loss, unlike a neighbour that does something else.
+    pub(crate) fn loss(&self) -> Option<&'static str> {
+        self.neighbours.has_siblings().then_some(
+            "the same ampere run was started several times at once on this node, as by a launcher whose variables are not known: each of \
+             these runs has the joules of all of them. Start ampere run once, before the launcher",
+        )
     }
 
     fn with<T>(&self, ask: impl FnOnce(&mut RunCpu) -> T) -> T {

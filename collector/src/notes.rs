@@ -1,21 +1,30 @@
 //! Messages about a run, one line each, for the summary and the terminal.
 
+use ampere_model::text::short;
+
 /// The notes that are kept; more than a reader can use.
-const MOST_NOTES: usize = 1000;
+const NOTES_MAX: usize = 200;
+/// Characters of a note: names and paths of an application may be in it.
+const NOTE_CHARACTERS_MAX: usize = 1000;
 
 /// The notes of a run, and whether one of them is about something that is lost.
 #[derive(Debug, Default)]
 pub struct Notes {
     lines: Vec<String>,
     is_incomplete: bool,
+    left_out: usize,
 }
 
 impl Notes {
     /// Adds a line, unless it is there already or there are too many.
     pub fn add(&mut self, line: impl Into<String>) {
-        let line = line.into();
-        if self.lines.len() < MOST_NOTES && !self.lines.contains(&line) {
-            self.lines.push(line);
+        let line = cut(line.into());
+        if self.lines.contains(&line) {
+            return;
+        }
+        match self.lines.len() < NOTES_MAX {
+            true => self.lines.push(line),
+            false => self.left_out += 1,
         }
     }
 
@@ -39,5 +48,45 @@ impl Notes {
 
     pub fn lines(&self) -> &[String] {
         &self.lines
+    }
+}
+
+impl Notes {
+    /// These, and others that are made at the end: no more and no longer ones than a reader can use.
+    pub fn with(&self, others: Vec<String>) -> Vec<String> {
+        let mut all: Vec<String> = self.lines.iter().cloned().chain(others.into_iter().map(cut)).collect();
+        // The last ones are sums over the run.
+        let left_out = self.left_out + all.len().saturating_sub(NOTES_MAX);
+        if left_out > 0 {
+            let after = self.lines.len().min(NOTES_MAX / 2);
+            all.drain(after..after + all.len().saturating_sub(NOTES_MAX));
+            all.push(format!("{left_out} further notes are left out"));
+        }
+        all
+    }
+}
+
+fn cut(line: String) -> String {
+    match line.len() <= NOTE_CHARACTERS_MAX {
+        true => line,
+        false => short(&line, NOTE_CHARACTERS_MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_have_a_limit_in_number_and_length() {
+        let mut notes = Notes::default();
+        (0..1000).for_each(|number| notes.add(format!("{number} {}", "x".repeat(5000))));
+        notes.add(notes.lines()[0].clone());
+        let all = notes.with((0..50).map(|number| format!("at the end {number}")).collect());
+        assert_eq!((notes.lines().len(), all.len()), (NOTES_MAX, NOTES_MAX + 1));
+        assert!(all.iter().all(|note| note.chars().count() <= NOTE_CHARACTERS_MAX));
+        assert_eq!(all[NOTES_MAX], "850 further notes are left out");
+        assert_eq!(all[NOTES_MAX - 1], "at the end 49");
+        assert_eq!(Notes::default().with(vec!["one".to_owned()]), ["one"]);
     }
 }

@@ -18,6 +18,8 @@ pub enum Error {
         out_of_reach()
     )]
     SessionOutOfReach(PathBuf),
+    #[error("this process's run is over")]
+    RunIsOver,
     #[error(transparent)]
     Start(#[from] StartError),
     #[error("cannot find out where the plugin lies; set AMPERE_COLLECTOR to ampere-collector")]
@@ -43,7 +45,7 @@ impl Error {
     pub fn is_of_this_process(&self) -> bool {
         match self {
             Error::SharedMemory(error) => error.is_a_limit(),
-            Error::SessionOutOfReach(_) => true,
+            Error::SessionOutOfReach(_) | Error::RunIsOver => true,
             Error::Start(error) => error.is_of_this_process(),
             _ => false,
         }

@@ -21,6 +21,7 @@ use ampere_ring::{
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -107,6 +108,7 @@ pub fn begin() {
             // SAFETY: the handler is an async-signal-safe function without arguments.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
+        Err(Error::RunIsOver) => become_inert_silently(),
         Err(error) if error.is_of_this_process() => {
             become_inert_silently();
             say_in_this_process(&error.to_string());
@@ -128,13 +130,19 @@ extern "C" fn forked() {
     become_inert_silently();
 }
 
+/// Whether the results of this process's run are written: it was left running by the command, or started by what was.
+fn run_is_over() -> bool {
+    let Some(output) = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from) else { return false };
+    output.join("summary.json").exists() && !output.join("collector.json").exists()
+}
+
 fn join() -> Result<State, Error> {
     let name = session_name();
     // On the node of `ampere run` the session exists.
     let is_node_of_run =
         std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
     if let Some(session) = Session::missing(&name).filter(|_| is_node_of_run) {
-        return Err(Error::SessionOutOfReach(session));
+        return Err(if run_is_over() { Error::RunIsOver } else { Error::SessionOutOfReach(session) });
     }
     let session = Session::open_or_create(&name)?;
     if let Err(error) = start::ensure_collector(&session, Purpose::Everything) {
@@ -255,16 +263,18 @@ fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
     read.is_ok() && is_own
 }
 
-/// Which host calls us. The embedded one exports a function that tells.
+/// The embedded host calls us, and not Score-P.
+static IS_EMBEDDED: AtomicBool = AtomicBool::new(false);
+
+/// Beyond Score-P's interface: the embedded host calls this before everything else.
+#[unsafe(no_mangle)]
+pub extern "C" fn ampere_is_called_by_the_embedded_host() {
+    IS_EMBEDDED.store(true, Ordering::Relaxed);
+}
+
+/// Which host calls us.
 fn host_name() -> &'static str {
-    // SAFETY: a constant, NUL-terminated name.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"ampere_host_is_active".as_ptr()) };
-    if symbol.is_null() {
-        return "score-p";
-    }
-    // SAFETY: the embedded host exports this name with this type.
-    let active: extern "C" fn() -> c_int = unsafe { std::mem::transmute(symbol) };
-    if active() != 0 { "embedded" } else { "score-p" }
+    if IS_EMBEDDED.load(Ordering::Relaxed) { "embedded" } else { "score-p" }
 }
 
 /// Takes Score-P's functions.

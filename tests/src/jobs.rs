@@ -31,6 +31,11 @@ pub fn host() -> PathBuf {
     artifact("libampere_host.so")
 }
 
+/// What is preloaded, and loads the host.
+pub fn preloaded() -> PathBuf {
+    artifact("ampere-preload").join(ampere_preload::PLATFORM).join(ampere_preload::FILE)
+}
+
 /// Whether these commands exist. Says so if not: the test is then skipped.
 pub fn have(commands: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -211,7 +216,7 @@ impl Place {
     /// Without `ampere run`: the embedded host preloaded, and the rest is the plugin's.
     pub fn bare(&self, output: &str, program: &Path) -> Command {
         let mut command = self.command(program);
-        command.env("LD_PRELOAD", host()).env("AMPERE_OUTPUT", self.path(output));
+        command.env("LD_PRELOAD", preloaded()).env("AMPERE_OUTPUT", self.path(output));
         command
     }
 

@@ -522,7 +522,8 @@ fn gpu_links(summary: &Value) -> BTreeSet<String> {
         let program = consumer.split_once('(').map_or(consumer, |(_, program)| program.trim_end_matches(')'));
         format!("{} <- {program}: {}", link["device"].as_str().unwrap_or("no GPU"), link["reason"])
     });
-    links.filter(|link| !link.starts_with("node ")).collect()
+    // The shell that starts them may run for long enough to have a row.
+    links.filter(|link| !link.starts_with("node ") && !link.contains(" <- dash: ")).collect()
 }
 
 /// Which GPU one of them had is known to the collector that is killed, and to nobody else then.
@@ -654,7 +655,7 @@ const RECORDED: &str = r#"
 "#;
 
 #[test]
-fn a_program_that_records_its_functions_has_no_samples_and_ends_those_of_others() {
+fn a_program_that_records_its_functions_leaves_the_samples_of_others_as_they_are() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "work", RECORDED, &["-O1", "-finstrument-functions", "-rdynamic"]);
@@ -668,12 +669,11 @@ fn a_program_that_records_its_functions_has_no_samples_and_ends_those_of_others(
         let paths = rows.iter().filter(|((group, _), _)| group.contains(name));
         paths.map(|(_, joules)| joules).sum::<f64>()
     };
-    assert_eq!(of_process("(work)"), 0.0, "{rows:#?}");
+    // What it did before its first recorded function is sampled.
+    let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
+    assert!(joules(&rows, "work > ") < 0.3 * of_main, "{rows:#?}");
     // It ran for as long.
-    assert!(of_process("(other)") < 0.5 * joules(&rows, "main"), "{rows:#?}");
-    let ended =
-        notes(&summary).iter().any(|note| note.contains("until a process recorded its own functions"));
-    assert!(ended, "{:#?}", notes(&summary));
+    assert!(of_process("(other)") > 0.6 * of_main, "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
 }
 
@@ -687,7 +687,7 @@ fn a_program_whose_functions_are_recorded_needs_no_samples() {
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
     let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
-    assert!(of_main > 0.9 * rows.values().sum::<f64>(), "{rows:#?}");
+    assert!(of_main > 0.8 * rows.values().sum::<f64>(), "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
 }
 
@@ -1350,9 +1350,12 @@ fn where_no_memory_is_left_to_sample_a_note_says_so() {
     skip_unless!(kernel_setting("perf_event_mlock_kb") == "516", "other limits than usual");
     let place = Place::new();
     // What the first one takes is all that a user has.
-    let script = "\"$0\" run --sample 1ms -o inner -- sh -c 'exit 23'";
+    let work = "i=0; while [ $i -lt 1000000 ]; do i=$((i + 1)); done; exit 23";
+    let script = &format!("\"$0\" run --sample 1ms -o inner -- sh -c '{work}'");
     let ampere = place.ampere([""; 0]).get_program().to_string_lossy().into_owned();
-    let done = run(&mut as_other_user(&place, "outer", &["sh", "-c", script, &ampere]));
+    let done =
+        run(as_other_user(&place, "outer", &["sh", "-c", script, &ampere])
+            .env("AMPERE_ESTIMATE_IDLE_WATTS", "0"));
     assert_eq!(done.code, 23, "{done:#?}");
     let summary = json(&place.path("inner/summary.json"));
     let is_it = |note: &&str| {
@@ -1361,6 +1364,13 @@ fn where_no_memory_is_left_to_sample_a_note_says_so() {
         )
     };
     assert!(notes(&summary).iter().any(is_it), "{:#?}", notes(&summary));
+    // What is not sampled is not seen, and is not idle.
+    let rows = rows(&summary);
+    let not_seen = joules(&rows, "(not seen)");
+    assert!(not_seen > 0.9 * rows.values().sum::<f64>() && not_seen > 0.0, "{rows:#?}");
+    let says_why = |note: &&str| note.contains("are in its row (not seen): no memory for the kernel's rings");
+    assert!(notes(&summary).iter().any(says_why), "{:#?}", notes(&summary));
+    assert_eq!(summary["run"]["complete"], false, "{:#?}", summary["run"]);
 }
 
 /// Most of its time is the kernel's.

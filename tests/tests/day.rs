@@ -283,7 +283,7 @@ fn replay(seconds: u64) -> Replay {
             exponent: -9,
             value: otf2::MetricValueType::U64,
             joules_per_unit: Some(1e-9),
-            recorder: 0,
+            series: (0, 0, None),
             recorded: Default::default(),
             evidence: Default::default(),
             traits: Default::default(),

@@ -1,6 +1,8 @@
 //! Machines that lack what a run needs: the collector, shared memory, a port, descriptors. The job runs all the same.
 
-use ampere_tests::jobs::{Place, Tiny, built, files_below, have, host, is_root, plugin, run, start, until};
+use ampere_tests::jobs::{
+    Place, Tiny, built, files_below, have, host, is_root, plugin, preloaded, run, start, until,
+};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,8 +46,11 @@ fn the_plugin_says_where_it_looked_for_the_collector() {
     place.is_clean();
 
     // And the host alone, without the plugin; and with something that is none.
-    let lonely = place.path("libampere_host.so");
-    std::fs::copy(host(), &lonely).expect("a copy");
+    std::fs::copy(host(), place.path("libampere_host.so")).expect("a copy");
+    let lonely = place.path("ampere-preload/x86_64/libampere_preload.so");
+    std::fs::create_dir_all(lonely.parent().expect("a directory")).expect("it is made");
+    std::fs::copy(preloaded().to_string_lossy().replace(ampere_preload::PLATFORM, "x86_64"), &lonely)
+        .expect("a copy");
     let done = run(place.command(&program).env("LD_PRELOAD", &lonely));
     done.as_without(&plain);
     done.said_once(&["libscorep_substrate_ampere.so", "AMPERE_HOST_PLUGIN"]);
@@ -293,4 +298,22 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
         place.no_process_left();
     }
     assert!(begun > 0);
+}
+
+/// A program whose limits leave no room for what records, and one that has room, in one run.
+#[test]
+fn a_process_without_room_for_the_host_is_counted_in_a_note() {
+    let place = Place::new();
+    let program = place.instrumented();
+    let plain = run(&mut place.command(&program));
+    let limited = format!("ulimit -v 100000; {0}; (ulimit -v 200000; exec {0})", program.display());
+    let done = run(
+        &mut place.ampere_run("out", ["bash", "-c", &format!("({limited}); exec {}", program.display())])
+    );
+    assert_eq!((done.code, &done.stdout), (plain.code, &plain.stdout.repeat(3)), "{done:#?}");
+    let summary = place.summary("out");
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("2 processes were not recorded, because limits on memory"), "{notes}");
+    assert!(summary["quality"]["events"].as_u64() > Some(0), "the third one has room");
+    place.is_clean();
 }

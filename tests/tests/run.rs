@@ -417,7 +417,7 @@ fn the_plugin_alone_does_the_same() {
     let place = Place::new();
     let mut command = place.command("mpirun");
     command.args(["--oversubscribe", "-n", "2", &stencil(), "1"]);
-    command.env("LD_PRELOAD", artifact("libampere_host.so"));
+    command.env("LD_PRELOAD", jobs::preloaded());
     let output = succeed(&mut command);
     assert!(text(&output.stderr).contains("summary.txt"), "{}", text(&output.stderr));
     let entries = std::fs::read_dir(place.directory()).unwrap().flatten().map(|e| e.path());

@@ -459,7 +459,7 @@ fn metrics() {
         # HELP ampere_build_info 1; the version of ampere that measures
         # TYPE ampere_build_info gauge
         ampere_build_info{node,version}
-        # HELP ampere_run_info 1; the run that is measured, and the batch system's job that it belongs to
+        # HELP ampere_run_info 1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token
         # TYPE ampere_run_info gauge
         ampere_run_info{node,run,scheduler,job_id}
         # EOF

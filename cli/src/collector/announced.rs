@@ -1,21 +1,20 @@
 //! Where a run's collector is: its output directory has the address while the run goes on.
 
 use ampere_collector::run_directory::output::foreign_run;
-use ampere_collector::serving::access::{RUN_TOKEN, Token};
-use ampere_collector::serving::client;
+use ampere_collector::serving::access::Token;
+use ampere_collector::serving::announcement::Announcement;
+use ampere_collector::serving::client::{self, Secret};
 use ampere_model::text::printable;
-use ampere_ring::process::node_name;
+use ampere_ring::process::is_this_node;
 use anyhow::{Context, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// More bytes the file cannot have.
-const BYTES_MAX: u64 = 1 << 20;
 /// Addresses of a node that are tried.
 const MOST_ADDRESSES: usize = 4;
 
-/// The contents of `collector.json`.
+/// The collector of the run in a directory.
 pub struct Announced {
     directory: PathBuf,
     pub url: String,
@@ -23,28 +22,23 @@ pub struct Announced {
     run: String,
     /// Of its node, where it listens on all of them.
     addresses: Vec<IpAddr>,
+    /// This user's collector says so.
+    is_own: bool,
 }
 
 impl Announced {
     /// `None` without such a file, as before the run and after it.
     pub fn of(directory: &Path) -> Option<Announced> {
-        let text = ampere_owned::read(&directory.join("collector.json"), BYTES_MAX).ok()?;
-        let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
-        let word = |name: &str| Some(printable(json.get(name)?.as_str()?));
-        Some(Announced {
-            directory: directory.to_owned(),
-            url: word("url")?,
-            node: word("node").unwrap_or_default(),
-            run: word("run").unwrap_or_default(),
-            addresses: serde_json::from_value(json["addresses"].clone()).unwrap_or_default(),
-        })
+        let Announcement { url, node, run, addresses, is_own } = Announcement::read(directory)?;
+        let [url, node, run] = [url, node, run].map(|word| printable(&word));
+        Some(Announced { directory: directory.to_owned(), url, node, run, addresses, is_own })
     }
 
     /// The token that was made for a run of several nodes, each of which has its results in the first one's output directory
     /// or below it.
     fn token_of_run(&self) -> Option<Token> {
         let mut directories = self.directory.ancestors().take(2);
-        directories.find_map(|directory| Token::load(&directory.join(RUN_TOKEN)).ok())
+        directories.find_map(|directory| Token::beside(directory).ok())
     }
 
     /// Where it is asked, the best first. "Any address" means any of its own node.
@@ -61,6 +55,20 @@ impl Announced {
         }
     }
 
+    /// Asks for something at one of the collector's addresses. Where another user's file has the address, there is no word of a
+    /// token; at this user's own, the token is not sent, but shown to be known, as anybody may hold the port by now.
+    pub fn ask(
+        &self,
+        url: &str,
+        path: &str,
+        token: Option<&Token>,
+        limit: Duration,
+    ) -> Result<Vec<u8>, client::Error> {
+        let of_run = self.token_of_run().filter(|_| self.is_own && token.is_none());
+        let token = token.filter(|_| self.is_own).or(of_run.as_ref());
+        client::get(url, path, token.map_or(Secret::None, Secret::Proved), limit)
+    }
+
     /// Asks the collector. What answers at that address may be another one, mostly another run's on this node: an error.
     pub fn get<T>(
         &self,
@@ -73,7 +81,7 @@ impl Announced {
         T: serde::de::DeserializeOwned,
     {
         let node = &self.node;
-        let is_here = *node == node_name();
+        let is_here = is_this_node(node);
         let urls = self.urls(is_here);
         let is_local = |host: &str| ["127.", "[::1]"].iter().any(|local| host.starts_with(local));
         if !is_here && urls[0].strip_prefix("http://").is_none_or(is_local) {
@@ -92,10 +100,8 @@ impl Announced {
                 false => format!("if the run was killed, ampere recover {directory} on {node} finishes it"),
             }
         };
-        let of_run = self.token_of_run().filter(|_| token.is_none());
         let is_reached = |answer: &Result<_, _>| !matches!(answer, Err(client::Error::Unreachable { .. }));
-        let token = token.or(of_run.as_ref());
-        let mut answers = urls.iter().map(|url| (url, client::get(url, path, token, limit)));
+        let mut answers = urls.iter().map(|url| (url, self.ask(url, path, token, limit)));
         let (mut url, mut answer) = answers.next().context("no address")?;
         // A name that is not known here is of a node whose addresses are.
         if !is_reached(&answer)
@@ -105,6 +111,10 @@ impl Announced {
         }
         let answer = match answer {
             Err(why @ client::Error::Unreachable { .. }) => bail!("{why}: {}", advice()),
+            Err(client::Error::WantsToken { .. }) if !self.is_own => bail!(
+                "the run in {} is another user's, and its collector tells its figures to that user alone: no token is used there",
+                self.directory.display()
+            ),
             answer => answer?,
         };
         let answer: T = serde_json::from_slice(&answer)
@@ -120,33 +130,72 @@ impl Announced {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_collector::serving::access::RUN_TOKEN;
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
 
+    const TOKEN: &str = "0123456789abcdef0123";
+
+    /// Answers some requests, and gives what was asked.
+    fn serve(answers: Vec<&'static str>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = std::thread::spawn(move || {
+            let answer = |answer: &str| {
+                let (mut stream, _) = listener.accept().expect("a request");
+                let mut request = vec![0; 4096];
+                let length = stream.read(&mut request).expect("a request");
+                stream.write_all(answer.as_bytes()).expect("an answer");
+                String::from_utf8_lossy(&request[..length]).to_lowercase()
+            };
+            answers.into_iter().map(answer).collect()
+        });
+        (url, asked)
+    }
+
+    fn announce(directory: &Path, url: &str) -> Announced {
+        let json = serde_json::json!({ "url": url, "node": ampere_ring::process::node_name(), "run": "r" });
+        std::fs::write(directory.join("collector.json"), json.to_string()).expect("a file");
+        Announced::of(directory).expect("a collector")
+    }
+
+    fn token_in(directory: &Path) {
+        let token = directory.join(RUN_TOKEN);
+        std::fs::write(&token, format!("{TOKEN}\n")).expect("a token");
+        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).expect("chmod");
+    }
+
+    const REFUSAL: &str =
+        "HTTP/1.1 401 No\r\nWWW-Authenticate: Bearer\r\nWWW-Authenticate: Ampere 5-ab\r\n\r\n";
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\"r\"";
+
     #[test]
-    fn the_token_of_a_run_is_passed_on_also_from_another_nodes_results() {
+    fn the_token_of_a_run_is_shown_to_be_known_also_from_another_nodes_results_and_never_sent() {
         let output = tempfile::tempdir().expect("a directory");
         let of_node = output.path().join("n1");
         std::fs::create_dir(&of_node).expect("a directory");
-        let token = output.path().join(RUN_TOKEN);
-        std::fs::write(&token, "0123456789abcdef0123\n").expect("a token");
-        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).expect("chmod");
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let json = serde_json::json!({ "url": url, "node": node_name(), "run": "r" });
-        std::fs::write(of_node.join("collector.json"), json.to_string()).expect("a file");
-        let asked = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().expect("a request");
-            let mut request = vec![0; 4096];
-            let length = stream.read(&mut request).expect("a request");
-            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\"r\"").expect("an answer");
-            String::from_utf8_lossy(&request[..length]).into_owned()
-        });
-        let announced = Announced::of(&of_node).expect("a collector");
+        token_in(output.path());
+        let (url, asked) = serve(vec![REFUSAL, ANSWER]);
+        let announced = announce(&of_node, &url);
         let answer: String =
             announced.get("/x", None, Duration::from_secs(5), |run: &String| run).expect("r");
         assert_eq!(answer, "r");
-        let request = asked.join().expect("a request").to_lowercase();
-        assert!(request.contains("authorization: bearer 0123456789abcdef0123"), "{request}");
+        let requests = asked.join().expect("requests");
+        assert!(!requests[0].contains("authorization"), "{requests:?}");
+        assert!(requests[1].contains("authorization: ampere 5-ab "), "{requests:?}");
+        assert!(requests.iter().all(|request| !request.contains(TOKEN)), "{requests:?}");
+    }
+
+    #[test]
+    fn an_address_that_another_user_announced_gets_no_word_of_a_token() {
+        let output = tempfile::tempdir().expect("a directory");
+        token_in(output.path());
+        let (url, asked) = serve(vec![REFUSAL]);
+        let announced = Announced { is_own: false, ..announce(output.path(), &url) };
+        let token = Token::beside(output.path()).expect("a token");
+        let why = announced.get("/x", Some(&token), Duration::from_secs(5), |run: &String| run).unwrap_err();
+        assert!(why.to_string().contains("is another user's"), "{why}");
+        let requests = asked.join().expect("a request");
+        assert!(!requests[0].contains("authorization") && requests.len() == 1, "{requests:?}");
     }
 }

@@ -18,6 +18,16 @@ use std::time::{Duration, Instant};
 const START_LIMIT: Duration = Duration::from_secs(20);
 const FINISH_LIMIT: Duration = Duration::from_secs(600);
 
+/// How often it is looked whether the collector is ready, or has finished: often at first, for runs that are short.
+const LOOK_PERIOD: Duration = Duration::from_micros(200);
+const LATER_LOOK_PERIOD: Duration = Duration::from_millis(2);
+const OFTEN_MAX: Duration = Duration::from_millis(50);
+
+/// The sleep between two looks, when this time has been waited.
+fn look_period(waited: Duration) -> Duration {
+    if waited < OFTEN_MAX { LOOK_PERIOD } else { LATER_LOOK_PERIOD }
+}
+
 /// How a collector is started.
 pub struct Start {
     pub program: PathBuf,
@@ -102,9 +112,11 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed.
-    pub fn start(session: &Session, start: Start) -> anyhow::Result<Keeper> {
+    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile`: what is done while it
+    /// gets ready.
+    pub fn start(session: &Session, start: Start, meanwhile: impl FnOnce()) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
+        meanwhile();
         let begun = Instant::now();
         let mut restarts = Restarts::default();
         while session.collector_state() != CollectorState::Running || !session.collector_is_alive() {
@@ -125,7 +137,7 @@ impl Keeper {
                 anyhow::ensure!(!why.is_empty(), "the collector did not start: {last}");
                 anyhow::bail!("{why}");
             }
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(look_period(begun.elapsed()));
         }
         let session = Session::open(session.directory())?;
         let waits = session.lock_waiter().ok().flatten();
@@ -144,7 +156,7 @@ impl Keeper {
         }
     }
 
-    /// The command is over: the collector writes the results.
+    /// Waits until the collector has written the results.
     pub fn finish(self) -> Results {
         self.close();
         let begun = Instant::now();
@@ -177,7 +189,7 @@ impl Keeper {
                 has_reported = true;
                 say!("ampere: writing the trace and the summary ...");
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(look_period(begun.elapsed()));
         }
     }
 
@@ -188,7 +200,8 @@ impl Keeper {
         let _ = kept.child.wait();
     }
 
-    fn close(&self) {
+    /// The command is over: the collector begins to write the results.
+    pub fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;
         drop(kept.child.stdin.take());

@@ -47,8 +47,13 @@ pub fn run_name() -> String {
 }
 
 /// Starts a collector and waits until it is ready. It is replaced when it is killed. If it cannot start, the session is
-/// removed.
-pub fn start(installation: &Installation, session: &Session, wanted: &Wanted) -> anyhow::Result<Keeper> {
+/// removed. `meanwhile`: what is done while it gets ready.
+pub fn start(
+    installation: &Installation,
+    session: &Session,
+    wanted: &Wanted,
+    meanwhile: impl FnOnce(),
+) -> anyhow::Result<Keeper> {
     // In one word each: a path may begin with a hyphen.
     let option = |name: &str, value: &OsStr| {
         let mut word = OsString::from(format!("--{name}="));
@@ -64,5 +69,5 @@ pub fn start(installation: &Installation, session: &Session, wanted: &Wanted) ->
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
     let sample = wanted.sample.map(str::to_owned);
-    Keeper::start(session, Start { program: installation.collector.clone(), arguments, sample })
+    Keeper::start(session, Start { program: installation.collector.clone(), arguments, sample }, meanwhile)
 }

@@ -30,7 +30,7 @@ mod traces;
 
 pub use probe::{ProbeArguments, probe};
 
-use crate::terminal::words::{given, path_parser, print};
+use crate::terminal::words::{given, path_parser, print_in_colour};
 use ampere_settings::SourceSettings;
 use clap::Args;
 use std::io::{IsTerminal, Write};
@@ -96,7 +96,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     checks.extend(settings::look(&wanted));
     let ok = findings::is_ok(&checks);
     let (version, node) = (env!("CARGO_PKG_VERSION"), ampere_ring::process::node_name());
-    print("the findings", |out| {
+    print_in_colour("the findings", |out| {
         if arguments.json {
             let report = serde_json::json!({
                 "schema": "ampere-doctor/1", "version": version, "node": node, "ok": ok, "checks": checks,

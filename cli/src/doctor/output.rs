@@ -4,7 +4,7 @@ use super::findings::{Check, Group};
 use super::{Wanted, bytes};
 use ampere_collector::run_directory::output::{ADVICE, CLAIM, holds_results};
 use ampere_collector::serving::access::Access;
-use ampere_collector::serving::listen::{self, Listen};
+use ampere_collector::serving::listen::{self, BindError, Listen};
 use ampere_settings::Config;
 use std::path::Path;
 
@@ -90,6 +90,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
             let url = bound.url();
             group.ok("metrics", if url.starts_with("http") { format!("{url}/metrics") } else { url });
         }
+        Err(why @ BindError::Off) => group.note("metrics", format!("not served: {why}"), None),
         Err(why) => group.problem("metrics", why.to_string(), ""),
     }
 }

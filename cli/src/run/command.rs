@@ -13,6 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::Duration;
 
 /// The command as it was given, with the signals and descriptors that this process was started with.
 pub fn unchanged(arguments: &RunArguments) -> Command {
@@ -41,7 +42,7 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     }
     if arguments.host != Host::Scorep && installation.is_preloadable() {
         // The embedded host stands back where it finds Score-P in the process.
-        command.env("LD_PRELOAD", prepend(&installation.host, "LD_PRELOAD", ':'));
+        command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
         // Another tool that records NVTX's ranges stays the one that does.
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);
@@ -123,20 +124,39 @@ pub fn is_a_limit(error: &std::io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
 }
 
+/// A command that has ended.
+pub struct Ended {
+    pub pid: u32,
+    pub status: ExitStatus,
+    /// What it used, with the children that it waited for.
+    pub cpu_time: Duration,
+}
+
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
-/// Without a listener, or a thread, it only waits. `at_order`: what is done when a signal asks it to end.
+/// Without a listener, or a thread, it only waits. `at_order`: what is done when a signal asks it to end. `at_end`: what is done at
+/// once when it has ended.
 pub fn wait_for(
     mut child: Child,
     listener: Option<Listener>,
     mut witness: Option<Witness>,
     at_order: &dyn Fn(),
+    at_end: &(dyn Fn(Ended) + Sync),
 ) -> anyhow::Result<ExitStatus> {
     let pid = Pid::from_child(&child);
+    let before = ampere_signal_safety::cpu_time_of_ended_children();
+    let wait_for_end = |child: &mut Child| {
+        let status = child.wait();
+        if let Ok(status) = status {
+            let cpu_time = ampere_signal_safety::cpu_time_of_ended_children().saturating_sub(before);
+            at_end(Ended { pid: child.id(), status, cpu_time });
+        }
+        status
+    };
     let status = listener.and_then(|listener| {
         let (done, over) = tokio::sync::oneshot::channel();
         std::thread::scope(|scope| {
             let wait = || {
-                let status = child.wait();
+                let status = wait_for_end(&mut child);
                 let _ = done.send(());
                 status
             };
@@ -145,7 +165,7 @@ pub fn wait_for(
             waiter.join().ok()
         })
     });
-    status.unwrap_or_else(|| child.wait()).context("cannot wait for the command")
+    status.unwrap_or_else(|| wait_for_end(&mut child)).context("cannot wait for the command")
 }
 
 /// The command's own exit status; 128 + n for signal n, as in shells.

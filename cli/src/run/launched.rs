@@ -4,7 +4,7 @@
 
 use super::command::{become_command, with_words};
 use crate::installation::{CannotRun, Installation};
-use ampere_model::launcher::rank_and_size;
+use ampere_model::launcher::launched_rank;
 use ampere_ring::Session;
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_ring::session_name::session_name;
@@ -19,7 +19,7 @@ const READY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Which of several ranks this is. `None` without a launcher.
 pub fn rank() -> Option<u32> {
-    rank_and_size(|name| std::env::var(name).ok()).map(|(rank, _)| rank)
+    launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.rank)
 }
 
 /// Replaces this process by the command. Returns only if the command cannot be run.

@@ -28,7 +28,7 @@ use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
 use ampere_model::text::{one_line, printable};
 use ampere_ring::Session;
-use ampere_ring::process::node_name;
+use ampere_ring::process::{distinct_node_name, node_name};
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_settings::{Config, WrongValue, setting};
 use anyhow::{Context, ensure};
@@ -48,7 +48,7 @@ pub struct RunArguments {
     /// Settings, a file such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// Where /metrics is served: an address, or unix:/path [default: 127.0.0.1:9977, or the next free port]
+    /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// What measures: Score-P in the program, or ampere's own host preloaded into it
@@ -176,10 +176,10 @@ fn measure(
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets; and before the collector,
-    // which samples what this process starts from then on: the kernel begins that with the first program.
-    let witness = Witness::start();
-    let started = start_collector(arguments, installation, &name);
+    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, as the kernel
+    // ends it with the thread that started it; and while the collector gets ready, which samples only what this process starts later.
+    let mut witness = None;
+    let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
         Ok(started) => started,
         Err(why) => {
@@ -204,16 +204,27 @@ fn measure(
         }
     };
     let live = LiveTable::start(&output, access.token().cloned());
-    let pid = child.id();
-    let status = command::wait_for(child, listener, witness, &|| collector.urge())?;
+    let at_end = |ended: command::Ended| {
+        end_of(&ended).save(session.directory());
+        collector.close();
+    };
+    let status = command::wait_for(child, listener, witness, &|| collector.urge(), &at_end)?;
     live.stop();
-    let shell_status = command::shell_status(status);
-    CommandEnd { pid, status: shell_status, signal: status.signal() }.save(session.directory());
-    signals::stop_waiting_when_asked(&output, shell_status);
+    signals::stop_waiting_when_asked(&output, command::shell_status(status));
     let results = collector.finish();
     let is_measured = report(&session, &output, results, arguments.host.why_nothing());
     let fails = arguments.require && !is_measured && status.success();
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
+}
+
+/// What the collector is told of the command's end.
+fn end_of(ended: &command::Ended) -> CommandEnd {
+    CommandEnd {
+        pid: ended.pid,
+        status: command::shell_status(ended.status),
+        signal: ended.status.signal(),
+        cpu_ns: ended.cpu_time.as_nanos() as u64,
+    }
 }
 
 /// A filter that cannot be used is an error before the job starts: Score-P would end the program.
@@ -229,9 +240,10 @@ fn start_collector(
     arguments: &RunArguments,
     installation: &Installation,
     name: &str,
+    meanwhile: impl FnOnce(),
 ) -> anyhow::Result<(Session, Keeper)> {
     let session = Session::open_or_create(&format!("s-{name}"))?;
-    let collector = collector::start(installation, &session, &arguments.wanted())?;
+    let collector = collector::start(installation, &session, &arguments.wanted(), meanwhile)?;
     Ok((session, collector))
 }
 
@@ -252,7 +264,7 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     let listener = Listener::start();
     let child = command::spawn(command::unchanged(arguments));
     let child = child.map_err(|error| CannotRun::refused(&arguments.command[0], &error))?;
-    Ok(command::code_of(command::wait_for(child, listener, witness, &|| {})?))
+    Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
 }
 
 /// A mistake in the variables of counter sources, as in any setting, is an error before the job starts. The collector, which
@@ -264,7 +276,8 @@ pub fn check_counters(config: &Config) -> anyhow::Result<()> {
 /// One line if the results go to another directory than the wanted one.
 fn note_other_output(wanted: Option<&Path>, output: &Path) {
     let Some(wanted) = wanted else { return };
-    if ![wanted.to_owned(), wanted.join(node_name())].iter().any(|wanted| is_same(wanted, output)) {
+    let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
+    if ![wanted.to_owned(), own, distinct].iter().any(|wanted| is_same(wanted, output)) {
         let why = match holds_results(wanted) {
             true => "holds the results of another run",
             false => "is in use by another run, or holds one that was killed (`ampere recover` finishes it)",
@@ -275,7 +288,10 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
 
 /// The directories that exist already, of those that the collector may choose as its output directory.
 fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
-    let possible = wanted.into_iter().flat_map(|wanted| [wanted.to_owned(), wanted.join(node_name())]);
+    let possible = wanted.into_iter().flat_map(|wanted| {
+        let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
+        [wanted.to_owned(), own, distinct]
+    });
     possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 

@@ -7,7 +7,6 @@ use super::screen::Screen;
 use super::table::Drawn;
 use crate::collector::announced::Announced;
 use ampere_collector::serving::access::Token;
-use ampere_collector::serving::client;
 use ampere_collector::serving::snapshot::{RankFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
 use ampere_report::page::job::Job;
@@ -49,17 +48,17 @@ impl LiveTable {
     pub fn start(output: &Path, token: Option<Token>) -> LiveTable {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, directory) = (stop.clone(), output.to_owned());
-        let url = Announced::of(output).map(|announced| announced.url);
-        if let Some(url) = &url {
+        let announced = Announced::of(output);
+        if let Some(Announced { url, .. }) = &announced {
             let metrics = if url.starts_with("http") { format!("{url}/metrics") } else { url.clone() };
             say!("ampere: live metrics at {metrics}, results in {}", output.display());
         } else {
             say!("ampere: no live metrics (the summary's notes say why), results in {}", output.display());
         }
-        let thread = url.and_then(|url| {
+        let thread = announced.and_then(|announced| {
             std::thread::Builder::new()
                 .name("ampere-live".to_owned())
-                .spawn(move || show(&directory, url, token.as_ref(), &stopped))
+                .spawn(move || show(&directory, announced, token.as_ref(), &stopped))
                 .ok()
         });
         LiveTable { stop, thread }
@@ -74,7 +73,7 @@ impl LiveTable {
     }
 }
 
-fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool) {
+fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &AtomicBool) {
     let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + OTHER_ROWS) } else { None };
     let begun = Instant::now();
@@ -92,9 +91,9 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
             return;
         }
         next += period(screen.is_some());
-        let Some(snapshot) = fetch::<Snapshot>(&url, "/snapshot.json", token) else {
+        let Some(snapshot) = fetch::<Snapshot>(&announced, "/snapshot.json", token) else {
             // Another collector may have taken its place.
-            url = Announced::of(output).map_or(url, |announced| announced.url);
+            announced = Announced::of(output).unwrap_or(announced);
             continue;
         };
         if snapshot.devices.is_empty() {
@@ -102,13 +101,13 @@ fn show(output: &Path, mut url: String, token: Option<&Token>, stop: &AtomicBool
         }
         match &mut screen {
             Some(screen) => screen.draw(|area| table(&snapshot, area)),
-            None => say!("{}", line(&snapshot, fetch(&url, NODES, token).as_ref())),
+            None => say!("{}", line(&snapshot, fetch(&announced, NODES, token).as_ref())),
         }
     }
 }
 
-fn fetch<T: DeserializeOwned>(url: &str, path: &str, token: Option<&Token>) -> Option<T> {
-    serde_json::from_slice(&client::get(url, path, token, ANSWER_LIMIT).ok()?).ok()
+fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&Token>) -> Option<T> {
+    serde_json::from_slice(&announced.ask(&announced.url, path, token, ANSWER_LIMIT).ok()?).ok()
 }
 
 /// `job`: of a run on several nodes their sum comes first, and the rest is named as this node's.

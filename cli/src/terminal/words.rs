@@ -1,16 +1,20 @@
 //! Output on standard error and standard output, and paths of the command line.
 
+use ampere_model::text::printable_lines;
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
-/// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it.
+/// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it. Whatever names
+/// and paths are in it, it is fit to print. The line is written at once: the command's lines do not come in between.
 macro_rules! say {
-    ($($words:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($words)*);
-    }};
+    ($($words:tt)*) => { $crate::terminal::words::say_line(&format!($($words)*)) };
+}
+
+/// For [`say`].
+pub fn say_line(line: &str) {
+    let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
 /// A path of the command line or the environment. An empty one, as from `AMPERE_OUTPUT=$UNSET`, counts as none: see [`given`].
@@ -28,13 +32,68 @@ pub fn is_closed_pipe(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
 
+/// Standard output. A terminal gets what is fit to print: names are the application's, or those of whoever wrote a summary.
+pub enum Output {
+    /// As it is.
+    Plain(StdoutLock<'static>),
+    /// With the begin of a character that is not whole yet.
+    Terminal(StdoutLock<'static>, Vec<u8>),
+}
+
+impl Output {
+    pub fn standard() -> BufWriter<Output> {
+        let out = io::stdout();
+        let output = match out.is_terminal() {
+            true => Output::Terminal(out.lock(), Vec::new()),
+            false => Output::Plain(out.lock()),
+        };
+        BufWriter::with_capacity(1 << 16, output)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Output::Plain(out) => out.write(bytes),
+            Output::Terminal(out, rest) => {
+                rest.extend_from_slice(bytes);
+                let whole = match std::str::from_utf8(rest) {
+                    Err(why) if why.error_len().is_none() => why.valid_up_to(),
+                    _ => rest.len(),
+                };
+                let text = printable_lines(&String::from_utf8_lossy(&rest[..whole]));
+                rest.drain(..whole);
+                out.write_all(text.as_bytes()).map(|()| bytes.len())
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Output::Plain(out) | Output::Terminal(out, _) => out.flush(),
+        }
+    }
+}
+
 /// Writes to standard output, whose own buffer is flushed at every line end: a summary may have a million lines. `what` is
 /// for the error's message.
-pub fn print(
+pub fn print(what: &str, write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>) -> anyhow::Result<()> {
+    print_to(Output::standard(), what, write)
+}
+
+/// The same of what has colours for a terminal in it, and is fit to print otherwise.
+pub fn print_in_colour(
     what: &str,
-    write: impl FnOnce(&mut BufWriter<StdoutLock>) -> io::Result<()>,
+    write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    print_to(BufWriter::with_capacity(1 << 16, Output::Plain(io::stdout().lock())), what, write)
+}
+
+fn print_to(
+    mut out: BufWriter<Output>,
+    what: &str,
+    write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>,
+) -> anyhow::Result<()> {
     match write(&mut out).and_then(|()| out.flush()) {
         Err(error) if !is_closed_pipe(&error) => Err(error).context(format!("cannot print {what}")),
         _ => Ok(()),

@@ -3,11 +3,11 @@
 use crate::collector::announced::Announced;
 use crate::recover::finish_if_cut_off;
 use crate::report::summary_of;
-use crate::terminal::words::print;
+use crate::terminal::words::print_in_colour;
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::nodes::head;
 use ampere_collector::serving::access::Token;
-use ampere_collector::serving::client;
+use ampere_collector::serving::client::{self, Secret};
 use ampere_model::text::printable;
 use ampere_report::{Format, render};
 use anyhow::{Context, bail};
@@ -53,7 +53,8 @@ impl Asked {
                 announced.get(path, token, limit, run_of)
             }
             Asked::Address(url) => {
-                let answer = client::get(url, path, token, limit)?;
+                // The user has named this address: it is asked as with curl.
+                let answer = client::get(url, path, token.map_or(Secret::None, Secret::Sent), limit)?;
                 serde_json::from_slice(&answer)
                     .with_context(|| format!("{url} is no collector of this ampere"))
             }
@@ -102,7 +103,7 @@ impl Asked {
 fn show_results(directory: &Path) -> anyhow::Result<()> {
     let colour = std::io::stdout().is_terminal();
     let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
-    print("the report", |out| out.write_all(&table))
+    print_in_colour("the report", |out| out.write_all(&table))
 }
 
 /// The output directory of this user's run on this node, if there is just one.

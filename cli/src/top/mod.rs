@@ -12,6 +12,7 @@ mod watching;
 use crate::terminal::live_table::{ANSWER_LIMIT, NODES, line};
 use ampere_collector::serving::access::{Access, Token};
 use ampere_collector::serving::snapshot::Snapshot;
+use ampere_model::text::printable;
 use ampere_report::page::job::Job;
 use ampere_settings::Config;
 use asked::Asked;
@@ -54,7 +55,7 @@ fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::R
     loop {
         let job = asked.get(NODES, token, ANSWER_LIMIT, |job: &Job| &job.run).ok();
         let mut out = std::io::stdout().lock();
-        if writeln!(out, "{}", line(&shown, job.as_ref())).and_then(|()| out.flush()).is_err() {
+        if writeln!(out, "{}", printable(&line(&shown, job.as_ref()))).and_then(|()| out.flush()).is_err() {
             return Ok(ExitCode::SUCCESS); // the reader has gone
         }
         drop(out);

@@ -4,9 +4,13 @@
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
-//! settling.rs  figures that are computed again from the trace
+//! settling.rs  figures that are computed again from the trace     not_seen.rs   CPU time that is in no row
+//! privileged.rs  commands into which nothing can be preloaded
 //! ```
 
+mod not_seen;
+mod preloaded;
+mod privileged;
 mod results;
 pub mod running;
 mod settling;
@@ -17,11 +21,10 @@ pub use results::{ResultsError, knows_more, write_results};
 use crate::ingest::process::Process;
 use crate::live::{LiveRun, Mode};
 use crate::live_timeline::LiveTimeline;
-use crate::node_watch::NodeWatch;
 use crate::run_directory::command_end::CommandEnd;
 use crate::run_directory::manifest::{self, Losses};
 use crate::run_directory::{nodes, output, spool_place};
-use crate::sampling::clock::{CALIBRATION, Timer};
+use crate::sampling::clock::{CALIBRATION_MIN, Timer};
 use ampere_model::Timestamp;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
@@ -31,6 +34,12 @@ use ampere_trace::write::{self, NoTrace, Power, TracedRun};
 use settling::LINKS_MOVED;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
+
+/// How many of the processes that still run are named.
+const NAMED_MAX: usize = 8;
+
+/// The trace of at most this number of events is written in a few milliseconds: the figures wait for it.
+const EVENTS_AT_ONCE: u64 = 10_000;
 
 /// What became of the trace.
 struct Traced {
@@ -44,22 +53,38 @@ impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
+        let samples_stacks = self.sampling.stacks.is_some();
         self.end_stacks();
         self.read_everything();
+        self.note_still_running();
         self.end_sampling();
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.publish_as(true);
+        if samples_stacks {
+            self.note_what_was_not_seen();
+        }
         self.remake_output()?;
         self.ingest.look_for_unread(&mut self.notes);
         self.note_missing_parts();
-        // The figures are ready: they are on disk before the trace, which may take its time, is begun.
+        // The figures are ready: they are on disk before a trace that takes its time is begun.
         let summary = self.summary(false);
-        self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
+        let are_written = summary.quality.events > EVENTS_AT_ONCE;
+        if are_written {
+            self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
+        }
         let is_settled = self.unsettled(&summary).is_empty();
         let mut traced = self.write_trace(is_over, is_settled);
         let (summary, is_settled) = self.complete_summary(summary, is_over && traced.is_whole, &mut traced);
-        self.write_final_figures(&summary, is_settled);
+        // Tables that are there and complete are described again, and not written again.
+        match self.write_final_figures(&summary, are_written && !is_settled) {
+            Err(why) if are_written => {
+                eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
+            }
+            Err(why) => return Err(self.write_elsewhere(why)),
+            Ok(()) => {}
+        }
+        self.write_final_page(&summary);
         self.publisher.latest.page.set(&summary);
         if !traced.keeps_records {
             manifest::remove_spool(&self.ingest.spool.directory);
@@ -115,12 +140,39 @@ impl LiveRun {
         (0..self.ingest.processes.len()).for_each(|process| self.close_locations(process));
     }
 
-    /// A run may be over before it was known how fast its clock goes. A moment more, and what it has used has times.
+    /// A run may be over before it was known which clock its events have, and how fast that goes.
     fn wait_for_clock(&mut self) {
+        if !self.clock_is_certain() {
+            self.find_clock();
+            if self.timeline.as_ref().is_some_and(|timeline| timeline.clock.timer != Timer::usual()) {
+                self.notes.add_loss(
+                    "it was over before the counters were read by the clock of its events (SCOREP_TIMER)",
+                );
+            }
+        }
         if self.timeline.is_none() && self.sampling.sampler.is_some() {
-            std::thread::sleep(CALIBRATION.saturating_sub(self.began.instant.elapsed()));
+            std::thread::sleep(CALIBRATION_MIN.saturating_sub(self.began.instant.elapsed()));
             self.set_clock(Timer::usual());
         }
+    }
+
+    /// Names the processes that the command has left running. What they have recorded until now is in the figures.
+    fn note_still_running(&mut self) {
+        let running = match self.command_has_ended {
+            true => self.ingest.still_running(),
+            false => return,
+        };
+        if running.is_empty() {
+            return;
+        }
+        let mut named: Vec<String> = running.iter().take(NAMED_MAX).cloned().collect();
+        if running.len() > NAMED_MAX {
+            named.push(format!("{} more", running.len() - NAMED_MAX));
+        }
+        self.notes.add(format!(
+            "the command has ended, and processes of it still run: they were measured up to its end: {}",
+            named.join(", ")
+        ));
     }
 
     fn catch_up_to_the_end(&mut self) {
@@ -134,7 +186,19 @@ impl LiveRun {
     /// The sampler reads its counters a last time, and all of its samples are taken.
     fn end_sampling(&mut self) {
         // What ended processes used last is in the sampler's last reading.
-        self.node.iter().for_each(NodeWatch::read_processes);
+        if let Some(node) = &self.node {
+            CommandEnd::load(self.session.directory()).iter().for_each(|end| node.command_used(end.cpu_ns));
+            node.read_processes();
+        }
+        if let Some(loss) = self.node.as_ref().and_then(|node| node.loss()) {
+            self.notes.add_loss(loss);
+        }
+        if let Some(timeline) = self.timeline.as_mut().filter(|timeline| !timeline.clock.is_replayed())
+            && self.sampling.sampler.is_some()
+        {
+            let now = timeline.now(&self.session);
+            timeline.attributor.end_sampling(now);
+        }
         self.sampling.stop(&mut self.notes);
         self.find_devices(); // its last news
         self.drain_samples();

@@ -31,15 +31,20 @@ impl LiveRun {
         }
     }
 
-    /// Those of before the trace was written stay where a disk has no room for these. `is_settled`: other tables than those
-    /// of before were computed.
-    pub(super) fn write_final_figures(&self, summary: &Summary, is_settled: bool) {
+    /// Those of before the trace was written stay where a disk has no room for these. `keeps_tables`: the tables that were
+    /// written then are these.
+    pub(super) fn write_final_figures(
+        &self,
+        summary: &Summary,
+        keeps_tables: bool,
+    ) -> Result<(), ResultsError> {
         let directory = &self.options.output;
         let is_described =
-            !is_settled && !knows_more(directory, summary) && describe_tables(directory, summary);
-        if !is_described && let Err(why) = self.write_figures(summary) {
-            eprintln!("ampere-collector: {why}: the figures are those of before the trace was written");
-        }
+            keeps_tables && !knows_more(directory, summary) && describe_tables(directory, summary);
+        if is_described { Ok(()) } else { self.write_figures(summary) }
+    }
+
+    pub(super) fn write_final_page(&self, summary: &Summary) {
         if let Err(why) = self.write_page(summary) {
             eprintln!("ampere-collector: {why}: ampere report -f html makes it of summary.json");
         }

@@ -1,5 +1,6 @@
 //! What the summary says of a run that was measured live.
 
+use super::{preloaded, privileged};
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -47,7 +48,11 @@ impl LiveRun {
         let run = self.run(attributor, &quality, complete);
         let mut summary = make(attributor, run, quality);
         let sampled = self.sampling.figures(attributor.devices.len());
-        for (device, figures) in summary.devices.iter_mut().zip(sampled) {
+        for device in &mut summary.devices {
+            let is_it = |of: &ampere_timeline::attributor::Device| {
+                (&of.info.node, &of.info.metric) == (&device.node, &device.metric)
+            };
+            let figures = attributor.devices.iter().position(is_it).and_then(|at| sampled[at]);
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
@@ -173,15 +178,17 @@ impl LiveRun {
         endings: &[Ending],
     ) -> Vec<String> {
         let processes = &self.ingest.processes;
-        let mut notes = self.notes.lines().to_vec();
+        let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
         notes.extend(self.note_of_unmeasured());
+        notes.extend(preloaded::notes(self.session.directory()));
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
+        notes.extend(privileged::note(&self.options.command));
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
         if quality.suppressed_calls > 0 {
             notes.push(format!(
@@ -194,7 +201,7 @@ impl LiveRun {
         if failed > 0 {
             notes.push(format!("{failed} readings of a counter failed"));
         }
-        notes
+        self.notes.with(notes)
     }
 
     /// Ranks whose stacks were not sampled beside others, whose were.
@@ -248,7 +255,8 @@ impl LiveRun {
         let (clock, attributor) = (timeline.clock, &timeline.attributor);
         let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
         let on_top = |device: usize| {
-            attributor.devices[device].info.unit == Unit::Joules && attributor.whole(device).is_none()
+            let is_energy = attributor.devices[device].info.unit == Unit::Joules;
+            is_energy && attributor.counts(device) && attributor.whole(device).is_none()
         };
         let closed = samples.gaps.closed().map(|gap| Gap {
             start: date(gap.begin),

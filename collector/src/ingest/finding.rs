@@ -11,6 +11,7 @@ use crate::run_directory::leftover;
 use crate::sampling::samples;
 use ampere_model::LocationKind;
 use ampere_ring::Session;
+use ampere_ring::process::name_in_run;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
 use ampere_trace::write::SampledFrames;
@@ -49,6 +50,9 @@ impl Ingest {
             }
             match Process::open(&path, &self.spool) {
                 Ok(Some(mut process)) => {
+                    if let Some(node) = name_in_run(&process.info.hostname, &self.node) {
+                        process.info.hostname = node;
+                    }
                     self.known_logs.insert(path);
                     if self.processes.len() >= limits::MOST_WITH_DESCRIPTORS {
                         process.rest();

@@ -37,7 +37,7 @@ use limits::CallPaths;
 use location::LiveLocation;
 use process::{Process, State};
 use spooling::Unspooled;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -64,6 +64,21 @@ pub(crate) struct Ingest {
     has_taken_over: bool,
     /// Since when all processes have been over.
     over_since: Option<Instant>,
+    /// What the run calls this node.
+    node: String,
+}
+
+/// What may still come of a run whose command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlasting {
+    /// The end of a process that the kernel is taking down.
+    Ending,
+    /// The ends of ranks, whose launcher may end a little before them, or a process that is just beginning to record.
+    Ranks,
+    /// The ends of ranks whose launcher was killed.
+    OrphanedRanks,
+    /// The ends of processes that nobody waits for.
+    Others,
 }
 
 /// What one round of the loop found.
@@ -78,8 +93,8 @@ pub struct Round {
 }
 
 impl Ingest {
-    /// `begins`: no collector was there before.
-    pub fn new(spool: SpoolDirectory, begins: bool) -> Ingest {
+    /// `begins`: no collector was there before. `node`: what the run calls this node.
+    pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
         Ingest {
             processes: Vec::new(),
             known_logs: HashSet::new(),
@@ -94,6 +109,7 @@ impl Ingest {
             callpaths: CallPaths::default(),
             has_taken_over: begins,
             over_since: None,
+            node,
         }
     }
 
@@ -164,6 +180,46 @@ impl Ingest {
     fn awaits_commands(&self) -> bool {
         let expected = local_rank_and_size(|name| std::env::var(name).ok()).map_or(0, |(_, size)| size);
         !self.commands.is_empty() && self.commands.len() < expected as usize
+    }
+
+    /// When the command of `ampere run` has ended: what of it may still come. Nothing is expected of processes that are sampled.
+    /// `was_killed`: by a signal.
+    pub fn outlasting(&self, session: &Session, was_killed: bool) -> Option<Outlasting> {
+        let is_left =
+            |process: &&Process| process.life.state == State::Running || process.life.runs_unmeasured;
+        let left: Vec<&Process> = self.recorded_processes().filter(is_left).collect();
+        let may_join =
+            (session.joined() as usize) > self.recorded_processes().count() || !self.commands_are_over();
+        let has_ranks = left.iter().any(|process| process.rank.is_some_and(|(_, size)| size > 1));
+        if left.iter().any(|process| process.is_ending()) {
+            Some(Outlasting::Ending)
+        } else if has_ranks && was_killed {
+            Some(Outlasting::OrphanedRanks)
+        } else if has_ranks || may_join {
+            Some(Outlasting::Ranks)
+        } else {
+            (!left.is_empty()).then_some(Outlasting::Others)
+        }
+    }
+
+    /// Programs and pids of the processes that run, and are not being taken down by the kernel.
+    pub fn still_running(&self) -> BTreeSet<String> {
+        let is_over = |process: &Process| {
+            let recorded = self.recorded_processes().filter(|other| process.is_same_process(other));
+            let mut recorded =
+                recorded.filter(|other| process.is_sampled() && other.life.state == State::Finished);
+            recorded.next().is_some() || self.processes.iter().any(|other| process.is_before(other))
+        };
+        let runs = |process: &&Process| {
+            process.has_pid_here()
+                && is_alive(process.info.pid, process.info.start_time)
+                && (process.is_sampled()
+                    || process.life.state == State::Running
+                    || process.life.runs_unmeasured)
+                && !is_over(process)
+                && !process.is_ending()
+        };
+        self.processes.iter().filter(runs).map(Process::program_and_pid).collect()
     }
 
     /// Whether processes have come and all of them are over.

@@ -4,12 +4,14 @@ use crate::ingest::location::LiveLocation;
 use ampere_counters::{Stat, UsedGpus};
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
+use ampere_model::text::printable;
 use ampere_model::{
     Communicator, Definition, Location, LocationKind, Program, QUEUES, Region, RegionRef, SAMPLED_HOST,
     Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
+use ampere_timeline::attributor::Attributor;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, Evidence};
 use ampere_trace::replay::{Replay, ReplayedProcess};
@@ -54,6 +56,20 @@ pub(crate) struct Process {
     pub replayed: Option<ReplayedProcess>,
     /// Of a process that is sampled: the rank that records its calls, and its group.
     pub sampled_rank: Option<(u32, String)>,
+    functions: FunctionLooks,
+}
+
+/// Whether a process records its own functions.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum FunctionLooks {
+    #[default]
+    Unknown,
+    /// In each of so many looks until now it was in one.
+    In(u32),
+    /// It does.
+    Recorded,
+    /// It did, and does not any more, or not always.
+    Ended,
 }
 
 /// What a process' handles of regions mean in the run.
@@ -174,6 +190,7 @@ impl Process {
             queues: QueueLooks::default(),
             replayed: None,
             sampled_rank: None,
+            functions: FunctionLooks::default(),
         };
         process.read_log(spool);
         let is_visible = process.has_pid_here();
@@ -306,6 +323,32 @@ impl Process {
                 *is_named = true;
             }
         }
+    }
+
+    /// Looks whether it records its own functions: whether its main thread is in one, or, where no stacks are sampled, in any frame.
+    /// Gives it where it has changed.
+    pub fn find_recording(&mut self, attributor: &Attributor, has_samples: bool) -> Option<bool> {
+        const LOOKS: u32 = 3;
+        if self.is_sampled() || self.functions == FunctionLooks::Ended {
+            return None;
+        }
+        let main = self.locations.iter().find(|location| location.definition.id.0 == 0);
+        let is_in_function = self.life.state == State::Running
+            && main.and_then(|main| main.index).is_some_and(|main| match has_samples {
+                true => attributor.is_in_function(main),
+                false => !attributor.engine.stack(main).is_empty(),
+            });
+        let (functions, news) = match (&self.functions, is_in_function) {
+            (FunctionLooks::Unknown, true) if !has_samples => (FunctionLooks::Recorded, Some(true)),
+            (FunctionLooks::Recorded, false) => (FunctionLooks::Ended, Some(false)),
+            (FunctionLooks::Recorded, true) => (FunctionLooks::Recorded, None),
+            (FunctionLooks::In(LOOKS), true) => (FunctionLooks::Recorded, Some(true)),
+            (FunctionLooks::In(looks), true) => (FunctionLooks::In(looks + 1), None),
+            (_, true) => (FunctionLooks::In(1), None),
+            (_, false) => (FunctionLooks::Unknown, None),
+        };
+        self.functions = functions;
+        news
     }
 
     /// Pid and start time, the same in all logs of a process.
@@ -594,6 +637,17 @@ impl Process {
             && !self.log.is_held()
             && has_program()
             && self.is_alive()
+    }
+
+    /// Whether all of its threads are about to end: the kernel is taking the process down.
+    pub fn is_ending(&self) -> bool {
+        self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
+    }
+
+    /// The name of its program, and its pid.
+    pub fn program_and_pid(&self) -> String {
+        let program = Path::new(&self.info.executable).file_name().unwrap_or_default().to_string_lossy();
+        format!("{} (process {})", printable(&program), self.info.pid)
     }
 
     /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.

@@ -17,7 +17,7 @@ use ampere_collector::serving::listen::{Listen, NETWORK_ADDRESS};
 use ampere_collector::serving::metrics::Latest;
 use ampere_collector::serving::targets::TargetFile;
 use ampere_collector::signals::asked_to_end;
-use ampere_ring::process::node_name;
+use ampere_ring::process::{distinct_node_name, names_of_this_node, node_name};
 use ampere_ring::session::out_of_reach;
 use ampere_ring::{CollectorState, Session};
 use ampere_settings::Config;
@@ -68,12 +68,15 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
         return sample_only(session, &load_config(&arguments)?.1).map(|()| None);
     }
     if let Some(output) = session.output() {
-        if let Some((output, manifest)) = output::claimed_by(session.directory(), &output, &node_name()) {
+        let claimed = |node: &String| output::claimed_by(session.directory(), &output, node);
+        if let Some((output, manifest)) = names_of_this_node().iter().find_map(claimed) {
             return take_over(&output.held(), manifest, session, &arguments);
         }
         // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
         // another run's results, which the claim below will find.
-        if output::holds_final_results(&output) && output::remove_finished_spool(&output, &node_name()) {
+        if output::holds_final_results(&output)
+            && names_of_this_node().iter().all(|node| output::remove_finished_spool(&output, node))
+        {
             end(session, &output);
             return Ok(None);
         }
@@ -110,7 +113,7 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
     }
     let mut notes = Vec::new();
     output::let_group_write(config.group_writable);
-    let output = claim(&wanted, &manifest, &mut notes)?;
+    let output = claim(&wanted, &mut manifest, &mut notes)?;
     if config.trace {
         let of = (run_id.as_str(), manifest.node.as_str());
         manifest.records = spool_place::make(config.spool.as_deref(), &output.spool, of, &mut notes);
@@ -133,12 +136,23 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
 }
 
 /// Claims the output directory; where that is another run's, one beside it (`out-2`), with a note.
-fn claim(wanted: &Path, manifest: &Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
+fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
     let is_taken = |why: &anyhow::Error| why.downcast_ref().is_some_and(ClaimError::is_of_another_run);
     let refused = match claim_exactly(wanted, manifest) {
         Err(why) if is_taken(&why) => why,
         claimed => return claimed,
     };
+    if leftover::has_namesake(wanted, manifest) {
+        manifest.node = distinct_node_name();
+        let (host, node) = (node_name(), &manifest.node);
+        notes.push(format!(
+            "another node of this run is called {host}, too: this one is {node} in the results"
+        ));
+        match claim_exactly(wanted, manifest) {
+            Err(why) if is_taken(&why) => {}
+            claimed => return claimed,
+        }
+    }
     let mut tried = output::beside(wanted).map(|beside| claim_exactly(&beside, manifest));
     let Some(claimed) = tried.find(|claimed| !claimed.as_ref().is_err_and(is_taken)) else {
         return Err(refused);
@@ -161,7 +175,7 @@ fn claim_exactly(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
     if let Some(why) = collected_elsewhere() {
         return Err(why);
     }
-    let claimed = output::claim(wanted, &node_name(), &manifest.text());
+    let claimed = output::claim(wanted, &manifest.node, &manifest.text());
     // The other collector may have been faster just now.
     claimed.map_err(|why| collected_elsewhere().unwrap_or_else(|| why.into()))
 }
@@ -213,7 +227,7 @@ fn collect_into(
     let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
     let (launcher, input) = follow_launcher(&session, arguments)?;
     let announced =
-        server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &node_name(), &manifest.run_id));
+        server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &manifest.node, &manifest.run_id));
     match announced {
         Err(why) if takes_over => notes.push(why.to_string()),
         announced => announced?,
@@ -232,7 +246,9 @@ fn collect_into(
     let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
+    run.sample_counters();
     run.sample_stacks(launcher, takes_over); // before `ampere run` starts the command
+    run.await_counters();
     if run.session().is_given_up() {
         bail!("it was ready too late");
     }
@@ -272,7 +288,7 @@ fn name_to_prometheus(
     notes: &mut Vec<String>,
 ) -> Option<TargetFile> {
     let directory = config.metrics.targets.as_deref()?;
-    let written = TargetFile::write(directory, &server.url, &node_name(), &manifest.run_id);
+    let written = TargetFile::write(directory, &server.url, &manifest.node, &manifest.run_id);
     written.map_err(|why| notes.push(why.to_string())).ok()
 }
 

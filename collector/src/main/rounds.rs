@@ -1,7 +1,7 @@
 //! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
 
 use ampere_collector::finish::running::RunningSummary;
-use ampere_collector::ingest::Round;
+use ampere_collector::ingest::{Outlasting, Round};
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
 use ampere_collector::serving::http::Wanted;
@@ -26,8 +26,12 @@ const COMFORTABLE: f64 = 0.05;
 const PRESSED: f64 = 0.25;
 /// If no process joins in this time, there is nothing to collect.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
-/// How long to wait for processes that outlive the command.
-const STRAGGLER_LIMIT: Duration = Duration::from_secs(10);
+/// How long to wait, when the command has ended, for processes of it that the kernel is taking down, for ranks, and for others.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+const RANKS_MAX: Duration = Duration::from_millis(100);
+/// Ranks whose launcher was killed end by themselves when they notice.
+const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
+const OTHERS_MAX: Duration = Duration::from_millis(5);
 /// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
 /// more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
@@ -78,22 +82,20 @@ impl EndConditions {
     }
 
     fn end_of(&mut self, run: &mut LiveRun) -> Option<End> {
-        let all_over = run.all_over();
-        let is_empty = run.processes_seen() == 0;
         match &self.input {
             Some(input) if input.is_closed.load(Ordering::Relaxed) => {
-                if all_over || is_empty {
-                    return Some(End::Complete);
-                }
                 self.is_urgent |= self.closed_at.is_none();
-                if self.closed_at.get_or_insert_with(Instant::now).elapsed() > STRAGGLER_LIMIT {
-                    run.add_note("processes of the command still run: they were measured up to its end");
+                let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
+                let Some(outlasting) = run.outlasting() else { return Some(End::Complete) };
+                if closed_at.elapsed() > waits_for(outlasting) {
                     return Some(End::Incomplete);
                 }
             }
             Some(_) => {}
-            None if all_over => return Some(End::Complete),
-            None if is_empty && self.begun.elapsed() > JOIN_LIMIT => return Some(End::Incomplete),
+            None if run.all_over() => return Some(End::Complete),
+            None if run.processes_seen() == 0 && self.begun.elapsed() > JOIN_LIMIT => {
+                return Some(End::Incomplete);
+            }
             None => {}
         }
         if !self.is_asked.load(Ordering::Relaxed) {
@@ -111,6 +113,15 @@ impl EndConditions {
             SIGNAL_LIMIT.as_secs()
         ));
         Some(End::Incomplete)
+    }
+}
+
+fn waits_for(outlasting: Outlasting) -> Duration {
+    match outlasting {
+        Outlasting::Ending => ENDING_MAX,
+        Outlasting::Ranks => RANKS_MAX,
+        Outlasting::OrphanedRanks => ORPHANED_RANKS_MAX,
+        Outlasting::Others => OTHERS_MAX,
     }
 }
 
@@ -160,7 +171,10 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
             return end == End::Complete;
         }
         on_disk.keep(run, conditions.take_urgency());
-        let sleep = pace.sleep_after(round);
+        let sleep = match conditions.closed_at {
+            None => pace.sleep_after(round),
+            Some(_) => SHORTEST_SLEEP,
+        };
         run.is_idle = pace.is_idle();
         if !sleep.is_zero() {
             std::thread::park_timeout(sleep);

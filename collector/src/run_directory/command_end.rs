@@ -14,6 +14,9 @@ pub struct CommandEnd {
     pub status: i32,
     /// The signal that killed it, if one did.
     pub signal: Option<i32>,
+    /// The CPU time that it used, with the children that it waited for.
+    #[serde(default)]
+    pub cpu_ns: u64,
 }
 
 impl CommandEnd {

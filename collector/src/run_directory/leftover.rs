@@ -6,7 +6,9 @@
 use crate::run_directory::manifest::{self, Manifest, ManifestError, NoRecords};
 use crate::run_directory::output::{self, CLAIM, Output};
 use ampere_model::Definition;
-use ampere_ring::process::{is_alive, node_name};
+#[cfg(test)]
+use ampere_ring::process::node_name;
+use ampere_ring::process::{is_alive, names_of_this_node};
 use ampere_ring::{LogReader, Session, session};
 use ampere_trace::spool::RECORDS;
 use std::path::{Path, PathBuf};
@@ -48,8 +50,9 @@ impl Leftover {
     /// What is in a session; `None` if the directory is no session of this user's ampere.
     pub fn of_session(directory: &Path) -> Option<Leftover> {
         let session = Session::open(directory).ok()?;
-        let claimed =
-            session.output().and_then(|output| output::claimed_by(directory, &output, &node_name()));
+        let claimed = session.output().and_then(|output| {
+            names_of_this_node().iter().find_map(|node| output::claimed_by(directory, &output, node))
+        });
         let (output, manifest) = claimed.unzip();
         let is_done = output.is_none()
             && session.output().is_some_and(|output| output::holds_results_of(&output, &run_id(directory)));
@@ -205,6 +208,13 @@ pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf
     found.and_then(|spool| spool.parent().map(Path::to_owned))
 }
 
+/// Whether another node of this run has this one's name, and writes to the directory.
+pub fn has_namesake(wanted: &Path, manifest: &Manifest) -> bool {
+    spools_in(wanted)
+        .iter()
+        .any(|spool| Manifest::load(spool).is_ok_and(|other| other.is_of_namesake(manifest)))
+}
+
 /// All sessions in the user's directory in shared memory, also those in use.
 pub fn sessions() -> Vec<Leftover> {
     let Ok(base) = Session::base_directory() else { return Vec::new() };
@@ -215,7 +225,11 @@ pub fn sessions() -> Vec<Leftover> {
 
 /// Removes the rest of a run whose results are complete.
 pub fn remove_done(session: &Session) {
-    session.output().iter().for_each(|output| _ = output::remove_finished_spool(output, &node_name()));
+    for (output, node) in
+        session.output().iter().flat_map(|output| names_of_this_node().map(|node| (output, node)))
+    {
+        output::remove_finished_spool(output, &node);
+    }
     session.remove();
 }
 

@@ -9,7 +9,7 @@ use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_model::Clocks;
 use ampere_report::job::Job;
-use ampere_ring::process::{boot_id, node_name, start_time};
+use ampere_ring::process::{boot_id, is_this_node, node_name, start_time};
 use ampere_settings::Config;
 use ampere_trace::spool::{RECORDS, Store};
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,7 @@ impl Manifest {
     pub fn why_no_records(&self, spool: &Path) -> Option<NoRecords> {
         let has_records = |directory: &PathBuf| directory.join(RECORDS).exists();
         let directory = self.records.as_ref().filter(|_| !self.directories(spool).iter().any(has_records))?;
-        Some(match self.node == node_name() {
+        Some(match is_this_node(&self.node) {
             true if directory.exists() => return None, // there were none yet
             true => NoRecords::Gone(directory.clone()),
             false => NoRecords::OnNode {
@@ -290,7 +290,7 @@ impl Manifest {
 
     /// Whether it was written on this node since its last boot.
     pub fn is_of_this_boot(&self) -> bool {
-        self.node == node_name() && self.boot == boot_id()
+        is_this_node(&self.node) && self.boot == boot_id()
     }
 
     /// Whether it was written on this machine since its last boot, whatever the machine is called there.
@@ -302,6 +302,11 @@ impl Manifest {
     /// each other's shared memory (in containers) notice each other only in the output directory.
     pub fn is_of_same_run(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
+    }
+
+    /// Whether both are of one run, on two machines of one name.
+    pub fn is_of_namesake(&self, other: &Manifest) -> bool {
+        self.run_id == other.run_id && self.node == other.node && self.boot != other.boot
     }
 
     /// Whether the collector that wrote this is known to live: only for this node and boot.

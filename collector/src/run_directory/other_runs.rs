@@ -2,6 +2,7 @@
 
 use crate::run_directory::leftover::{is_session_name, run_id};
 use ampere_ring::Session;
+use ampere_ring::process::parent;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,11 @@ use std::path::{Path, PathBuf};
 pub struct Neighbours {
     /// This run's session.
     own: PathBuf,
+    /// The `ampere run` of this run.
+    launcher: Option<u32>,
     seen: BTreeSet<String>,
+    /// Some of them were started by the process that started this run, with the same words.
+    has_siblings: bool,
 }
 
 /// More runs than this are only counted.
@@ -20,14 +25,24 @@ const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
 impl Neighbours {
     /// Neighbours of the run with this session; none seen yet.
-    pub fn of(session: &Path) -> Neighbours {
-        Neighbours { own: session.to_owned(), seen: BTreeSet::new() }
+    pub fn of(session: &Path, launcher: Option<u32>) -> Neighbours {
+        Neighbours { own: session.to_owned(), launcher, seen: BTreeSet::new(), has_siblings: false }
+    }
+
+    /// Whether something has started the same `ampere run` several times, as a launcher does whose variables are not known: each
+    /// of these runs has the joules of all of them.
+    pub fn has_siblings(&self) -> bool {
+        self.has_siblings
     }
 
     /// Looks for current runs: this user's by name; of other users only whether they have sessions.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
-        self.seen.extend(entries(base).filter(|path| *path != self.own).filter_map(running));
+        for other in entries(base).filter(|path| *path != self.own) {
+            let Some((name, collector)) = running(&other) else { continue };
+            self.seen.insert(name);
+            self.has_siblings |= self.launcher.is_some_and(|own| is_sibling(own, collector));
+        }
         for other in base.parent().into_iter().flat_map(entries).filter(|path| path != base) {
             let links = std::fs::symlink_metadata(&other).map_or(0, |data| data.nlink());
             let user = user_of(&other).filter(|_| links > LINKS_WITHOUT_SUBDIRECTORIES);
@@ -60,12 +75,22 @@ fn user_of(base: &Path) -> Option<u32> {
     base.file_name()?.to_str()?.strip_prefix("ampere-")?.parse().ok()
 }
 
-/// The name of a session's run, if its collector lives.
-fn running(directory: PathBuf) -> Option<String> {
-    let session = Session::open(&directory).ok().filter(|_| is_session_name(&directory))?;
-    let run = run_id(&directory);
+/// The name of a session's run and the pid of its collector, if that lives.
+fn running(directory: &Path) -> Option<(String, u32)> {
+    let session = Session::open(directory).ok().filter(|_| is_session_name(directory))?;
+    let run = run_id(directory);
     let output = session.output().map_or_else(String::new, |output| format!(" (in {})", output.display()));
-    (session.is_of_this_boot() && session.collector_is_alive()).then(|| format!("{run}{output}"))
+    let is_running = session.is_of_this_boot() && session.collector_is_alive();
+    is_running.then(|| (format!("{run}{output}"), session.collector_pid()))
+}
+
+/// Whether the `ampere run` that started a collector has the parent and the words of another one.
+fn is_sibling(own: u32, collector: u32) -> bool {
+    let words =
+        |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|words| !words.is_empty());
+    let Some(other) = parent(collector).filter(|other| *other > 1 && *other != own) else { return false };
+    parent(own).is_some_and(|parent_of_own| parent_of_own > 1 && parent(other) == Some(parent_of_own))
+        && words(own).is_some_and(|own| words(other) == Some(own))
 }
 
 #[cfg(test)]
@@ -76,7 +101,7 @@ mod tests {
     fn two_are_named_and_the_others_counted() {
         let seen = |names: &[&str]| {
             let seen = names.iter().map(|name| (*name).to_owned()).collect();
-            Neighbours { own: PathBuf::new(), seen }.words()
+            Neighbours { seen, ..Neighbours::of(Path::new(""), None) }.words()
         };
         assert_eq!(seen(&[]), None);
         assert_eq!(seen(&["a", "b"]).as_deref(), Some("a, b"));

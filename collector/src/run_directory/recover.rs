@@ -10,7 +10,6 @@ use crate::serving::metrics::Latest;
 use ampere_model::text::printable;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
-use ampere_ring::process::node_name;
 use ampere_trace::replay::{self, Replay, ReplayFileError};
 use std::path::{Path, PathBuf};
 
@@ -157,7 +156,7 @@ pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     alone.map_err(|why| Problem::Unreadable { place: spool.display().to_string(), why })?;
     let manifest = Manifest::load(spool).map_err(Problem::from)?;
     let session = Leftover::of_session(&manifest.session);
-    let is_here = manifest.node == node_name() && manifest.is_of_this_boot();
+    let is_here = manifest.is_of_this_boot();
     match session.filter(|_| is_here) {
         Some(left) if left.output.as_ref().is_some_and(|output| is_same(&output.spool, spool)) => Ok(left),
         // The spool was moved.

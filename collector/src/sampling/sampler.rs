@@ -85,6 +85,13 @@ impl Sampler {
         self.found.try_recv().ok()
     }
 
+    /// Waits until the counters are open or cannot be opened, or for this time.
+    pub fn wait_until_found(&self, longest: Duration) {
+        let mut select = crossbeam_channel::Select::new();
+        select.recv(&self.found);
+        let _ = select.ready_timeout(longest);
+    }
+
     /// The next line about something that happened to a counter, if there is one.
     pub fn news(&self) -> Option<String> {
         self.news.try_recv().ok()

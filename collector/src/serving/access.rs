@@ -4,12 +4,13 @@
 //! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
 //! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
 
+use crate::serving::proof::{self, Challenges};
 use ampere_ring::process::node_name;
 use ampere_settings::Config;
 use rustix::fs::{Mode, OFlags};
 use std::fmt;
 use std::io::{Read, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +25,15 @@ pub const RUN_TOKEN: &str = "collector.token";
 const RANDOM_BYTES: usize = 24;
 /// Another node's collector that makes it has written it by then.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The two ends of a connection over TCP.
+#[derive(Clone, Copy, Debug)]
+pub struct Ends {
+    /// The client's.
+    pub peer: SocketAddr,
+    /// The server's.
+    pub own: SocketAddr,
+}
 
 /// The secret that requests carry. It is never printed.
 #[derive(Clone)]
@@ -64,12 +74,18 @@ impl fmt::Debug for Token {
 impl Token {
     /// Reads it from a file that only this user can read.
     pub fn load(path: &Path) -> Result<Token, TokenError> {
-        Token::read(path).map_err(|problem| TokenError { path: path.to_owned(), problem })
+        Token::read(path, OFlags::empty()).map_err(|problem| TokenError { path: path.to_owned(), problem })
     }
 
-    fn read(path: &Path) -> Result<Token, TokenProblem> {
+    /// The token of a run that has its results in this directory. It may be anybody's: a link in it is not followed.
+    pub fn beside(directory: &Path) -> Result<Token, TokenError> {
+        let path = directory.join(RUN_TOKEN);
+        Token::read(&path, OFlags::NOFOLLOW).map_err(|problem| TokenError { path, problem })
+    }
+
+    fn read(path: &Path, more: OFlags) -> Result<Token, TokenProblem> {
         // Opening a pipe must not wait for its writer.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | more;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
         let found = rustix::fs::fstat(&file).map_err(std::io::Error::from)?;
         if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {
@@ -105,7 +121,7 @@ impl Token {
         written.map_err(|why| TokenError { path: path.clone(), problem: TokenProblem::Unwritable(why) })?;
         let begun = Instant::now();
         loop {
-            match Token::load(&path) {
+            match Token::beside(directory) {
                 Err(TokenError { problem: TokenProblem::Length(_), .. }) if begun.elapsed() < WRITE_LIMIT => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -117,6 +133,16 @@ impl Token {
     /// The value of a request's `Authorization` header.
     pub fn authorization(&self) -> String {
         format!("Bearer {}", String::from_utf8_lossy(&self.0))
+    }
+
+    /// For codes that show that it is known.
+    pub(crate) fn secret(&self) -> &[u8] {
+        &self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(text: &str) -> Token {
+        Token(text.as_bytes().to_vec())
     }
 
     /// Takes the same time for every value of one length, so that timing reveals nothing of the token.
@@ -145,7 +171,7 @@ fn random_words() -> std::io::Result<String> {
 }
 
 /// What a request must carry.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Access {
     token: Option<Token>,
     /// The run's own, for requests from beyond loopback where no other is set.
@@ -153,6 +179,16 @@ pub struct Access {
     /// This node's names, in lower case.
     names: Vec<String>,
     any_name: bool,
+    challenges: Option<Challenges>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("token", &self.token)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Access {
@@ -162,7 +198,7 @@ impl Access {
         let mut names = own_names(&node_name(), &search_domains());
         names.extend(config.metrics.allowed_hosts.iter().map(|name| name.to_ascii_lowercase()));
         let any_name = names.iter().any(|name| name == "*");
-        Ok(Access { token, of_run: Arc::default(), names, any_name })
+        Ok(Access { token, of_run: Arc::default(), names, any_name, challenges: Challenges::begin() })
     }
 
     /// The token of requests: the one that is set, else the run's own, if it is known.
@@ -185,26 +221,38 @@ impl Access {
         self.token.is_some() || from.is_some_and(|from| !from.to_canonical().is_loopback())
     }
 
-    /// Whether a request may be answered. `from`: `None` of a Unix socket. `host`: from the request; `None` if it names no host,
-    /// as HTTP/1.0 allows. Browsers always do.
+    /// What a client of ampere's own answers to show that it knows the token.
+    pub fn challenge(&self) -> Option<String> {
+        self.challenges.as_ref().map(Challenges::challenge)
+    }
+
+    /// Whether a request may be answered, and then whether it came with the token. `from`: `None` of a Unix socket. `host`: from
+    /// the request; `None` if it names no host, as HTTP/1.0 allows. Browsers always do.
     pub fn check(
         &self,
-        from: Option<IpAddr>,
+        from: Option<Ends>,
         host: Option<&str>,
         authorization: Option<&[u8]>,
-    ) -> Result<(), Refusal> {
+        path: &str,
+    ) -> Result<bool, Refusal> {
         if !host.is_none_or(|host| self.has_name(host)) {
             return Err(Refusal::Host);
         }
-        if !self.wants_token(from) {
-            return Ok(());
-        }
-        let given = authorization.and_then(|value| {
-            let (scheme, given) = value.split_at_checked(b"Bearer ".len())?;
-            scheme.eq_ignore_ascii_case(b"Bearer ").then(|| given.trim_ascii())
+        let is_right = authorization.zip(self.token()).is_some_and(|(value, token)| {
+            let given = |scheme: &[u8]| {
+                let (name, given) = value.split_at_checked(scheme.len())?;
+                name.eq_ignore_ascii_case(scheme).then(|| given.trim_ascii())
+            };
+            let proved = |given: &[u8]| {
+                let place = proof::place(from.map(|ends| ends.own));
+                let given = std::str::from_utf8(given).unwrap_or_default();
+                self.challenges.as_ref().is_some_and(|all| all.accept(token, given, &place, path))
+            };
+            given(b"Bearer ").is_some_and(|given| token.is(given))
+                || given(format!("{} ", proof::SCHEME).as_bytes()).is_some_and(proved)
         });
-        let is_right = given.zip(self.token()).is_some_and(|(given, token)| token.is(given));
-        if is_right { Ok(()) } else { Err(Refusal::Token) }
+        let may = is_right || !self.wants_token(from.map(|ends| ends.peer.ip()));
+        if may { Ok(is_right) } else { Err(Refusal::Token) }
     }
 
     fn has_name(&self, host: &str) -> bool {
@@ -269,7 +317,7 @@ mod tests {
             "node7:1",
             "node7.cluster.example",
         ] {
-            assert_eq!(access.check(None, Some(host), None), Ok(()), "{host}");
+            assert_eq!(access.check(None, Some(host), None, "/"), Ok(false), "{host}");
         }
         for host in [
             "",
@@ -284,18 +332,18 @@ mod tests {
             "user@localhost",
             "*",
         ] {
-            assert_eq!(access.check(None, Some(host), None), Err(Refusal::Host), "{host}");
+            assert_eq!(access.check(None, Some(host), None, "/"), Err(Refusal::Host), "{host}");
         }
-        assert_eq!(access.check(None, None, None), Ok(()));
+        assert_eq!(access.check(None, None, None, "/"), Ok(false));
         let any = Access { any_name: true, ..access };
-        assert_eq!(any.check(None, Some("evil.example"), None), Ok(()));
+        assert_eq!(any.check(None, Some("evil.example"), None, "/"), Ok(false));
     }
 
     #[test]
     fn only_the_exact_token_is_accepted() {
         let access = Access { token: Some(Token(b"0123456789abcdef".to_vec())), ..access() };
         for given in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef "] {
-            assert_eq!(access.check(None, None, Some(given.as_bytes())), Ok(()), "{given}");
+            assert_eq!(access.check(None, None, Some(given.as_bytes()), "/"), Ok(true), "{given}");
         }
         for given in [
             "",
@@ -307,22 +355,23 @@ mod tests {
             "Bearer 0123456789abcdef0123456789abcdef",
             "Basic 0123456789abcdef",
         ] {
-            assert_eq!(access.check(None, None, Some(given.as_bytes())), Err(Refusal::Token), "{given}");
+            assert_eq!(access.check(None, None, Some(given.as_bytes()), "/"), Err(Refusal::Token), "{given}");
         }
-        assert_eq!(access.check(None, None, None), Err(Refusal::Token));
+        assert_eq!(access.check(None, None, None, "/"), Err(Refusal::Token));
         assert_eq!(format!("{access:?}").find("0123"), None, "a token is not printed");
     }
 
     #[test]
     fn beyond_loopback_the_runs_own_token_is_asked_for_where_no_other_is_set() {
-        let from = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        let own = "10.0.0.1:9977".parse().unwrap();
+        let from = |text: &str| Some(Ends { peer: SocketAddr::new(text.parse::<IpAddr>().unwrap(), 1), own });
         let access = access();
         for near in [None, from("127.0.0.1"), from("::1"), from("::ffff:127.0.0.1")] {
-            assert_eq!(access.check(near, None, None), Ok(()), "{near:?}");
+            assert_eq!(access.check(near, None, None, "/"), Ok(false), "{near:?}");
         }
         let far = from("10.0.0.7");
-        assert_eq!(access.check(far, None, None), Err(Refusal::Token));
-        assert_eq!(access.check(far, None, Some(b"Bearer ")), Err(Refusal::Token), "there is none yet");
+        assert_eq!(access.check(far, None, None, "/"), Err(Refusal::Token));
+        assert_eq!(access.check(far, None, Some(b"Bearer "), "/"), Err(Refusal::Token), "there is none yet");
         let place = tempfile::tempdir().unwrap();
         let tokens: Vec<String> = std::thread::scope(|scope| {
             let make = || Token::of_run(place.path()).unwrap().authorization();
@@ -331,8 +380,35 @@ mod tests {
         });
         assert!(tokens.iter().all(|token| *token == tokens[0] && token.len() > 40), "all have the same one");
         access.admit_with(Token::of_run(place.path()).unwrap());
-        assert_eq!(access.check(far, None, Some(tokens[0].as_bytes())), Ok(()));
-        assert_eq!(access.check(far, None, None), Err(Refusal::Token));
+        assert_eq!(access.check(far, None, Some(tokens[0].as_bytes()), "/"), Ok(true));
+        assert_eq!(access.check(far, None, None, "/"), Err(Refusal::Token));
+        // Ampere's own clients show that they know it, and do not send it.
+        let token = Token::of_run(place.path()).unwrap();
+        let access = Access { challenges: Challenges::begin(), ..access };
+        let given =
+            proof::answer(&token, &access.challenge().unwrap(), &proof::place(Some(own)), "/nodes").unwrap();
+        assert_eq!(access.check(far, None, Some(given.as_bytes()), "/nodes"), Ok(true));
+        assert_eq!(access.check(far, None, Some(given.as_bytes()), "/summary.json"), Err(Refusal::Token));
+    }
+
+    #[test]
+    fn the_token_beside_results_is_no_link() {
+        let place = tempfile::tempdir().unwrap();
+        let (real, link) = (place.path().join("private"), place.path().join(RUN_TOKEN));
+        std::fs::write(&real, "0123456789abcdef\n").unwrap();
+        std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        assert!(Token::beside(place.path()).is_err() && Token::load(&link).is_ok());
+        std::fs::remove_file(&link).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &link,
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert!(Token::beside(place.path()).unwrap_err().to_string().contains("is no file"));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The HTTP client that `ampere run` and `ampere top` ask a collector with.
 
 use crate::serving::access::Token;
-use crate::serving::listen::UNIX;
+use crate::serving::listen::{UNIX, connect_at_once};
+use crate::serving::proof;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest answer that is read.
@@ -27,23 +28,62 @@ pub enum Error {
     Refused { asked: String, status: String },
 }
 
+/// How a client shows that it may ask.
+#[derive(Clone, Copy)]
+pub enum Secret<'a> {
+    /// Not at all.
+    None,
+    /// Sends the token itself, to an address that the user has named.
+    Sent(&'a Token),
+    /// Shows that it knows the token, if it is asked to: what is at the address may be anybody's.
+    Proved(&'a Token),
+}
+
 /// Asks for `path` and returns the body of the answer. `url`: as `collector.json` has it.
-pub fn get(url: &str, path: &str, token: Option<&Token>, limit: Duration) -> Result<Vec<u8>, Error> {
-    let answer = ask(url, request(path, token).as_bytes(), limit);
-    body_of(answer.map_err(|why| Error::Unreachable { url: url.to_owned(), why })?, url, path)
+pub fn get(url: &str, path: &str, secret: Secret, limit: Duration) -> Result<Vec<u8>, Error> {
+    let unreachable = |why| Error::Unreachable { url: url.to_owned(), why };
+    let server = server_at(url).map_err(unreachable)?;
+    let ask = |authorization: Option<&str>| {
+        ask(&server, request(path, authorization).as_bytes(), limit).map_err(unreachable)
+    };
+    let (token, answer) = match secret {
+        Secret::None => (None, ask(None)?),
+        Secret::Sent(token) => (None, ask(Some(&token.authorization()))?),
+        Secret::Proved(token) => (Some(token), ask(None)?),
+    };
+    let place = match &server {
+        Server::Tcp(address) => proof::place(Some(*address)),
+        Server::Unix(_) => proof::place(None),
+    };
+    match token.and_then(|token| proof_for(&answer, token, &place, path)) {
+        Some(proof) => body_of(ask(Some(&proof))?, url, path),
+        None => body_of(answer, url, path),
+    }
+}
+
+/// What a refused client sends to show that it knows the token; `None`: it was not refused, or it is no collector that refuses.
+pub(crate) fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(&answer[..head_of(answer)?]);
+    let is_refusal = head.split(' ').nth(1) == Some("401");
+    proof::challenge_in(&head)
+        .filter(|_| is_refusal)
+        .and_then(|challenge| proof::answer(token, challenge, place, path))
 }
 
 /// A request after which the connection is closed.
-pub(crate) fn request(path: &str, token: Option<&Token>) -> String {
-    let authorization =
-        token.map_or_else(String::new, |token| format!("Authorization: {}\r\n", token.authorization()));
+pub(crate) fn request(path: &str, authorization: Option<&str>) -> String {
+    let authorization = authorization.map_or_else(String::new, |value| format!("Authorization: {value}\r\n"));
     format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n")
+}
+
+/// The length of an answer's head.
+fn head_of(answer: &[u8]) -> Option<usize> {
+    answer.windows(4).position(|window| window == b"\r\n\r\n")
 }
 
 /// The body of an answer. `url`, `path`: what was asked.
 pub(crate) fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
-    let head = answer.windows(4).position(|window| window == b"\r\n\r\n");
-    let head = head.ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
+    let head = head_of(&answer).ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
     if first.split(' ').nth(1) == Some("401") {
         return Err(Error::WantsToken { url: url.to_owned() });
@@ -57,20 +97,36 @@ pub(crate) fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<
     Ok(answer.split_off(head + 4))
 }
 
-fn ask(url: &str, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+/// What an address leads to.
+enum Server<'a> {
+    Tcp(SocketAddr),
+    Unix(&'a Path),
+}
+
+fn server_at(url: &str) -> std::io::Result<Server<'_>> {
     if let Some(path) = url.strip_prefix(UNIX) {
-        let stream = UnixStream::connect(path)?;
-        stream.set_read_timeout(Some(limit))?;
-        stream.set_write_timeout(Some(limit))?;
-        return exchange(stream, request, limit);
+        return Ok(Server::Unix(Path::new(path)));
     }
     let no_address = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address");
     let host = url.strip_prefix("http://").ok_or_else(no_address)?.trim_end_matches('/');
-    let address: SocketAddr = host.to_socket_addrs()?.next().ok_or_else(no_address)?;
-    let stream = TcpStream::connect_timeout(&address, limit)?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
-    exchange(stream, request, limit)
+    host.to_socket_addrs()?.next().map(Server::Tcp).ok_or_else(no_address)
+}
+
+fn ask(server: &Server, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+    match server {
+        Server::Unix(path) => {
+            let stream = connect_at_once(path)?;
+            stream.set_read_timeout(Some(limit))?;
+            stream.set_write_timeout(Some(limit))?;
+            exchange(stream, request, limit)
+        }
+        Server::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, limit)?;
+            stream.set_read_timeout(Some(limit))?;
+            stream.set_write_timeout(Some(limit))?;
+            exchange(stream, request, limit)
+        }
+    }
 }
 
 /// Sends the request and reads the whole answer. It takes no longer than the limit and one read more.

@@ -100,6 +100,15 @@ impl Service {
 /// A stream of events.
 pub(crate) struct Events(Pin<Box<dyn Future<Output = Next>>>);
 
+/// Who reads a stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader {
+    /// `None`: through a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Also the command, the job and notes.
+    pub sees_all: bool,
+}
+
 /// An event, and what the one after it is made of; `None`: the stream is over.
 type Next = Option<(Bytes, Source)>;
 
@@ -107,7 +116,7 @@ type Next = Option<(Bytes, Source)>;
 struct Source {
     service: Rc<Service>,
     rank: Option<usize>,
-    from: Option<IpAddr>,
+    reader: Reader,
     due: Instant,
     end: Instant,
     seen: Option<Arc<Tables>>,
@@ -120,12 +129,12 @@ impl Events {
     pub fn open(
         service: &Rc<Service>,
         rank: Option<usize>,
-        from: Option<IpAddr>,
+        reader: Reader,
     ) -> Option<(Events, OwnedSemaphorePermit)> {
         let place = service.pages.places.clone().try_acquire_owned().ok()?;
         let (service, due) = (service.clone(), Instant::now());
         let (seen, is_first, is_over) = (None, true, false);
-        let source = Source { service, rank, from, due, end: due + LENGTH, seen, is_first, is_over };
+        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, is_over };
         Some((Events(Box::pin(source.next())), place))
     }
 }
@@ -138,7 +147,8 @@ impl Source {
         tokio::time::sleep_until(self.due.into()).await;
         self.due = Instant::now() + PERIOD;
         let event = match self.service.page(self.rank).await {
-            Some(page) => self.event(&page),
+            Some(page) if self.reader.sees_all => self.event(&page),
+            Some(page) => self.event(&Arc::new(page.for_everybody())),
             None => Bytes::from_static(b": the collector has no time just now\n\n"),
         };
         Some((event, self))
@@ -146,7 +156,7 @@ impl Source {
 
     fn event(&mut self, page: &Arc<Page>) -> Bytes {
         self.is_over = page.state != State::Running;
-        self.service.scrapers.answered(&(self.from, AGENT.to_owned()), Instant::now(), false);
+        self.service.scrapers.answered(&(self.reader.address, AGENT.to_owned()), Instant::now(), false);
         let is_whole = std::mem::take(&mut self.is_first) || self.is_over;
         let json = if is_whole {
             serde_json::to_string(&**page)

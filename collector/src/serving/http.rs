@@ -4,15 +4,18 @@
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
 //! for the size and time of a request's head, the time of a connection and the number of connections.
 
-use crate::serving::access::{Access, Refusal};
-use crate::serving::events::{Events, Pages};
+use crate::serving::access::{Access, Ends, Refusal};
+use crate::serving::events::{Events, Pages, Reader};
 use crate::serving::job::Nodes;
 use crate::serving::job::gather::{self, Gathering, gather};
 use crate::serving::job::report::NodeReport;
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
-use crate::serving::metrics::{CONTENT_TYPE, Latest, encode};
+use crate::serving::metrics::{Latest, encode};
+use crate::serving::peer;
+use crate::serving::proof;
 use crate::serving::snapshot::Snapshot;
+use crate::serving::text_format::{TextFormat, classic};
 use ampere_report::page::Page;
 use ampere_report::page::job::Job;
 use ampere_report::summary::Summary;
@@ -26,7 +29,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -94,8 +96,8 @@ pub struct Service {
     pub(crate) summaries: Sender<Wanted>,
     pub(crate) access: Access,
     pub(crate) scrapers: Scrapers,
-    /// What was encoded last, and its text.
-    metrics: Mutex<Option<(Figures, Bytes)>>,
+    /// What was encoded last, and its text: for everybody, and for those who may see all.
+    metrics: [Mutex<Option<(Figures, Bytes)>>; 2],
     /// The run's other nodes.
     pub(crate) nodes: RefCell<Nodes>,
     summary: Mutex<SummaryCache>,
@@ -188,8 +190,11 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, from)) => {
-                spawn_connection(stream, Some(from.ip()), service.clone(), (place, head_limit(&places)));
+            Ok((stream, peer)) => {
+                // Without its own address a server does not know who asks.
+                let Ok(own) = stream.local_addr() else { continue };
+                let from = Some(Ends { peer, own });
+                spawn_connection(stream, from, service.clone(), (place, head_limit(&places)));
             }
             Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }
@@ -204,7 +209,7 @@ fn head_limit(places: &Semaphore) -> Duration {
 
 fn spawn_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    from: Option<IpAddr>,
+    from: Option<Ends>,
     service: Rc<Service>,
     (place, head_limit): (OwnedSemaphorePermit, Duration),
 ) {
@@ -219,7 +224,7 @@ fn spawn_connection(
 /// Serves one connection, whatever bytes arrive.
 pub async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    from: Option<IpAddr>,
+    from: Option<Ends>,
     service: Rc<Service>,
     head_limit: Duration,
 ) {
@@ -241,7 +246,7 @@ pub async fn serve_connection(
     }
     if let Some(place) = asked.stream.take() {
         drop(place);
-        service.stream_ended(from);
+        service.stream_ended(from.map(|ends| ends.peer.ip()));
     }
 }
 
@@ -257,7 +262,7 @@ struct Asked {
 impl Service {
     /// A service without scrapers yet.
     pub fn new(latest: Latest, summaries: Sender<Wanted>, access: Access) -> Service {
-        let (scrapers, metrics, summary) = (Scrapers::default(), Mutex::new(None), Mutex::default());
+        let (scrapers, metrics, summary) = (Scrapers::default(), Default::default(), Mutex::default());
         let (nodes, pages) = Default::default();
         Service { latest, summaries, access, scrapers, metrics, nodes, summary, pages }
     }
@@ -272,76 +277,114 @@ impl Service {
     async fn answer(
         self: &Rc<Self>,
         request: &Request<Incoming>,
-        from: Option<IpAddr>,
+        from: Option<Ends>,
         asked: &Asked,
     ) -> Response<Either<Full<Bytes>, Events>> {
-        if request.uri().path() == "/events" && self.refusal(request, from).is_none() {
+        let has_token = match self.admit(request, from) {
+            Ok(has_token) => has_token,
+            Err(refusal) => return (*refusal).map(Either::Left),
+        };
+        if request.uri().path() == "/events" {
             let Ok(rank) = rank_of(request) else { return bad_query().map(Either::Left) };
-            let Some((events, place)) = Events::open(self, rank, from) else {
+            let reader =
+                Reader { address: from.map(|ends| ends.peer.ip()), sees_all: sees_all(has_token, from) };
+            let Some((events, place)) = Events::open(self, rank, reader) else {
                 let why = "so many pages are open already: close one\n";
                 return text(StatusCode::SERVICE_UNAVAILABLE, why).map(Either::Left);
             };
             asked.stream.set(Some(place));
             let mut response = Response::new(Either::Right(events));
             add_headers(&mut response, "text/event-stream");
+            let headers = response.headers_mut();
+            // A proxy that collects an answer, or packs it, would hold each event back until the next.
+            headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform"));
             return response;
         }
-        self.answer_whole(request, from, &asked.scrape).await.map(Either::Left)
+        self.answer_whole(request, (from, has_token), &asked.scrape).await.map(Either::Left)
     }
 
-    /// Why a request is not answered.
-    fn refusal(&self, request: &Request<Incoming>, from: Option<IpAddr>) -> Option<Response<Full<Bytes>>> {
+    /// Whether a request came with the token, or why it is not answered.
+    fn admit(
+        &self,
+        request: &Request<Incoming>,
+        from: Option<Ends>,
+    ) -> Result<bool, Box<Response<Full<Bytes>>>> {
         let Ok(host) = host_of(request) else {
-            return Some(text(StatusCode::BAD_REQUEST, "a request must name one host\n"));
+            return Err(text(StatusCode::BAD_REQUEST, "a request must name one host\n").into());
         };
         let authorization = request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
         let is_page = request.uri().path() == "/";
-        match self.access.check(from, host, authorization) {
+        let path = request.uri().path_and_query().map_or("", |path| path.as_str());
+        let has_token = match self.access.check(from, host, authorization, path) {
             Err(Refusal::Host) => {
-                return Some(text(
+                return Err(text(
                     StatusCode::FORBIDDEN,
                     "this is not a name of this node: use its address, or set AMPERE_ALLOWED_HOSTS\n",
-                ));
+                )
+                .into());
             }
             // A browser sends no token with its first request. The page has no data in it, and asks for the token.
-            Err(Refusal::Token) if is_page => {}
+            Err(Refusal::Token) if is_page => false,
             Err(Refusal::Token) => {
-                let mut refusal = text(
-                    StatusCode::UNAUTHORIZED,
+                return Err(self.wants_token(
                     "a token is required: Authorization: Bearer, and the token in the collector's AMPERE_TOKEN_FILE, or in \
                      collector.token in the run's output directory\n",
-                );
-                refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                return Some(refusal);
+                ).into());
             }
-            Ok(()) => {}
+            Ok(has_token) => has_token,
+        };
+        match *request.method() == Method::GET {
+            true => Ok(has_token),
+            false => Err(text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n").into()),
         }
-        (request.method() != Method::GET).then(|| text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n"))
+    }
+
+    /// The refusal of a request without a token, and what ampere's own clients answer to it.
+    fn wants_token(&self, why: &'static str) -> Response<Full<Bytes>> {
+        let mut refusal = text(StatusCode::UNAUTHORIZED, why);
+        let headers = refusal.headers_mut();
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let challenge = self.access.challenge().map(|challenge| format!("{} {challenge}", proof::SCHEME));
+        if let Some(Ok(challenge)) = challenge.map(HeaderValue::try_from) {
+            headers.append(header::WWW_AUTHENTICATE, challenge);
+        }
+        refusal
     }
 
     async fn answer_whole(
         &self,
         request: &Request<Incoming>,
-        from: Option<IpAddr>,
+        (from, has_token): (Option<Ends>, bool),
         scrape: &Cell<Option<(Scraper, bool)>>,
     ) -> Response<Full<Bytes>> {
-        if let Some(refusal) = self.refusal(request, from) {
-            return refusal;
-        }
+        let address = from.map(|ends| ends.peer.ip());
         match request.uri().path() {
             "/metrics" => {
-                let (answer, is_last) = self.metrics().await;
+                let accept = request.headers().get_all(header::ACCEPT).iter();
+                let format = TextFormat::wanted(accept.filter_map(|value| value.to_str().ok()));
+                let (answer, is_last) = self.metrics(format, has_token, from).await;
                 let agent = request.headers().get(header::USER_AGENT).map(HeaderValue::as_bytes);
                 let agent = String::from_utf8_lossy(agent.unwrap_or_default()).into_owned();
-                scrape.set(Some(((from, agent), is_last)));
+                scrape.set(Some(((address, agent), is_last)));
                 answer
             }
-            "/snapshot.json" => json(serde_json::to_string(&*self.latest.get())),
-            "/summary.json" => self.summary().await,
+            "/snapshot.json" => {
+                let snapshot = self.latest.get();
+                let is_for_all = snapshot.job.is_none() && snapshot.notes.is_empty();
+                match is_for_all || sees_all(has_token, from) {
+                    true => json(serde_json::to_string(&*snapshot)),
+                    false => json(serde_json::to_string(&snapshot.for_everybody())),
+                }
+            }
+            "/summary.json" if sees_all(has_token, from) => self.summary().await,
+            "/summary.json" => self.wants_token(
+                "a summary has the command and notes: they are for the run's user, or with a token\n",
+            ),
             gather::PATH => {
                 // The first node's collector has to get the final figures, too.
                 let report = NodeReport::of(&self.latest.look());
-                scrape.set(Some(((from, gather::PATH.to_owned()), report.is_last)));
+                scrape.set(Some(((address, gather::PATH.to_owned()), report.is_last)));
                 json(serde_json::to_string(&report))
             }
             "/nodes" => {
@@ -350,13 +393,14 @@ impl Service {
             }
             "/page.json" => match rank_of(request) {
                 Ok(rank) => match self.page(rank).await {
-                    Some(page) => json(serde_json::to_string(&*page)),
+                    Some(page) if sees_all(has_token, from) => json(serde_json::to_string(&*page)),
+                    Some(page) => json(serde_json::to_string(&page.for_everybody())),
                     None => is_ending(),
                 },
                 Err(NoRank) => bad_query(),
             },
             "/" => {
-                let page = ampere_report::page::shell(self.access.wants_token(from));
+                let page = ampere_report::page::shell(self.access.wants_token(address));
                 let mut page = reply(StatusCode::OK, "text/html; charset=utf-8", page);
                 page.headers_mut().insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
                 page
@@ -365,22 +409,34 @@ impl Service {
         }
     }
 
-    /// The answer, and whether it contains the final figures.
-    async fn metrics(&self) -> (Response<Full<Bytes>>, bool) {
+    /// The answer, and whether it contains the final figures. The batch system's job is not for everybody.
+    async fn metrics(
+        &self,
+        format: TextFormat,
+        has_token: bool,
+        from: Option<Ends>,
+    ) -> (Response<Full<Bytes>>, bool) {
         let (snapshot, job) = (self.latest.get(), self.job());
         let is_last = snapshot.is_last;
-        let mut last = self.metrics.lock().await;
+        let names_job = snapshot.job.is_some() && sees_all(has_token, from);
+        let mut last = self.metrics[usize::from(names_job)].lock().await;
         let is_same = |of: &Figures| {
             Arc::ptr_eq(&of.0, &snapshot) && of.1.as_ref().map(Arc::as_ptr) == job.as_ref().map(Arc::as_ptr)
         };
         let body = match &*last {
             Some((of, body)) if is_same(of) => body.clone(),
-            _ => match encode(snapshot.clone(), job.clone()) {
+            _ => match encode(snapshot.clone(), job.clone(), names_job) {
                 Ok(body) => last.insert(((snapshot, job), Bytes::from(body))).1.clone(),
                 Err(_) => return (text(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode\n"), false),
             },
         };
-        (reply(StatusCode::OK, CONTENT_TYPE, body), is_last)
+        let body = match format {
+            TextFormat::OpenMetrics => body,
+            TextFormat::Classic => classic(&String::from_utf8_lossy(&body)).into(),
+        };
+        let mut answer = reply(StatusCode::OK, format.content_type(), body);
+        answer.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+        (answer, is_last)
     }
 
     async fn summary(&self) -> Response<Full<Bytes>> {
@@ -406,6 +462,12 @@ impl Service {
         let body = cache.last.insert((Instant::now(), body)).1.clone();
         reply(StatusCode::OK, "application/json", body)
     }
+}
+
+/// Whether a client may see the command, the job and notes: it has the token, or it is the user, which a Unix socket of mode 0600
+/// ensures. Over loopback the kernel is asked, which takes a moment: only where it makes a difference.
+fn sees_all(has_token: bool, from: Option<Ends>) -> bool {
+    has_token || from.is_none_or(peer::is_own_user)
 }
 
 /// The rank that a page asks for, by its place among the choices.

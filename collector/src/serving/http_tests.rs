@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::serving::access::Access;
-use crate::serving::client;
+use crate::serving::client::{self, Secret};
 use crate::serving::metrics::Latest;
 use ampere_settings::Config;
 use std::io::{Read, Write};
@@ -119,12 +119,15 @@ fn without_the_token_every_path_is_refused_alike() {
         let answer = ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         assert_eq!(status(&answer), "401", "{answer}");
         assert!(answer.to_ascii_lowercase().contains("www-authenticate: bearer"), "{answer}");
-        let why = client::get(&server.url, path, None, LIMIT).unwrap_err();
+        let why = client::get(&server.url, path, Secret::None, LIMIT).unwrap_err();
         assert!(matches!(why, client::Error::WantsToken { .. }) && !why.to_string().contains('\n'), "{why}");
     }
-    assert!(client::get(&server.url, "/metrics", access.token(), LIMIT).is_ok());
+    let token = access.token().unwrap();
+    for secret in [Secret::Sent(token), Secret::Proved(token)] {
+        assert!(client::get(&server.url, "/page.json?rank=3", secret, LIMIT).is_ok());
+    }
     // A browser cannot send it with its first request: the page has no data, and asks for it.
-    let page = String::from_utf8(client::get(&server.url, "/", None, LIMIT).unwrap()).unwrap();
+    let page = String::from_utf8(client::get(&server.url, "/", Secret::None, LIMIT).unwrap()).unwrap();
     assert!(page.contains("data-token=\"wanted\"") && !page.contains("id=\"data\""), "{page}");
     let evil = format!("GET / HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
     assert_eq!(status(&ask(address(&server), &evil)), "403", "the token does not make another name valid");
@@ -136,7 +139,7 @@ fn a_socket_serves_the_same_as_an_address() {
     let path = place.path().join("a.sock");
     let (server, _) = start(&format!("unix:{}", path.display()), None);
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    let metrics = client::get(&server.url, "/metrics", None, LIMIT).unwrap();
+    let metrics = client::get(&server.url, "/metrics", Secret::None, LIMIT).unwrap();
     assert!(String::from_utf8(metrics).unwrap().ends_with("# EOF\n"));
     drop(server);
     assert!(!path.exists());
@@ -188,7 +191,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
 fn a_summary_is_sent_again_while_it_is_young() {
     let (server, _) = start("127.0.0.1:0", None);
     let bodies: Vec<Vec<u8>> =
-        (0..50).map(|_| client::get(&server.url, "/summary.json", None, LIMIT).unwrap()).collect();
+        (0..50).map(|_| client::get(&server.url, "/summary.json", Secret::None, LIMIT).unwrap()).collect();
     let parsed: Summary = serde_json::from_slice(&bodies[0]).unwrap();
     assert_eq!(parsed.run.id, "one");
     assert!(bodies.iter().all(|body| *body == bodies[0]));
@@ -238,4 +241,28 @@ fn streams_that_are_not_read_leave_places_for_others() {
     assert!(status(&refused) == "503" && refused.contains("pages are open"), "{refused}");
     drop(unread);
     assert_eq!(events(at, 1).len(), 1);
+}
+
+#[test]
+fn a_scrape_gets_the_format_that_it_asks_for_and_no_proxy_holds_events_back() {
+    let (server, _) = start("127.0.0.1:0", None);
+    let get = |path: &str, accept: &str| {
+        ask(address(&server), &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{accept}\r\n"))
+    };
+    let classic = get("/metrics", "Accept: text/plain\r\n");
+    assert!(classic.contains("content-type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{classic}");
+    assert!(!classic.contains("# EOF") && !classic.contains("# UNIT"), "{classic}");
+    assert!(classic.contains("# TYPE ampere_build_info gauge\n"), "{classic}");
+    for accept in ["", "Accept: */*\r\n", "Accept: application/openmetrics-text, text/plain;q=0.5\r\n"] {
+        let text = get("/metrics", accept);
+        assert!(text.contains("content-type: application/openmetrics-text; version=1.0.0"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+    let mut stream = TcpStream::connect(address(&server)).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut head = [0; 1024];
+    let count = stream.read(&mut head).unwrap();
+    let head = String::from_utf8_lossy(&head[..count]);
+    assert!(head.contains("x-accel-buffering: no\r\n") && head.contains("no-transform"), "{head}");
 }

@@ -4,8 +4,11 @@
 //! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By
 //! then the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the
 //! same port does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to
-//! the network namespace as ports do.
+//! the network namespace as ports do. Anybody can take such a name, and connect to it: both ends look whose the other one is.
 
+use crate::serving::listen::connect_to;
+use crate::serving::peer;
+use rustix::net::SocketAddrUnix;
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -21,8 +24,6 @@ const LONGEST_UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
 const MOST_SCRAPERS: usize = 16;
 /// How often a lingering collector checks whether it may end.
 const CHECK_PERIOD: Duration = Duration::from_millis(10);
-/// How long to wait for a collector that was asked to leave.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 /// Linux limits a name to 107 bytes; the prefix takes some of them.
 const LONGEST_NAME: usize = 80;
 
@@ -84,11 +85,13 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
     if !is_awaited() {
         return None;
     }
-    let listener =
-        SocketAddr::from_abstract_name(address).and_then(|name| UnixListener::bind_addr(&name)).ok()?;
-    listener.set_nonblocking(true).ok()?;
+    // Where the name cannot be had, nobody can ask, and the next collector takes the next port.
+    let listener = SocketAddr::from_abstract_name(address).and_then(|name| UnixListener::bind_addr(&name));
+    let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).ok();
     while is_awaited() && !stop.load(Ordering::Relaxed) {
-        if let Ok((asks, _)) = listener.accept() {
+        if let Some(Ok((asks, _))) = listener.as_ref().map(UnixListener::accept)
+            && peer::is_own_socket(&asks)
+        {
             return Some(asks);
         }
         std::thread::sleep(CHECK_PERIOD);
@@ -96,11 +99,16 @@ pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBoo
     None
 }
 
-/// Asks a collector that lingers to leave, and waits until it has. Returns whether there was one.
-pub fn ask_to_leave(address: &str) -> bool {
-    let stream = SocketAddr::from_abstract_name(address).and_then(|name| UnixStream::connect_addr(&name));
+/// Asks this user's collector that lingers to leave, and waits for it until then. Returns whether there was one.
+pub fn ask_to_leave(address: &str, until: Instant) -> bool {
+    let stream = SocketAddrUnix::new_abstract_name(address.as_bytes())
+        .map_err(Into::into)
+        .and_then(|name| connect_to(&name));
     let Ok(mut stream) = stream else { return false };
-    let _ = stream.set_read_timeout(Some(LEAVE_LIMIT));
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() || !peer::is_own_socket(&stream) || stream.set_read_timeout(Some(left)).is_err() {
+        return false;
+    }
     // It sends nothing: the read ends when its process does.
     std::io::Read::read(&mut stream, &mut [0]).is_ok()
 }
@@ -150,7 +158,8 @@ mod tests {
     fn a_lingering_collector_leaves_when_another_asks() {
         let path = std::env::temp_dir().join(format!("{}-{}.sock", "x".repeat(100), std::process::id()));
         let name = name_of_socket(&path);
-        assert!(!ask_to_leave(&name), "none lingers yet");
+        let ask = |name: &str| ask_to_leave(name, Instant::now() + Duration::from_secs(1));
+        assert!(!ask(&name), "none lingers yet");
         let scrapers = Scrapers::default();
         let now = Instant::now();
         scrapers.answered(&by(1), now - Duration::from_secs(60), false);
@@ -159,9 +168,32 @@ mod tests {
         // Dropping the returned socket closes it, as the end of a process does.
         let lingers =
             std::thread::spawn(move || drop(linger(&scrapers, &other, now, &AtomicBool::new(false))));
-        while !ask_to_leave(&name) {
+        while !ask(&name) {
             assert!(now.elapsed() < Duration::from_secs(10), "it was not found");
         }
         lingers.join().unwrap();
+    }
+
+    #[test]
+    fn a_name_whose_owner_never_answers_holds_nobody_for_longer_than_the_limit() {
+        let path = std::env::temp_dir().join(format!("silent-{}.sock", std::process::id()));
+        let name = name_of_socket(&path);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let begun = Instant::now();
+        assert!(!ask_to_leave(&name, begun + Duration::from_millis(200)), "it accepts, and never answers");
+        // Nobody accepts any more: at last there is no room for another connection.
+        let name_of = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let waiting: Vec<UnixStream> =
+            std::iter::from_fn(|| connect_to(&name_of).ok()).take(10_000).collect();
+        assert!(waiting.len() < 10_000 && !ask_to_leave(&name, Instant::now() + Duration::from_millis(200)));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // The one that lingers does without the name.
+        let (scrapers, stop, now) = (Scrapers::default(), AtomicBool::new(false), Instant::now());
+        scrapers.answered(&by(1), now - Duration::from_millis(50), false);
+        scrapers.answered(&by(1), now, false);
+        assert!(
+            linger(&scrapers, &name, now, &stop).is_none() && now.elapsed() >= Duration::from_millis(100)
+        );
+        drop(listener);
     }
 }

@@ -1,7 +1,10 @@
 //! Where /metrics is served: on an address, or on a socket in the file system that only its user can reach.
+//!
+//! Ports and names can be held by anybody: whatever becomes of them, listening takes no longer than [`LIMIT`].
 
-use crate::serving::linger;
+use crate::serving::{linger, peer};
 use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -18,8 +21,10 @@ pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNS
 const TRIED_PORTS: u16 = 100;
 /// The prefix of a socket's path, in the place of an address.
 pub const UNIX: &str = "unix:";
-/// A process that ends has closed its port by then.
-const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+/// What is asked to leave, or ends, is waited for no longer than this, all ports together.
+const LIMIT: Duration = Duration::from_secs(1);
+/// In the place of an address: nothing is served.
+const OFF: &str = "off";
 /// Linux limits the path of a socket to this many bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -30,19 +35,24 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// The absolute path of a socket.
     Unix(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 /// A text that names no place to listen on.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, or like \
-     unix:/run/user/1000/ampere.sock"
+    "{0:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, like \
+     unix:/run/user/1000/ampere.sock, or off"
 )]
 pub struct NoAddress(String);
 
 /// Why the collector cannot listen; each in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
+    /// Nothing is to be served.
+    #[error("--listen off, or AMPERE_LISTEN=off, asks for that")]
+    Off,
     /// The system refuses the address.
     #[error("cannot listen on {address}: {why}; choose another address with --listen")]
     Address { address: SocketAddr, why: std::io::Error },
@@ -65,6 +75,9 @@ impl FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Listen, NoAddress> {
         let wrong = || NoAddress(text.to_owned());
+        if text == OFF {
+            return Ok(Listen::Off);
+        }
         match text.strip_prefix(UNIX) {
             Some(path) if path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH => {
                 Ok(Listen::Unix(PathBuf::from(path)))
@@ -88,6 +101,7 @@ impl fmt::Display for Listen {
         match self {
             Listen::Tcp(address) => address.fmt(f),
             Listen::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Listen::Off => f.write_str(OFF),
         }
     }
 }
@@ -142,10 +156,27 @@ impl Bound {
 /// Listens where it is wanted. If a port is in use, the next free one is taken, and if the address is not this node's,
 /// loopback: then a note says so.
 pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
+    let until = Instant::now() + LIMIT;
     match wanted {
-        Listen::Tcp(address) => bind_address(*address),
-        Listen::Unix(path) => bind_socket(path).map(|bound| (bound, None)),
+        Listen::Tcp(address) => bind_address(*address, until),
+        Listen::Unix(path) => bind_socket(path, until).map(|bound| (bound, None)),
+        Listen::Off => Err(BindError::Off),
     }
+}
+
+/// Connects to a socket whose server accepts at once. A server that does not is an error: `connect` would wait for it without end.
+pub(crate) fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
+    connect_to(&SocketAddrUnix::new(path)?)
+}
+
+/// The same of any kind of name.
+pub(crate) fn connect_to(address: &SocketAddrUnix) -> std::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, address)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// This node's addresses but loopback. IPv4 alone: of IPv6 it is not known which of a node's many addresses others reach.
@@ -167,12 +198,12 @@ fn addresses_in(routes: &str) -> Vec<IpAddr> {
     found
 }
 
-fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), BindError> {
+fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<String>), BindError> {
     let refuse = |why| BindError::Address { address: wanted, why };
     let mut first_error = None;
     for step in 0..TRIED_PORTS {
         let Some(port) = wanted.port().checked_add(step) else { break };
-        match bind_port(SocketAddr::new(wanted.ip(), port)) {
+        match bind_port(SocketAddr::new(wanted.ip(), port), until) {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(refuse)?;
                 let note = (step > 0)
@@ -183,7 +214,7 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), BindError
             // It may be another node's address in a setting that all nodes share: that is no reason not to serve.
             Err(e) if wanted != DEFAULT_ADDRESS => {
                 let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
-                return bind_address(DEFAULT_ADDRESS).map(|(bound, _)| (bound, Some(note)));
+                return bind_address(DEFAULT_ADDRESS, until).map(|(bound, _)| (bound, Some(note)));
             }
             Err(e) => return Err(refuse(e)),
         }
@@ -193,14 +224,13 @@ fn bind_address(wanted: SocketAddr) -> Result<(Bound, Option<String>), BindError
 }
 
 /// A collector that only lingers on the port is asked to leave.
-fn bind_port(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let begun = Instant::now();
+fn bind_port(address: SocketAddr, until: Instant) -> std::io::Result<TcpListener> {
     let mut bound = TcpListener::bind(address);
     let in_use = |bound: &std::io::Result<TcpListener>| {
         bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
     };
-    if in_use(&bound) && linger::ask_to_leave(&linger::name_of_port(address.port())) {
-        while in_use(&bound) && begun.elapsed() < CLOSE_LIMIT {
+    if in_use(&bound) && linger::ask_to_leave(&linger::name_of_port(address.port()), until) {
+        while in_use(&bound) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
             bound = TcpListener::bind(address);
         }
@@ -209,15 +239,25 @@ fn bind_port(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// There is no fallback to loopback: a socket is chosen so that other users cannot read.
-fn bind_socket(path: &Path) -> Result<Bound, BindError> {
+fn bind_socket(path: &Path, until: Instant) -> Result<Bound, BindError> {
     let refuse = |why: String| BindError::Socket { path: path.to_owned(), why };
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
             return Err(refuse("there is a file that is no socket".to_owned()));
         }
-        linger::ask_to_leave(&linger::name_of_socket(path));
-        if UnixStream::connect(path).is_ok() {
-            return Err(refuse("another collector serves there".to_owned()));
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(refuse("there is a socket of another user".to_owned()));
+        }
+        linger::ask_to_leave(&linger::name_of_socket(path), until);
+        match connect_at_once(path) {
+            Ok(server) if peer::is_own_socket(&server) => {
+                return Err(refuse("another collector serves there".to_owned()));
+            }
+            Ok(_) => return Err(refuse("another user's program serves there".to_owned())),
+            Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(refuse("what serves there does not answer".to_owned()));
+            }
+            Err(_) => {}
         }
         // A killed collector has left it.
         match std::fs::remove_file(path) {
@@ -244,7 +284,7 @@ mod tests {
 
     #[test]
     fn addresses_and_sockets_are_told_apart() {
-        for text in ["127.0.0.1:9977", "[::1]:80", "0.0.0.0:1", "unix:/run/ampere.sock"] {
+        for text in ["127.0.0.1:9977", "[::1]:80", "0.0.0.0:1", "unix:/run/ampere.sock", "off"] {
             assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
         }
         let long = format!("unix:/{}", "x".repeat(200));

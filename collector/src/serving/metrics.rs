@@ -14,12 +14,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The content type of [`encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Longer values of labels are cut: names of functions come from the application and can have any length.
+const LABEL_BYTES_MAX: usize = 512;
 
 /// Typical length of a line of the text: its memory is allocated at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
@@ -70,12 +74,13 @@ impl Latest {
     }
 }
 
-/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes.
-pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>) -> Result<String, fmt::Error> {
+/// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes. `names_job`: the
+/// batch system's job is named.
+pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     let series = snapshot.region_energy.len() + snapshot.kernel_energy.len() + 2 * snapshot.region_time.len();
     let mut body = String::with_capacity(TYPICAL_SERIES_BYTES * series + (16 << 10));
-    registry.register_collector(Box::new(Scrape { snapshot, job }));
+    registry.register_collector(Box::new(Scrape { snapshot, job, names_job }));
     text::encode(&mut body, &registry)?;
     Ok(body)
 }
@@ -118,13 +123,13 @@ impl Metric {
             return Ok(());
         }
         let mut family = encoder.encode_descriptor(self.stem, self.help, self.unit.as_ref(), self.kind)?;
-        let mut labels = Vec::with_capacity(1 + self.labels.len());
         for (values, value) in series {
-            labels.clear();
+            let mut labels = Vec::with_capacity(1 + self.labels.len());
             if !self.names_node() {
                 labels.push(("node", scrape.snapshot.node.as_str()));
             }
-            labels.extend(self.labels.iter().copied().zip(values));
+            let values: Vec<Cow<str>> = values.into_iter().map(bounded).collect();
+            labels.extend(self.labels.iter().copied().zip(values.iter().map(AsRef::as_ref)));
             let metric = family.encode_family(&labels)?;
             match self.kind {
                 MetricType::Gauge => ConstGauge::new(value).encode(metric)?,
@@ -133,6 +138,18 @@ impl Metric {
         }
         Ok(())
     }
+}
+
+/// A label's value: of a long one its begin, and a number that is different for different values and the same in every scrape.
+fn bounded(value: &str) -> Cow<'_, str> {
+    if value.len() <= LABEL_BYTES_MAX {
+        return Cow::Borrowed(value);
+    }
+    let (offset_basis, prime) = (0xcbf2_9ce4_8422_2325u64, 0x100_0000_01b3); // FNV-1a
+    let hash = value.bytes().fold(offset_basis, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(prime));
+    let room = LABEL_BYTES_MAX - "...#".len() - 16;
+    let begin = (0..=room).rev().find(|at| value.is_char_boundary(*at)).unwrap_or(0);
+    Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
 /// Of each series the values of its labels, in the order of their names, and its value.
@@ -394,7 +411,7 @@ pub static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_run_info", &["run", "scheduler", "job_id"],
-        "1; the run that is measured, and the batch system's job that it belongs to",
+        "1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token",
         Scrape::run_info,
     ),
     // Of a run on several nodes, at its first node alone. Sums over ampere_device_* of all nodes do not count them again.
@@ -465,6 +482,7 @@ pub static METRICS: &[Metric] = &[
 struct Scrape {
     snapshot: Arc<Snapshot>,
     job: Option<Arc<Job>>,
+    names_job: bool,
 }
 
 impl Collector for Scrape {
@@ -563,8 +581,8 @@ impl Scrape {
     }
 
     fn run_info(&self) -> Series<'_> {
-        let (scheduler, id) =
-            self.snapshot.job.as_ref().map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
+        let job = self.snapshot.job.as_ref().filter(|_| self.names_job);
+        let (scheduler, id) = job.map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
         vec![(vec![self.snapshot.run.as_str(), scheduler, id], 1.0)]
     }
 }

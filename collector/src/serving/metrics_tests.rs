@@ -16,7 +16,7 @@ fn device(name: &str) -> DeviceFigures {
 }
 
 fn body(snapshot: Snapshot) -> String {
-    encode(Arc::new(snapshot), None).unwrap()
+    encode(Arc::new(snapshot), None, true).unwrap()
 }
 
 /// The lines of a family's samples.
@@ -215,7 +215,7 @@ fn ten_thousand_series_are_encoded_in_ten_milliseconds() {
     let mut bytes = 0;
     for _ in 0..51 {
         let begun = Instant::now();
-        let body = encode(snapshot.clone(), None).unwrap();
+        let body = encode(snapshot.clone(), None, true).unwrap();
         times.push(begun.elapsed());
         bytes = body.len();
     }
@@ -239,4 +239,34 @@ fn the_names_in_the_table_are_those_of_a_scrape() {
     let known: std::collections::BTreeSet<String> = METRICS.iter().map(Metric::name).collect();
     assert_eq!(known.len(), METRICS.len(), "no name is used twice");
     assert!(names.len() > 10 && names.iter().all(|name| known.contains(*name)), "{names:?}");
+}
+
+#[test]
+fn long_labels_are_bounded_and_stay_different() {
+    let begin = "x".repeat(1000);
+    let names = [format!("{begin}{}", "a".repeat(3000)), format!("{begin}{}", "b".repeat(3000))];
+    let encoded = || {
+        let region = |name: &String| RegionEnergy {
+            rank: "0".to_owned(),
+            device: "package-0".to_owned(),
+            region: name.clone(),
+            joules: 1.0,
+        };
+        let snapshot = Snapshot {
+            node: "node".to_owned(),
+            region_energy: names.iter().map(region).collect(),
+            ..Snapshot::default()
+        };
+        body(snapshot)
+    };
+    let text = encoded();
+    let labels: Vec<&str> =
+        text.lines().filter_map(|line| Some(line.split_once("region=\"")?.1.split_once('"')?.0)).collect();
+    assert_eq!(labels.len(), 2, "{text}");
+    assert_ne!(labels[0], labels[1]);
+    assert!(labels.iter().all(|label| label.len() <= LABEL_BYTES_MAX && label.starts_with("xxx")));
+    assert_eq!(text, encoded(), "in every scrape the same");
+    assert_eq!(bounded("short"), "short");
+    let umlauts = "ä".repeat(400);
+    assert!(bounded(&umlauts).len() <= LABEL_BYTES_MAX && bounded(&umlauts).contains("...#"));
 }

@@ -66,7 +66,8 @@ impl LiveRun {
 fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<PowerSeries> {
     let devices = attributor.devices.iter().enumerate();
     let mut topmost: Vec<_> = devices
-        .filter(|(at, device)| device.info.unit == Unit::Joules && attributor.whole(*at).is_none())
+        .filter(|(at, device)| device.info.unit == Unit::Joules && attributor.counts(*at))
+        .filter(|(at, _)| attributor.whole(*at).is_none())
         .map(|(at, device)| (&device.info, at))
         .collect();
     topmost.sort_by_key(|(info, _)| (&info.node, info.name.len(), &info.name));

@@ -15,7 +15,6 @@ use crate::serving::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_model::Timestamp;
 use ampere_report::page::live::LiveTables;
 use ampere_report::summary::{Readings, SamplerOverhead};
-use ampere_ring::process::node_name;
 use std::time::{Duration, Instant};
 
 /// How often a snapshot is made for /metrics.
@@ -104,7 +103,7 @@ impl Publisher {
                 let played = now.min(replay.last).saturating_sub(replay.first);
                 (replay.node(), clock.seconds(played))
             }
-            None => (node_name(), of.elapsed.as_secs_f64()),
+            None => (of.options.manifest.node.clone(), of.elapsed.as_secs_f64()),
         };
         (snapshot.run, snapshot.job) = (of.options.run_id.clone(), of.options.manifest.job.clone());
         snapshot.collector.lag_seconds = clock.seconds(now.saturating_sub(of.timeline.done_until));

@@ -10,7 +10,8 @@ const HEAD: &str = "\
 
 `/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
 energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
-`region=\"other\"`. A metric without any value is absent.
+`region=\"other\"`. A metric without any value is absent. Whoever asks for `text/plain` gets Prometheus' classic text format. A label's
+value that is longer than 512 bytes is cut, and ends with a number that is its own.
 
 | metric | type | labels | meaning |
 | --- | --- | --- | --- |

@@ -49,6 +49,13 @@ pub struct Snapshot {
     pub collector: CollectorFigures,
 }
 
+impl Snapshot {
+    /// What every user of the node may see: names, devices and figures.
+    pub fn for_everybody(&self) -> Snapshot {
+        Snapshot { job: None, notes: Vec::new(), ..self.clone() }
+    }
+}
+
 /// The collector itself, and the node that it runs on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CollectorFigures {
@@ -401,6 +408,7 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     let mut checks = agreement::checks(attributor, false);
     // Time has a metric of its own.
     let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
+    let energies = energies.filter(|(number, _)| attributor.counts(*number));
     for (number, device) in energies {
         let figures = DeviceFigures::of(attributor, number, std::mem::take(&mut checks[number]));
         match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
@@ -429,7 +437,8 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
 fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
     let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
     for (number, device) in attributor.devices.iter().enumerate() {
-        if device.info.unit == Unit::Joules && attributor.whole(number).is_none() {
+        let is_energy = device.info.unit == Unit::Joules && attributor.counts(number);
+        if is_energy && attributor.whole(number).is_none() {
             let view = device.views.threads.unwrap_or(device.views.ranks);
             let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
             attributor.engine.each_account(view, add);

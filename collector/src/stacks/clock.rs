@@ -37,6 +37,11 @@ impl EventClock {
         self.clock.epoch.monotonic_ns
     }
 
+    /// The kernel's time of the last look.
+    pub fn now(&self) -> u64 {
+        self.clock.epoch.monotonic_ns
+    }
+
     /// A time that is not long ago.
     pub fn at(&self, monotonic_ns: u64) -> Timestamp {
         let ticks =

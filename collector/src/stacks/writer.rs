@@ -1,7 +1,10 @@
 //! From stacks to enters and leaves. A sample stands for the CPU time since the one before: its stack is taken to be the thread's from
 //! then on, so that what a thread did is written once its next sample has come.
 
+use super::Said;
 use super::clock::EventClock;
+use super::not_seen::{NotSeen, Unseen};
+use super::unsampled::{FILLED, Unsampled};
 use ampere_counters::Stat;
 use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
@@ -9,7 +12,7 @@ use ampere_model::{
 };
 use ampere_ring::session::Command;
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
-use ampere_stacks::{FunctionId, Sampler, Sink, StacksError};
+use ampere_stacks::{FunctionId, Sampler, Sink, StacksError, foreign};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -20,8 +23,12 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Samples that are younger may not have been fetched.
 const SLACK: Duration = Duration::from_millis(2);
+/// So long only processes had samples whose functions are recorded: the others hardly run.
+const SETTLED: Duration = Duration::from_millis(300);
 /// A process with fewer samples gets no row of its own.
 const LEAST_SAMPLES: usize = 3;
+/// A process without samples gets no row of its own where it ran for less.
+const LEAST_UNSAMPLED: Duration = Duration::from_millis(10);
 /// More processes at once get no rows.
 const MOST_PROCESSES: usize = 4096;
 /// Records of a ring: at a change of a few frames in each millisecond a second's.
@@ -32,8 +39,10 @@ const HOST_LIBRARY: &str = "libampere_host.so";
 const PROGRAM: u32 = 0;
 /// The handle of what stands for a call that is recorded.
 const IN_CALL: u32 = 1;
+/// The handle of what stands for functions that were not seen.
+const NOT_SEEN: u32 = 2;
 /// A function's handle is its number and so many.
-const FUNCTIONS: u32 = 2;
+const FUNCTIONS: u32 = 3;
 
 /// Writes what is sampled.
 pub(super) struct Writer {
@@ -47,6 +56,11 @@ pub(super) struct Writer {
     /// Everything before this has been written.
     reached: u64,
     left_out: LeftOut,
+    /// Processes whose own functions are recorded now: nothing is written of them.
+    recorded: HashSet<u32>,
+    /// When there were last samples of one that is not among these, in nanoseconds.
+    needed: u64,
+    not_seen: Option<NotSeen>,
 }
 
 /// Samples that are in no row.
@@ -70,6 +84,14 @@ struct Sampled {
     /// Of the next thread's location.
     next_id: u32,
     defined: HashSet<u32>,
+    /// What it was forked by.
+    parent: Option<u32>,
+    /// Times on a CPU of threads, and of children, that no sample is of.
+    unsampled: Unsampled,
+    /// What was not seen at all, until this time.
+    not_seen: Option<(EventWriter, Timestamp)>,
+    /// When threads that have ended were in functions, as far as this is not written.
+    in_functions: Vec<(u64, u64)>,
 }
 
 enum Log {
@@ -79,8 +101,6 @@ enum Log {
     Open { log: LogWriter, name: String },
     /// It cannot be written.
     Failed,
-    /// The program's own functions are recorded: there are no samples of it.
-    NotNeeded,
 }
 
 struct Thread {
@@ -89,10 +109,17 @@ struct Thread {
     /// The time of its last sample, by both clocks.
     last: u64,
     last_event: Timestamp,
+    /// It is on a CPU, or waits for one, since its last sample.
+    runs: bool,
+    /// Until then that was so.
+    ran_until: u64,
+    /// When it came into the functions of its stack, and when it was in some before, in nanoseconds.
+    since: u64,
+    in_functions: Vec<(u64, u64)>,
 }
 
 impl Writer {
-    pub fn new(session: Session, clock: EventClock, period: Duration) -> Writer {
+    pub fn new(session: Session, clock: EventClock, period: Duration, not_seen: Option<NotSeen>) -> Writer {
         Writer {
             session,
             clock,
@@ -101,7 +128,45 @@ impl Writer {
             processes: HashMap::new(),
             reached: 0,
             left_out: LeftOut::default(),
+            recorded: HashSet::new(),
+            needed: 0,
+            not_seen,
         }
+    }
+
+    /// The functions of a process are recorded from now on: its samples are left out.
+    pub fn set_recorded(&mut self, process: u32) {
+        self.recorded.insert(process);
+        self.end_process(process);
+        self.needed = self.clock.look();
+    }
+
+    /// They are not any more.
+    pub fn set_unrecorded(&mut self, process: u32) {
+        self.recorded.remove(&process);
+    }
+
+    /// Whether, for a while, there were samples of nothing but processes whose functions are recorded.
+    fn needs_few(&self) -> bool {
+        !self.recorded.is_empty() && self.clock.now().saturating_sub(self.needed) > SETTLED.as_nanos() as u64
+    }
+
+    /// Ends the samples of processes whose functions are recorded, once nothing else runs: beside others that are sampled, the events
+    /// of all would have to be opened anew.
+    pub fn leave_recorded_alone(&mut self, sampler: &mut Sampler) {
+        if !self.needs_few() {
+            return;
+        }
+        let recorded = &self.recorded;
+        match sampler.retain(|process| !recorded.contains(&process)) {
+            Ok(()) => self.needed = u64::MAX,
+            // They are sampled on, and the samples are left out.
+            Err(_) => self.needed = self.clock.now(),
+        }
+    }
+
+    pub fn is_recorded(&self, process: u32) -> bool {
+        self.recorded.contains(&process)
     }
 
     /// Everything before this time has been written.
@@ -110,26 +175,17 @@ impl Writer {
     }
 
     /// Writes what has been sampled; if nothing follows, all of it. Whether there was anything.
-    pub fn fetch(&mut self, sampler: &mut Sampler, is_last: bool) -> bool {
+    pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
         let now = self.clock.look();
-        let mut fetched = Fetched::default();
-        match is_last {
-            true => sampler.finish(&mut fetched),
-            false => sampler.poll(&mut fetched),
-        }
-        let found = !fetched.0.is_empty();
-        for event in fetched.0 {
-            match event {
-                Event::Sample(process, sample) => self.sample(process, sample, sampler),
-                Event::Started(process, program) => self.start_process(process, &program),
-                Event::Ended(process, None) => self.end_process(process),
-                Event::Ended(process, Some(thread)) => {
-                    self.processes
-                        .get_mut(&process)
-                        .into_iter()
-                        .for_each(|sampled| sampled.end_thread(thread));
-                }
+        let mut found = false;
+        if let Some(sampler) = &mut sampler {
+            let mut fetched = Fetched::default();
+            match is_last {
+                true => sampler.finish(&mut fetched),
+                false => sampler.poll(&mut fetched),
             }
+            found = !fetched.events.is_empty();
+            self.take(fetched, sampler);
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.pause) };
         for (pid, process) in &mut self.processes {
@@ -140,19 +196,84 @@ impl Writer {
             {
                 process.is_recorded = true;
             }
-            process.pause(until);
+            process.pause(until, &self.clock);
         }
+        self.write_unsampled(until);
+        self.write_not_seen(sampler, now);
         if is_last {
             let all: Vec<u32> = self.processes.keys().copied().collect();
             all.into_iter().for_each(|process| self.end_process(process));
         }
-        self.reached = now.saturating_sub(self.pause + SLACK.as_nanos() as u64);
+        self.reached = now.saturating_sub(self.pause + FILLED + SLACK.as_nanos() as u64);
         found
     }
 
+    fn take(&mut self, fetched: Fetched, sampler: &Sampler) {
+        for event in fetched.events {
+            match event {
+                Event::Sample(process, sample) => self.sample(process, sample, sampler),
+                Event::Started(process, program) => self.start_process(process, &program),
+                Event::Forked(process, parent) => {
+                    let forked = self.processes.get_mut(&process);
+                    forked.into_iter().for_each(|forked| forked.parent = Some(parent));
+                }
+                Event::Ran(process, thread, from, until) => self.ran(process, thread, from, until),
+                Event::Lost => {
+                    let threads =
+                        self.processes.values_mut().flat_map(|process| process.threads.values_mut());
+                    threads.for_each(|thread| thread.runs = false);
+                }
+                Event::Ended(process, None) => {
+                    self.end_process(process);
+                    self.recorded.remove(&process);
+                }
+                Event::Ended(process, Some(thread)) => {
+                    self.processes
+                        .get_mut(&process)
+                        .into_iter()
+                        .for_each(|sampled| sampled.end_thread(thread, &self.clock));
+                }
+            }
+        }
+    }
+
+    /// What processes used that are neither sampled nor recorded is theirs, in functions that are not known.
+    fn write_not_seen(&mut self, mut sampler: Option<&mut Sampler>, now: u64) {
+        let Some(mut not_seen) = self.not_seen.take() else { return };
+        let is_sampled = |process| sampler.as_ref().is_some_and(|sampler| sampler.has(process));
+        for unseen in not_seen.look(|process| self.is_recorded(process) || is_sampled(process)) {
+            let (process, ran) = match unseen {
+                Unseen::Ran(process, ran) => (process, ran),
+                Unseen::Found(process) => {
+                    let outcome = sampler.as_mut().map(|sampler| sampler.add_running(process));
+                    if let Some(Err(why)) = outcome {
+                        not_seen.set_reason(process, &why.to_string());
+                    }
+                    continue;
+                }
+            };
+            if !self.processes.contains_key(&process) {
+                self.start_process(process, "");
+            }
+            let Some(sampled) = self.processes.get_mut(&process) else { continue };
+            let written = sampled.write_not_seen(
+                &self.session,
+                process,
+                (&self.clock, self.period),
+                (now - ran.min(now), now),
+            );
+            match written {
+                Ok(()) => self.session.announce(),
+                Err(why) => self.left_out.fail(format!("{why}; what was not seen of a process has no row")),
+            }
+        }
+        not_seen.take_ended().into_iter().for_each(|process| self.end_process(process));
+        self.not_seen = Some(not_seen);
+    }
+
     /// Samples what a process becomes that waits.
-    pub fn add_command(&mut self, command: &Command, sampler: &mut Sampler) {
-        self.add(sampler.add_launcher(command.pid));
+    pub fn add_command(&mut self, command: &Command, sampler: Option<&mut Sampler>) {
+        self.added(sampler.map_or(Ok(()), |sampler| sampler.add_launcher(command.pid)));
         self.release_command(command);
     }
 
@@ -160,8 +281,13 @@ impl Writer {
         self.session.release_command(command);
     }
 
+    /// Samples a process that runs.
+    pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
+        self.added(sampler.map_or(Ok(()), |sampler| sampler.add_running(process)));
+    }
+
     /// A process is sampled from now on, or is not.
-    pub fn add(&mut self, outcome: Result<(), StacksError>) {
+    fn added(&mut self, outcome: Result<(), StacksError>) {
         match outcome {
             Ok(()) | Err(StacksError::NoProcess { .. }) => {}
             Err(why) => self.left_out.fail(format!("{why}; stacks of that process are not sampled")),
@@ -169,7 +295,13 @@ impl Writer {
     }
 
     /// What the summary should say.
-    pub fn notes(&self, sampler: &Sampler) -> Vec<String> {
+    pub fn said(&self, sampler: Option<&Sampler>) -> Said {
+        let mut notes = sampler.map_or_else(Vec::new, |sampler| self.notes(sampler));
+        notes.extend(self.not_seen.iter().flat_map(NotSeen::notes));
+        Said { notes, is_loss: self.not_seen.as_ref().is_some_and(NotSeen::matters) }
+    }
+
+    fn notes(&self, sampler: &Sampler) -> Vec<String> {
         let figures = sampler.figures();
         let mut notes = Vec::from_iter(self.left_out.failure.clone());
         let percent = |part: u64| 100.0 * part as f64 / figures.samples.max(1) as f64;
@@ -195,6 +327,7 @@ impl Writer {
                  /proc/sys/kernel/perf_event_paranoid of at most 1 allows both".to_owned(),
             );
         }
+        notes.extend(foreign::notes());
         if figures.lost > 0 {
             notes.push(format!(
                 "{} samples of stacks were lost: the collector did not fetch them in time",
@@ -205,6 +338,7 @@ impl Writer {
     }
 
     fn start_process(&mut self, process: u32, program: &str) {
+        let parent = self.processes.get(&process).and_then(|before| before.parent);
         self.end_process(process);
         if self.processes.len() >= MOST_PROCESSES {
             return self.left_out.fail(format!(
@@ -216,6 +350,10 @@ impl Writer {
         self.processes.insert(
             process,
             Sampled {
+                parent,
+                unsampled: Unsampled::default(),
+                not_seen: None,
+                in_functions: Vec::new(),
                 program: own.unwrap_or_else(|| program.to_owned()),
                 log: Log::Waiting(Vec::new()),
                 is_recorded: false,
@@ -226,23 +364,23 @@ impl Writer {
         );
     }
 
-    fn sample(&mut self, process: u32, sample: Sample, sampler: &mut Sampler) {
+    fn sample(&mut self, process: u32, sample: Sample, sampler: &Sampler) {
+        if self.is_recorded(process) {
+            return;
+        }
+        self.needed = self.needed.max(sample.time);
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
         let mut has_defined = matches!(sampled.log, Log::Waiting(_));
         let mut waiting = match &mut sampled.log {
-            Log::Failed | Log::NotNeeded => return,
+            Log::Failed => return,
             Log::Open { .. } => Vec::new(),
             Log::Waiting(waiting) if waiting.len() + 1 < LEAST_SAMPLES => return waiting.push(sample),
             Log::Waiting(waiting) => {
                 let waiting = std::mem::take(waiting);
                 sampled.program = executable(process).unwrap_or_else(|| std::mem::take(&mut sampled.program));
-                if sampler.records_functions(process, &sampled.program) {
-                    sampled.log = Log::NotNeeded;
-                    return;
-                }
                 if let Err(why) = sampled.open(&self.session, process, &self.clock, self.period) {
                     sampled.log = Log::Failed;
                     return self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
@@ -257,10 +395,10 @@ impl Writer {
         self.left_out.early += (all - waiting.len()) as u64;
         for sample in waiting {
             let times = (&self.clock, self.period, self.pause);
-            match sampled.write(&self.session, &sample, sampler, times) {
+            match sampled.write(&self.session, &sample, sampler, times, self.reached) {
                 Ok(defines) => has_defined |= defines,
                 Err(why) => {
-                    sampled.end();
+                    sampled.end(&self.session, &self.clock);
                     sampled.log = Log::Failed;
                     self.left_out.fail(format!("{why}; stacks of that process are not sampled any more"));
                     has_defined = true;
@@ -273,13 +411,66 @@ impl Writer {
         }
     }
 
+    fn ran(&mut self, process: u32, thread: u32, from: u64, until: u64) {
+        if self.is_recorded(process) {
+            return;
+        }
+        let Some(sampled) = self.processes.get_mut(&process) else { return };
+        match sampled.threads.get_mut(&thread) {
+            Some(thread) if thread.runs => (thread.runs, thread.ran_until) = (false, until),
+            Some(_) => {}
+            None => sampled.unsampled.add(thread, from, until),
+        }
+    }
+
+    /// Of what ran before this time, all samples are known: the rest is of threads and processes that are too short for one.
+    fn write_unsampled(&mut self, until: u64) {
+        let least = LEAST_UNSAMPLED.as_nanos() as u64;
+        let waiting = self.processes.iter().filter(|(_, sampled)| matches!(sampled.log, Log::Waiting(_)));
+        let moved: Vec<(u32, Option<u32>)> = waiting
+            .filter(|(_, sampled)| sampled.unsampled.is_due(until))
+            .map(|(process, sampled)| (*process, sampled.parent))
+            .collect();
+        for (process, parent) in moved {
+            let parent = parent.filter(|parent| self.processes.contains_key(parent));
+            let Some(sampled) = self.processes.get_mut(&process) else { continue };
+            match parent {
+                // It runs so little that its parent has it.
+                Some(parent) => {
+                    let due = sampled.unsampled.split_off(until);
+                    let parent = self.processes.get_mut(&parent);
+                    parent.into_iter().for_each(|parent| parent.unsampled.take_over(&due));
+                }
+                None if sampled.unsampled.total() >= least => {
+                    sampled.program =
+                        executable(process).unwrap_or_else(|| std::mem::take(&mut sampled.program));
+                    if let Err(why) = sampled.open(&self.session, process, &self.clock, self.period) {
+                        sampled.log = Log::Failed;
+                        self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
+                    }
+                }
+                None => {}
+            }
+        }
+        for sampled in self.processes.values_mut() {
+            match sampled.write_unsampled(&self.session, until, &self.clock) {
+                Ok(false) => {}
+                Ok(true) => self.session.announce(),
+                Err(why) => self.left_out.fail(format!("{why}; threads without a sample have no row")),
+            }
+        }
+    }
+
     fn end_process(&mut self, process: u32) {
         match self.processes.remove(&process) {
-            Some(Sampled { log: Log::Waiting(waiting), .. }) if !waiting.is_empty() => {
+            Some(Sampled { log: Log::Waiting(waiting), parent, unsampled, .. }) => {
                 self.left_out.samples += waiting.len() as u64;
+                // Those that it was started by wait for it, or have ended.
+                let parent = parent.and_then(|parent| self.processes.get_mut(&parent));
+                parent.into_iter().for_each(|parent| parent.unsampled.take_over(&unsampled));
             }
             Some(mut sampled) => {
-                sampled.end();
+                sampled.end(&self.session, &self.clock);
                 self.session.announce();
             }
             None => {}
@@ -329,6 +520,7 @@ impl Sampled {
         for (handle, name, paradigm) in [
             (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
             (IN_CALL, "(recorded call)", paradigm::SAMPLING),
+            (NOT_SEEN, "(not seen)", paradigm::SAMPLING),
         ] {
             log.append_region(&Region {
                 handle: RegionHandle(handle),
@@ -337,7 +529,7 @@ impl Sampled {
                 source_file: "",
                 begin_line: 0,
                 end_line: 0,
-                region_type: region_type::ARTIFICIAL as u8,
+                region_type: if handle == NOT_SEEN { 0 } else { region_type::ARTIFICIAL as u8 },
                 paradigm: paradigm as u8,
             });
         }
@@ -352,6 +544,7 @@ impl Sampled {
         sample: &Sample,
         sampler: &Sampler,
         times: (&EventClock, u64, u64),
+        reached: u64,
     ) -> Result<bool, ampere_ring::Error> {
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
@@ -387,24 +580,93 @@ impl Sampled {
                 let id = self.next_id;
                 self.next_id += 1;
                 let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
-                new.insert(Thread::new(session, log, (name, &program, sample.thread, id))?)
+                self.unsampled.forget(sample.thread);
+                // One that has ended already is called as its program, whose name threads have at first.
+                let named = Stat::of_thread(sample.thread, sample.thread);
+                let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
+                let named = format!("{named} (thread {}, sampled)", sample.thread);
+                new.insert(Thread::new(make_location(session, log, name, (id, named, sample.thread))?))
             }
         };
-        thread.change_to(stack, sample.time, times, self.is_recorded);
+        let since = sample.runs_since.unwrap_or(sample.time).max(reached);
+        thread.change_to(stack, (sample.time, since), times, self.is_recorded);
         Ok(before != (self.defined.len(), self.next_id))
     }
 
+    /// Writes what ran before this time and has no sample. Whether that is the first.
+    fn write_unsampled(
+        &mut self,
+        session: &Session,
+        until: u64,
+        clock: &EventClock,
+    ) -> Result<bool, ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(false) };
+        let mut in_functions = std::mem::take(&mut self.in_functions);
+        for thread in self.threads.values_mut() {
+            in_functions.append(&mut thread.in_functions);
+            in_functions.extend(Some((thread.since, u64::MAX)).filter(|_| !thread.stack.is_empty()));
+        }
+        let due = self.unsampled.take_due(until, &in_functions);
+        let is_first = !due.is_empty() && !self.unsampled.has_writer();
+        if is_first {
+            let id = self.next_id;
+            self.next_id += 1;
+            let named = "threads and children without a sample".to_owned();
+            self.unsampled.set_writer(make_location(session, log, name, (id, named, 0))?);
+        }
+        self.unsampled.write(&due, PROGRAM, |ns| clock.at(ns));
+        Ok(is_first)
+    }
+
+    /// It ran then, unseen.
+    fn write_not_seen(
+        &mut self,
+        session: &Session,
+        pid: u32,
+        (clock, period): (&EventClock, u64),
+        (from, until): (u64, u64),
+    ) -> Result<(), ampere_ring::Error> {
+        if matches!(self.log, Log::Waiting(_)) {
+            self.open(session, pid, clock, period)?;
+        }
+        let Log::Open { log, name } = &mut self.log else { return Ok(()) };
+        if self.not_seen.is_none() {
+            let id = self.next_id;
+            self.next_id += 1;
+            let writer = make_location(session, log, name, (id, "(not seen)".to_owned(), 0))?;
+            self.not_seen = Some((writer, 0));
+        }
+        if let Some((writer, last)) = &mut self.not_seen {
+            let (begin, end) = (clock.at(from).max(*last), clock.at(until));
+            [PROGRAM, NOT_SEEN].iter().for_each(|region| writer.enter(begin, *region));
+            [NOT_SEEN, PROGRAM].iter().for_each(|region| writer.leave(end, *region));
+            *last = end;
+        }
+        Ok(())
+    }
+
     /// Threads without samples since then are in no function.
-    fn pause(&mut self, since: u64) {
-        self.threads.values_mut().filter(|thread| thread.last < since).for_each(Thread::pause);
+    fn pause(&mut self, since: u64, clock: &EventClock) {
+        self.threads
+            .values_mut()
+            .filter(|thread| thread.last < since && !thread.runs)
+            .for_each(|thread| thread.pause(clock));
     }
 
-    fn end_thread(&mut self, thread: u32) {
-        self.threads.remove(&thread).iter_mut().for_each(Thread::end);
+    fn end_thread(&mut self, thread: u32, clock: &EventClock) {
+        let Some(mut thread) = self.threads.remove(&thread) else { return };
+        thread.end(clock);
+        self.in_functions.append(&mut thread.in_functions);
     }
 
-    fn end(&mut self) {
-        self.threads.values_mut().for_each(Thread::end);
+    fn end(&mut self, session: &Session, clock: &EventClock) {
+        self.threads.values_mut().for_each(|thread| thread.end(clock));
+        let _ = self.write_unsampled(session, u64::MAX, clock);
+        self.unsampled.end();
+        if let Some((mut writer, last)) = self.not_seen.take() {
+            writer.location_end(last);
+            writer.close();
+        }
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
             log.append(&Definition::Finished { left_out });
@@ -412,62 +674,89 @@ impl Sampled {
     }
 }
 
+/// Makes a ring for a location, and defines it.
+fn make_location(
+    session: &Session,
+    log: &mut LogWriter,
+    process: &str,
+    (id, name, thread): (u32, String, u32),
+) -> Result<EventWriter, ampere_ring::Error> {
+    let ring = format!("{process}.{id}.ring");
+    let path = session.directory().join(&ring);
+    let producer = RingProducer::create_leaving(&path, RING_RECORDS, id, session.to_leave())?;
+    log.append(&Definition::Location(Location {
+        id: LocalLocation(id),
+        kind: LocationKind::CpuThread,
+        name,
+        ring,
+        thread,
+    }));
+    Ok(EventWriter::new(producer))
+}
+
 impl Thread {
-    fn new(
-        session: &Session,
-        log: &mut LogWriter,
-        (name, program, thread, id): (&str, &str, u32, u32),
-    ) -> Result<Thread, ampere_ring::Error> {
-        let ring = format!("{name}.{id}.ring");
-        let producer = RingProducer::create_leaving(
-            &session.directory().join(&ring),
-            RING_RECORDS,
-            id,
-            session.to_leave(),
-        )?;
-        // One that has ended already is called as its program, whose name threads have at first.
-        let name = Stat::of_thread(thread, thread).map_or_else(|| program.to_owned(), |stat| stat.name);
-        log.append(&Definition::Location(Location {
-            id: LocalLocation(id),
-            kind: LocationKind::CpuThread,
-            name: format!("{name} (thread {thread}, sampled)"),
-            ring,
-            thread,
-        }));
-        Ok(Thread { writer: EventWriter::new(producer), stack: Vec::new(), last: 0, last_event: 0 })
+    fn new(writer: EventWriter) -> Thread {
+        Thread {
+            writer,
+            stack: Vec::new(),
+            last: 0,
+            last_event: 0,
+            runs: false,
+            ran_until: 0,
+            since: 0,
+            in_functions: Vec::new(),
+        }
     }
 
     /// It was here since its last sample; after a pause, and where it is known that it was elsewhere, for one period.
     fn change_to(
         &mut self,
         stack: Vec<u32>,
-        time: u64,
+        (time, runs_since): (u64, u64),
         (clock, period, pause): (&EventClock, u64, u64),
         is_recorded: bool,
     ) {
-        if time.saturating_sub(self.last) > pause {
-            self.pause();
+        if time.saturating_sub(self.last) > pause && !self.runs {
+            self.pause(clock);
         }
-        let period_ago = clock.at(time.saturating_sub(period)).max(self.last_event);
+        if self.stack.is_empty() {
+            self.since = time.saturating_sub(period).min(runs_since).max(self.last);
+        }
+        let period_ago = match is_recorded {
+            true => time.saturating_sub(period),
+            // It waited for a CPU meanwhile.
+            false => time.saturating_sub(period).min(runs_since),
+        };
+        let period_ago = clock.at(period_ago).max(self.last_event);
         // Inside a call, it says nothing of the time before.
         let since = match stack.last() {
             Some(&IN_CALL) => clock.at(time).max(self.last_event),
             _ if self.stack.is_empty() || is_recorded => period_ago,
             _ => self.last_event,
         };
+        self.runs = true;
         let same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
         self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
         stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
         (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));
     }
 
-    fn end(&mut self) {
-        self.pause();
+    fn end(&mut self, clock: &EventClock) {
+        self.pause(clock);
         self.writer.location_end(self.last_event);
         self.writer.close();
     }
 
-    fn pause(&mut self) {
+    /// It is in no function from when it began to wait after its last sample.
+    fn pause(&mut self, clock: &EventClock) {
+        let mut until = self.last;
+        if self.ran_until > self.last {
+            until = self.ran_until;
+            self.last_event = self.last_event.max(clock.at(until));
+        }
+        if !self.stack.is_empty() {
+            self.in_functions.push((self.since, until));
+        }
         self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
         self.stack.clear();
     }
@@ -491,9 +780,12 @@ fn executable(pid: u32) -> Option<String> {
     std::fs::read_link(format!("/proc/{pid}/exe")).ok().map(|path| path.display().to_string())
 }
 
+/// Bytes of a process' environment that are read.
+const ENVIRONMENT_MAX: u64 = 8 << 20;
+
 /// Variables that say which devices a process uses, and how often it is sampled.
 fn environment(pid: u32, period: u64) -> Vec<String> {
-    let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let variables = foreign::read(format!("/proc/{pid}/environ"), ENVIRONMENT_MAX).unwrap_or_default();
     let is_evidence = |entry: &&str| {
         entry
             .split_once('=')
@@ -505,12 +797,22 @@ fn environment(pid: u32, period: u64) -> Vec<String> {
 
 /// What happened, in the order of time.
 #[derive(Default)]
-struct Fetched(Vec<Event>);
+struct Fetched {
+    events: Vec<Event>,
+    /// Of the sample that follows.
+    runs_since: Option<u64>,
+}
 
 enum Event {
     Sample(u32, Sample),
     /// With the program's path or name.
     Started(u32, String),
+    /// By this process.
+    Forked(u32, u32),
+    /// The process' thread was on a CPU from then to then.
+    Ran(u32, u32, u64, u64),
+    /// Such times were lost.
+    Lost,
     /// Without a thread: all of them.
     Ended(u32, Option<u32>),
 }
@@ -518,20 +820,40 @@ enum Event {
 struct Sample {
     thread: u32,
     time: u64,
+    /// On a CPU, or waiting for one.
+    runs_since: Option<u64>,
     /// Outermost first.
     stack: Vec<FunctionId>,
 }
 
 impl Sink for Fetched {
     fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], _is_cut_off: bool) {
-        self.0.push(Event::Sample(process, Sample { thread, time: time_ns, stack: frames.to_vec() }));
+        let runs_since = self.runs_since.take();
+        let sample = Sample { thread, time: time_ns, runs_since, stack: frames.to_vec() };
+        self.events.push(Event::Sample(process, sample));
+    }
+
+    fn sample_runs_since(&mut self, since_ns: u64) {
+        self.runs_since = Some(since_ns);
     }
 
     fn started(&mut self, process: u32, _time_ns: u64, name: Option<&str>) {
-        self.0.push(Event::Started(process, name.unwrap_or_default().to_owned()));
+        self.events.push(Event::Started(process, name.unwrap_or_default().to_owned()));
+    }
+
+    fn forked(&mut self, process: u32, parent: u32) {
+        self.events.push(Event::Forked(process, parent));
+    }
+
+    fn ran(&mut self, process: u32, thread: u32, from_ns: u64, until_ns: u64) {
+        self.events.push(Event::Ran(process, thread, from_ns, until_ns));
+    }
+
+    fn lost(&mut self) {
+        self.events.push(Event::Lost);
     }
 
     fn ended(&mut self, process: u32, thread: Option<u32>, _time_ns: u64) {
-        self.0.push(Event::Ended(process, thread));
+        self.events.push(Event::Ended(process, thread));
     }
 }

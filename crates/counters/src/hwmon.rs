@@ -6,9 +6,13 @@
 //! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
 //! | `amdgpu` | an AMD GPU, where neither of AMD's libraries serves | `power1_average` or `power1_input`, integrated |
 //! | `amdgpu` of an APU | the whole package, cores included, where RAPL does not show it | the same |
-//! | `xe`, `i915` | an Intel GPU | `energy1_input` |
+//! | `xe`, `i915` | an Intel GPU: the card, or where that does not count its package | `energy1_input` or `energy2_input` |
+//! | `i915_gtN` | a tile of an Intel GPU, where `i915` shows neither | `energy1_input` |
 //! | `amd_energy` | AMD packages, where RAPL does not show them | `energyN_input` labelled `Esocket` |
 //! | `fam15h_power` | an AMD package of 2011 to 2016, likewise | `power1_input`, integrated |
+//!
+//! Of other chips that count energy a note says that they are left out; of those with a power alone, only what the node does not
+//! have says it: batteries and regulators have one, too.
 //!
 //! A power is integrated here, from reading to reading, as its mean over the two. The power is measured, but what it did
 //! between two readings is not known: the result is called `integrated`. Nothing is added for longer than [`GAP`].
@@ -39,6 +43,8 @@ pub(crate) struct Known {
 
 pub(crate) struct Hwmon {
     devices: Vec<Device>,
+    /// For each of `devices`: what its chip is a part of.
+    chips: Vec<Option<PathBuf>>,
     sensors: Vec<Sensor>,
 }
 
@@ -83,8 +89,8 @@ impl Integral {
 /// Opens all sensors that are of use. `None`, and notes, if there is none.
 pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> Option<Hwmon> {
     let folder = settings.sys_root.join("sys/class/hwmon");
-    let mut found = Hwmon { devices: Vec::new(), sensors: Vec::new() };
-    let mut meters = Vec::new();
+    let mut found = Hwmon { devices: Vec::new(), chips: Vec::new(), sensors: Vec::new() };
+    let (mut meters, mut tiles) = (Vec::new(), Vec::new());
     for (_, path) in entries(&folder) {
         let Some(chip) = text_of(&path.join("name")) else { continue };
         match chip.as_str() {
@@ -93,10 +99,18 @@ pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> 
             "amdgpu" if is_apu(&path) && known.packages => {}
             "amdgpu" if is_apu(&path) => found.add_power(&path, "apu", Kind::Cpu, trouble),
             "amdgpu" => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
-            "xe" | "i915" => found.add_energy(&path.join("energy1_input"), &path, &chip, Kind::Gpu, trouble),
+            "xe" | "i915" => found.add_intel_gpu(&path, &chip, trouble),
+            tile if tile.starts_with("i915_gt") => tiles.push((path, chip)),
             "amd_energy" if !known.packages => found.add_sockets(&path, trouble),
             "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, trouble),
-            _ => {}
+            "power_meter" | "amd_energy" | "fam15h_power" => {}
+            other => leave_out(&path, other, trouble),
+        }
+    }
+    // The GPU's own counter has all of its tiles in it.
+    for (path, chip) in tiles {
+        if !found.has_gpu_at(&path) {
+            found.add_intel_gpu(&path, &chip, trouble);
         }
     }
     match &meters[..] {
@@ -135,6 +149,35 @@ impl Hwmon {
         self.sensors.push(Sensor::Energy(file));
     }
 
+    /// The card's counter, else its package's: cards differ in which of the two they have, or show one that stays 0.
+    fn add_intel_gpu(&mut self, chip: &Path, name: &str, trouble: &mut Trouble) {
+        let [card, package] = ["energy1_input", "energy2_input"].map(|file| chip.join(file));
+        let counts = |path: &Path| {
+            ValueFile::open(path.to_owned())
+                .is_ok_and(|mut file| file.number().is_ok_and(|number| number > 0))
+        };
+        if !card.exists() && !package.exists() {
+            return leave_out(chip, name, trouble);
+        }
+        if counts(&card) || !counts(&package) && card.exists() {
+            return self.add_energy(&card, chip, name, Kind::Gpu, trouble);
+        }
+        self.add_energy(&package, chip, name, Kind::Gpu, trouble);
+        let names = self.devices.last().map_or(name, |device| device.name.as_str());
+        trouble.notes.push(format!(
+            "{NAME}: {names} is the GPU's package alone: its card has no counter in {}",
+            chip.display()
+        ));
+    }
+
+    /// Whether the GPU that a tile belongs to is counted: any, where it is not known which one that is.
+    fn has_gpu_at(&self, tile: &Path) -> bool {
+        let own = std::fs::canonicalize(tile.join("device")).ok();
+        let gpus =
+            self.chips.iter().zip(&self.devices).filter(|(_, device)| device.name.starts_with("i915-"));
+        gpus.map(|(of, _)| of).any(|of| own.is_none() || of.is_none() || *of == own)
+    }
+
     fn add_sockets(&mut self, chip: &Path, trouble: &mut Trouble) {
         for (entry, path) in entries(chip) {
             let number = entry.strip_prefix("energy").and_then(|rest| rest.strip_suffix("_label"));
@@ -158,6 +201,7 @@ impl Hwmon {
             format!("{name}-{}", before.count())
         };
         let how = if quality == Quality::Integrated { "integrated from power, " } else { "" };
+        self.chips.push(std::fs::canonicalize(chip.join("device")).ok());
         self.devices.push(Device {
             metric: format!("{NAME}:::energy:{name}"),
             name,
@@ -170,6 +214,27 @@ impl Hwmon {
             description: format!("{how}{}", path.display()),
             pci: (kind == Kind::Gpu).then(|| pci_of(chip)).flatten(),
         });
+    }
+}
+
+/// Names a chip that is not used, and whose files look as if they might be of use.
+fn leave_out(chip: &Path, name: &str, trouble: &mut Trouble) {
+    let files: Vec<String> = entries(chip).into_iter().map(|(file, _)| file).collect();
+    let is = |file: &str, quantity: &str, kinds: &[&str]| {
+        let rest =
+            file.strip_prefix(quantity).map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+        rest.is_some_and(|rest| kinds.contains(&rest))
+    };
+    let energies: Vec<&str> =
+        files.iter().map(String::as_str).filter(|file| is(file, "energy", &["_input"])).collect();
+    let says = |files: &str| {
+        let shown = chip.display();
+        format!("{NAME}: {name}: what {files} in {shown} measures is not known: it is left out")
+    };
+    if !energies.is_empty() {
+        trouble.notes.push(says(&energies.join(", ")));
+    } else if files.iter().any(|file| is(file, "power", &["_input", "_average"])) {
+        trouble.absent(says("the power"));
     }
 }
 

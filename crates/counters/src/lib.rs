@@ -70,7 +70,7 @@ pub use ampere_model::{COUNTER_SOURCES, Quality};
 pub use ampere_settings::SourceSettings as Settings;
 pub use gauge::{Gauge, Quantity};
 pub use processes::UsedGpus;
-pub use run_cpu::{BusyTime, RunCpu, SharedRunCpu, Stat};
+pub use run_cpu::{BusyTime, ProcessCpu, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
 pub use vendor::Status;
 

@@ -4,6 +4,8 @@
 //! `intel-rapl:0` is a package (or the platform, `psys`), `intel-rapl:0:1` a part of it: core and uncore are in the
 //! package's figure, dram is not. `intel-rapl-mmio` shows the same packages by another way and is passed over.
 //!
+//! AMD has no counter of a package's cores: what the kernel shows as `core` there is the one of a single core, and is called so.
+//!
 //! A counter has 32 bits, of 61 uJ on a server, and so starts again within minutes to hours, at `max_energy_range_uj`. What
 //! is read is passed on as it is: whether a decrease is the range's end, a reset or a misreading is not decided here.
 
@@ -15,8 +17,14 @@ use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble
 
 pub(crate) const NAME: &str = "rapl";
 
+/// What AMD's `core` is called.
+const ONE_CORE: &str = "one-core";
+/// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have others.
+const AMD_RANGE_UJ: u64 = 65_532_610_987;
+
 pub(crate) struct Rapl {
     devices: Vec<Device>,
+    is_amd: bool,
     /// `energy_uj` of each device.
     counters: Vec<ValueFile>,
 }
@@ -32,7 +40,8 @@ enum Unusable {
 /// Opens all domains that may be read. `None`, and notes, if there is none.
 pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
-    let mut found = Rapl { devices: Vec::new(), counters: Vec::new() };
+    let mut found =
+        Rapl { devices: Vec::new(), counters: Vec::new(), is_amd: is_amd(&settings.sys_root, &folder) };
     let (mut denied, mut has_zones) = (None, false);
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
@@ -61,7 +70,7 @@ impl Rapl {
     /// Adds the domain of a zone, whose directory is `path`.
     fn add(&mut self, folder: &Path, zone: &str, path: &Path, trouble: &mut Trouble) -> Result<(), Unusable> {
         let shown = path.display();
-        let Some((name, kind)) = name_of(folder, zone) else {
+        let Some((name, kind)) = name_of(folder, zone, self.is_amd) else {
             return Err(Unusable::LeftOut(format!("{shown} has no name")));
         };
         let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
@@ -82,6 +91,7 @@ impl Rapl {
         if self.devices.iter().any(|device| device.name == name) {
             return Err(Unusable::LeftOut(format!("{shown} is a second {name}")));
         }
+        let is_one_core = name.ends_with(ONE_CORE);
         self.devices.push(Device {
             metric: format!("{NAME}:::energy:{name}"),
             name,
@@ -90,7 +100,10 @@ impl Rapl {
             kind,
             contains: Vec::new(),
             resolution_joules: 1e-6,
-            description: format!("RAPL, {shown}"),
+            description: match is_one_core {
+                true => format!("RAPL, one core of the package (AMD does not count all of them), {shown}"),
+                false => format!("RAPL, {shown}"),
+            },
             pci: None,
             wraps_at_nanojoules: range.map(|range| range.saturating_mul(1000)),
         });
@@ -99,10 +112,22 @@ impl Rapl {
     }
 }
 
+/// Whether the counters are AMD's: by the processor's maker, or by the packages' range where the kernel does not name it.
+fn is_amd(root: &Path, folder: &Path) -> bool {
+    match std::fs::read_to_string(root.join("proc/cpuinfo")) {
+        Ok(text) => text
+            .lines()
+            .find(|line| line.starts_with("vendor_id"))
+            .is_some_and(|line| line.ends_with("AuthenticAMD") || line.ends_with("HygonGenuine")),
+        Err(_) => text_of(&folder.join("intel-rapl:0/max_energy_range_uj"))
+            .is_some_and(|range| range.parse() == Ok(AMD_RANGE_UJ)),
+    }
+}
+
 /// `package-0`, `package-0-core`, `psys`, of a zone such as `0` or `0:1`.
-fn name_of(folder: &Path, zone: &str) -> Option<(String, Kind)> {
+fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
     let own = |zone: &str| text_of(&folder.join(format!("intel-rapl:{zone}")).join("name")).map(clean);
-    let name = own(zone)?;
+    let name = own(zone).map(|name| if is_amd && name == "core" { ONE_CORE.to_owned() } else { name })?;
     let kind = match name.as_str() {
         "dram" => Kind::Memory,
         "psys" => Kind::Node,

@@ -11,6 +11,7 @@
 
 use crate::Settings;
 use crate::estimate::CpuTime;
+use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 /// How often new descendants are looked for, and for no more than a thousandth of the time.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
 const LOOK_SHARE: u32 = 1000;
+/// Until then, more often: many commands are shorter.
+const YOUNG: Duration = Duration::from_millis(200);
 
 /// Shared by the estimate, in the sampler's thread, and by the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
@@ -35,6 +38,25 @@ pub struct BusyTime {
     pub counted_ns: u64,
 }
 
+/// What a process of the run has used, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessCpu {
+    /// Its number, and its start time in clock ticks since boot.
+    pub pid: u32,
+    /// See `pid`.
+    pub started: u64,
+    /// The name that it had when it was found.
+    pub name: String,
+    /// Since counting began, as last read.
+    pub own_ns: u64,
+    /// The same of its children that were not seen, as far as it has waited for them.
+    pub children_ns: u64,
+}
+
+/// Ended processes with less are not kept for [`RunCpu::processes`], nor more than so many.
+const KEPT_NS: u64 = 20_000_000;
+const KEPT_MAX: usize = 4096;
+
 /// The processes of a run, and the CPU time that they have used.
 pub struct RunCpu {
     /// Absent where the node's time cannot be read.
@@ -49,6 +71,9 @@ pub struct RunCpu {
     members: HashMap<u32, Member>,
     /// Of processes that have ended.
     ended_ns: u64,
+    /// The whole of an ended command, to the microsecond.
+    command_ns: u64,
+    ended: Vec<ProcessCpu>,
     /// In clock ticks since boot, as start times of processes are.
     began: u64,
     next_look: Instant,
@@ -57,6 +82,7 @@ pub struct RunCpu {
 /// Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct Member {
+    name: String,
     parent: u32,
     started: u64,
     /// The time of `ampere run` itself is not the run's.
@@ -87,8 +113,12 @@ impl RunCpu {
             cpus: (cpus, cpus_of(&settings.sys_root).max(cpus).max(1)),
             members: HashMap::new(),
             ended_ns: 0,
-            began: since_boot.tv_sec as u64 * ticks_per_second
-                + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
+            command_ns: 0,
+            ended: Vec::new(),
+            began: ticks_since_boot(
+                since_boot.tv_sec as u64 * ticks_per_second
+                    + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
+            ),
             next_look: Instant::now(),
         }
     }
@@ -114,6 +144,12 @@ impl RunCpu {
         }
     }
 
+    /// The command of `ampere run` has ended, and used so much with the children that it waited for: the kernel shows the launcher's
+    /// sum only in steps of 10 ms.
+    pub fn command_used(&mut self, cpu_ns: u64) {
+        self.command_ns = cpu_ns;
+    }
+
     fn insert(&mut self, pid: u32, stat: &Stat, is_launcher: bool) {
         if pid == std::process::id() || self.members.contains_key(&pid) {
             return;
@@ -121,6 +157,7 @@ impl RunCpu {
         let is_older = stat.started < self.began;
         let base = |used: u64| if is_older { used } else { 0 };
         let member = Member {
+            name: stat.name.clone(),
             parent: stat.parent,
             started: stat.started,
             is_launcher,
@@ -140,6 +177,12 @@ impl RunCpu {
         }
         let living: u64 = self.members.values().map(|member| member.own + member.unseen).sum();
         self.ended_ns + living
+    }
+
+    /// Those that run, and those that have ended, but for the smallest.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessCpu> + '_ {
+        let living = self.members.iter().filter(|(_, member)| !member.is_launcher);
+        living.map(|(pid, member)| member.cpu(*pid)).chain(self.ended.iter().cloned())
     }
 
     /// `None` where the node's CPU time cannot be read.
@@ -165,7 +208,8 @@ impl RunCpu {
             match Stat::of(*pid) {
                 Some(stat) if stat.started == member.started => {
                     member.parent = stat.parent;
-                    waited_for.push((*pid, stat.children_ns));
+                    let told = if member.is_launcher { member.children_base + self.command_ns } else { 0 };
+                    waited_for.push((*pid, stat.children_ns.max(told)));
                     children_of(*pid, &mut children);
                 }
                 Some(_) => replaced.push(*pid),
@@ -188,7 +232,12 @@ impl RunCpu {
             }
         }
         self.read_clocks();
-        self.next_look = Instant::now() + LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE);
+        let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
+        self.next_look = Instant::now()
+            + match age < YOUNG {
+                true => age / 2,
+                false => LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE),
+            };
     }
 
     fn read_clocks(&mut self) {
@@ -206,6 +255,9 @@ impl RunCpu {
     fn end(&mut self, pid: u32) {
         let Some(member) = self.members.remove(&pid) else { return };
         let counted = member.own + member.unseen;
+        if counted >= KEPT_NS && !member.is_launcher && self.ended.len() < KEPT_MAX {
+            self.ended.push(member.cpu(pid));
+        }
         self.ended_ns += counted;
         if let Some(parent) = self.members.get_mut(&member.parent) {
             // All that the kernel has added to the parent's sum.
@@ -214,6 +266,18 @@ impl RunCpu {
         // Its children may have ended before it, and be found to have only now: the kernel added their time to its parent's, too.
         let children = self.members.values_mut().filter(|child| child.parent == pid);
         children.for_each(|child| child.parent = member.parent);
+    }
+}
+
+impl Member {
+    fn cpu(&self, pid: u32) -> ProcessCpu {
+        ProcessCpu {
+            pid,
+            started: self.started,
+            name: self.name.clone(),
+            own_ns: self.own,
+            children_ns: self.unseen,
+        }
     }
 }
 
@@ -291,7 +355,7 @@ impl Stat {
             parent: number(4)? as u32,
             cpu_ns: time(14)?,
             children_ns: time(16)?,
-            started: number(22)?,
+            started: ticks_since_boot(number(22)?),
         })
     }
 }

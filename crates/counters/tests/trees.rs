@@ -415,6 +415,87 @@ fn hwmon_takes_what_it_knows_and_nothing_else() {
 }
 
 #[test]
+fn an_intel_gpu_is_counted_by_its_card_or_else_by_its_package() {
+    let counted = |chip: &str, files: &[(&str, &str)]| {
+        let root = tempfile::tempdir().unwrap();
+        hwmon(root.path(), 0, chip, files);
+        let mut opened = open(root.path(), "hwmon");
+        let value = opened.sources.first_mut().map(|source| source.read(0).unwrap().raw);
+        (value, names(&opened).join(" "), opened.notes.join(" "))
+    };
+    let (card, package) = (("energy1_input", "70"), ("energy2_input", "50"));
+    for chip in ["xe", "i915"] {
+        assert_eq!(counted(chip, &[card, package]), (Some(70), format!("{chip}-0"), String::new()));
+        assert_eq!(counted(chip, &[card]), (Some(70), format!("{chip}-0"), String::new()));
+        for files in [&[package][..], &[package, ("energy1_input", "0")]] {
+            let (value, name, note) = counted(chip, files);
+            assert_eq!((value, name), (Some(50), format!("{chip}-0")));
+            assert!(note.contains(&format!("{chip}-0 is the GPU's package alone")), "{note}");
+        }
+        let (value, _, note) = counted(chip, &[("energy3_input", "5")]);
+        assert_eq!(value, None);
+        assert!(note.contains("what energy3_input in"), "{note}");
+    }
+}
+
+#[test]
+fn tiles_of_an_intel_gpu_are_counted_where_the_gpu_is_not() {
+    let root = tempfile::tempdir().unwrap();
+    for tile in 0..2 {
+        hwmon(root.path(), tile, &format!("i915_gt{tile}"), &[("energy1_input", "70")]);
+    }
+    assert_eq!(names(&open(root.path(), "hwmon")), ["i915_gt0-0", "i915_gt1-0"]);
+    hwmon(root.path(), 7, "i915", &[("energy1_input", "140")]);
+    assert_eq!(names(&open(root.path(), "hwmon")), ["i915-0"]);
+}
+
+#[test]
+fn a_chip_that_counts_energy_and_is_not_known_is_named() {
+    for chip in ["ibmaem", "ltc4282", "scmi_sensors"] {
+        let root = tempfile::tempdir().unwrap();
+        hwmon(
+            root.path(),
+            0,
+            chip,
+            &[("energy1_input", "9"), ("energy2_input", "9"), ("energy1_label", "AEM")],
+        );
+        hwmon(root.path(), 1, "BAT0", &[("power1_input", "9")]);
+        let opened = open(root.path(), "");
+        let of_chip: Vec<&String> =
+            opened.notes.iter().filter(|note| note.contains("it is left out")).collect();
+        assert_eq!(of_chip.len(), 1, "{:?}", opened.notes);
+        assert!(
+            of_chip[0].starts_with(&format!("hwmon: {chip}: what energy1_input, energy2_input in ")),
+            "{of_chip:?}"
+        );
+        let battery = opened.absent.iter().filter(|line| line.starts_with("hwmon: BAT0: what the power in "));
+        assert_eq!(battery.count(), 1, "{:?}", opened.absent);
+    }
+}
+
+#[test]
+fn amds_core_is_called_one_core() {
+    let vendors = [("GenuineIntel", "core"), ("AuthenticAMD", "one-core"), ("HygonGenuine", "one-core")];
+    for (vendor, called) in vendors {
+        let root = tempfile::tempdir().unwrap();
+        zone(root.path(), "0", "package-0", 10);
+        zone(root.path(), "0:0", "core", 5);
+        put(&root.path().join("proc/cpuinfo"), &format!("processor\t: 0\nvendor_id\t: {vendor}\n"));
+        let opened = open(root.path(), "rapl");
+        assert_eq!(names(&opened), ["package-0", &format!("package-0-{called}")]);
+        assert_eq!(contains(&opened, "package-0"), [format!("package-0-{called}")]);
+        let says = devices(&opened)[1].description.contains("one core of the package");
+        assert_eq!(says, called == "one-core");
+    }
+    // The range is that of AMD's counters where the processor is not known.
+    let root = tempfile::tempdir().unwrap();
+    zone(root.path(), "0", "package-0", 10);
+    zone(root.path(), "0:0", "core", 5);
+    put(&root.path().join("sys/class/powercap/intel-rapl:0/max_energy_range_uj"), "65532610987\n");
+    assert_eq!(names(&open(root.path(), "rapl")), ["package-0", "package-0-one-core"]);
+}
+
+#[test]
 fn an_apus_power_is_its_packages() {
     let root = tempfile::tempdir().unwrap();
     let laptop = [("power1_input", "15000000"), ("in0_label", "vddgfx"), ("in1_label", "vddnb")];

@@ -103,8 +103,11 @@ fn is_in_reserve(block: *mut u8) -> bool {
     (start..start + RESERVE_BYTES).contains(&(block as usize))
 }
 
-/// A block of the reserve, aligned to a page at most; null when it is used up.
+/// A block of the reserve, which is aligned to a page; null when it is used up, or where a larger alignment is asked for.
 fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
+    if align > PAGE {
+        return null_mut();
+    }
     let mut place = 0;
     let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
         place = taken.next_multiple_of(align);
@@ -114,8 +117,11 @@ fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
     taken.map_or(null_mut(), |_| unsafe { RESERVE.0.get().cast::<u8>().add(place) })
 }
 
-/// The free list for this layout; `None` for a block that is mapped on its own.
+/// The free list for this layout; `None` for a block that is mapped on its own, as each is whose alignment is larger than a page.
 fn class(layout: Layout) -> Option<usize> {
+    if layout.align() > PAGE {
+        return None;
+    }
     let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
     (size <= LARGEST).then(|| (size / SMALLEST).trailing_zeros() as usize)
 }
@@ -136,26 +142,49 @@ pub fn map(size: usize) -> *mut u8 {
     if address == libc::MAP_FAILED { null_mut() } else { address.cast() }
 }
 
+/// The same, aligned to this power of two.
+fn map_aligned(size: usize, align: usize) -> *mut u8 {
+    if align <= PAGE {
+        return map(size);
+    }
+    let Some(whole) = size.checked_next_multiple_of(PAGE) else { return null_mut() };
+    let Some(mapped) = whole.checked_add(align - PAGE) else { return null_mut() };
+    let start = map(mapped);
+    if start.is_null() {
+        return start;
+    }
+    let skip = start.align_offset(align);
+    let block = start.wrapping_add(skip);
+    // SAFETY: both ends are parts of the new mapping, which nobody uses yet; an end of no bytes is left alone.
+    unsafe {
+        if skip > 0 {
+            unmap(start, skip);
+        }
+        if mapped > skip + whole {
+            unmap(block.wrapping_add(whole), mapped - skip - whole);
+        }
+    }
+    block
+}
+
 /// Unmaps pages.
 ///
 /// # Safety
-/// `address` and `size` are those of one `map`, which is not used any more.
+/// `address` and `size` are those of one `map`, or of a part of it, which is not used any more.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the caller gives a mapping of its own.
     unsafe { libc::munmap(address.cast(), size) };
 }
 
 // SAFETY: a block is handed out once until it is freed; its size is at least the layout's, and its alignment too:
-// small blocks are powers of two cut in order of their size from page-aligned pieces (see `cut`), large ones are
-// page-aligned, and an alignment above a page is refused.
+// small blocks are powers of two cut in order of their size from page-aligned pieces (see `cut`), large ones, and those whose
+// alignment is larger than a page, are mapped as `map_aligned` says.
 unsafe impl GlobalAlloc for Pages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(layout) else {
-            if layout.align() > PAGE {
-                return null_mut();
-            }
-            let block = map(layout.size());
-            return if block.is_null() { take_from_reserve(layout.size(), PAGE) } else { block };
+            let block = map_aligned(layout.size(), layout.align());
+            let align = layout.align().max(PAGE);
+            return if block.is_null() { take_from_reserve(layout.size(), align) } else { block };
         };
         self.lock();
         // SAFETY: between lock and unlock no other thread uses the lists.
@@ -248,7 +277,7 @@ mod tests {
         let mut held = Vec::new();
         for round in 0..2000usize {
             let size = 1 + round * 37 % 70_000;
-            let align = 1 << (round % 9);
+            let align = 1 << (round % 18);
             let layout = Layout::from_size_align(size, align).unwrap();
             // SAFETY: the size is not zero.
             let block = unsafe { pages.alloc(layout) };

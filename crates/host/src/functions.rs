@@ -3,24 +3,19 @@
 use crate::definitions::{self, FILTERED, INVALID};
 use crate::known::Known;
 use crate::measurement::{
-    self, Beginning, FORWARD, NEW, RUNNING, count_missed, inside, inside_or, on_own_stack_uninterrupted,
+    self, Beginning, NEW, RUNNING, count_missed, inside, inside_or, on_own_stack_uninterrupted,
 };
 use crate::tls::Slot;
 use crate::{alloc, filter, signal, symbols, thread};
-use ampere_signal_safety::{is_on_alternate_stack, preserving_thread_state};
+use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{AnyHandle, paradigm, region_type};
-use std::ffi::{CStr, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
 static FUNCTIONS: Known = Known::new();
 
-/// Called on entry to every instrumented function.
-///
-/// # Safety
-/// By the compiler, with the function's address.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cyg_profile_func_enter(function: *mut c_void, site: *mut c_void) {
+/// Called on entry to every instrumented function: `__cyg_profile_func_enter`.
+pub extern "C" fn entered(function: *mut c_void, _site: *mut c_void) {
     inside_or(count_missed, |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = FUNCTIONS.get(function as usize);
@@ -30,43 +25,30 @@ pub unsafe extern "C" fn __cyg_profile_func_enter(function: *mut c_void, site: *
                 return;
             }
         }
-        enter_first(slot, function, site);
+        enter_first(slot, function);
     });
 }
 
-/// Called on exit from every instrumented function.
-///
-/// # Safety
-/// By the compiler, with the function's address.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cyg_profile_func_exit(function: *mut c_void, site: *mut c_void) {
+/// Called on exit from every instrumented function: `__cyg_profile_func_exit`.
+pub extern "C" fn left(function: *mut c_void, _site: *mut c_void) {
     inside((), |slot| {
-        if measurement::state() == RUNNING {
-            if !slot.thread.get().is_null() {
-                // SAFETY: as above.
-                unsafe { &mut *slot.thread.get() }.leave(function as usize);
-            }
-        } else if measurement::state() == FORWARD {
-            forward(c"__cyg_profile_func_exit", &NEXT_EXIT, function, site);
+        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+            // SAFETY: as above.
+            unsafe { &mut *slot.thread.get() }.leave(function as usize);
         }
     });
 }
 
 /// The first call of the process, of the thread, or of the function.
 #[cold]
-fn enter_first(slot: &Slot, function: *mut c_void, site: *mut c_void) {
-    let running = match measurement::state() {
+fn enter_first(slot: &Slot, function: *mut c_void) {
+    let is_running = match measurement::state() {
         NEW => measurement::start(slot, Beginning::Function),
-        FORWARD => return forward(c"__cyg_profile_func_enter", &NEXT_ENTER, function, site),
         state => state == RUNNING,
     };
-    if !running {
-        if measurement::state() == FORWARD {
-            forward(c"__cyg_profile_func_enter", &NEXT_ENTER, function, site);
-        }
-        return;
+    if is_running {
+        enter_new(slot, function as usize, || define(function as usize));
     }
-    enter_new(slot, function as usize, || define(function as usize));
 }
 
 /// Enters a function or a range that may be new, as the thread may be: `define` gives its region.
@@ -134,24 +116,4 @@ fn define(address: usize) -> AnyHandle {
             paradigm::COMPILER,
         )
     })
-}
-
-static NEXT_ENTER: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-static NEXT_EXIT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
-
-/// Passes a hook on to the next library that has it (the C library has empty ones).
-#[cold]
-fn forward(name: &CStr, next: &AtomicPtr<c_void>, function: *mut c_void, site: *mut c_void) {
-    let mut target = next.load(Ordering::Relaxed);
-    if target.is_null() {
-        // SAFETY: a lookup by name after this library.
-        target = preserving_thread_state(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) });
-        if target.is_null() {
-            return;
-        }
-        next.store(target, Ordering::Relaxed);
-    }
-    type Hook = unsafe extern "C" fn(*mut c_void, *mut c_void);
-    // SAFETY: the symbols of these names have this type; the arguments are the compiler's own.
-    unsafe { std::mem::transmute::<*mut c_void, Hook>(target)(function, site) };
 }

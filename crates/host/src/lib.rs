@@ -1,11 +1,12 @@
-//! The embedded measurement host: a small Score-P in a library for `LD_PRELOAD`.
+//! The embedded measurement host: a small Score-P in a library.
 //!
-//! It intercepts an unmodified program's MPI calls (through the profiling interface) and the hooks of
-//! `-finstrument-functions`, loads the same substrate plugin that Score-P would, and calls it through the same
+//! The preloaded library (`crates/preload`) opens it in a program that calls MPI, was compiled with `-finstrument-functions`, or marks
+//! ranges, and puts its wrappers in front of these functions. It loads the same substrate plugin that Score-P would, and calls it through the same
 //! interface in the same order. The modules:
 //!
-//! - [`mpi`]: the exported `MPI_*` symbols, the real functions behind them, init and finalize;
-//! - [`functions`]: the exported `__cyg_profile_func_*` hooks; [`symbols`]: address to name and line; [`filter`]: functions that are
+//! - [`attach`]: what the preloaded library asks for;
+//! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
+//! - [`functions`]: the hooks of instrumented functions; [`symbols`]: address to name and line; [`filter`]: functions that are
 //!   not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`known`]: which of these have a region;
 //! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: the program's handlers;
 //!   [`stack`]: a stack of our own;
@@ -31,6 +32,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod alloc;
+mod attach;
 mod callbacks;
 mod clock;
 mod definitions;
@@ -47,13 +49,6 @@ mod stack;
 mod symbols;
 mod thread;
 mod tls;
-
-/// A program with AddressSanitizer's library refuses to start behind another library, unless its defaults allow it: it asks
-/// the first function of this name.
-#[unsafe(no_mangle)]
-pub extern "C" fn __asan_default_options() -> *const std::ffi::c_char {
-    c"verify_asan_link_order=0".as_ptr()
-}
 
 #[global_allocator]
 static MEMORY: alloc::Pages = alloc::Pages::new();

@@ -3,8 +3,7 @@
 //! ```text
 //!   NEW ──start──► STARTING ──► RUNNING ──end──► ENDING ──► ENDED
 //!                      │            └──fork, in the child──► INERT
-//!                      ├── no plugin ──► INERT
-//!                      └── Score-P is here ──► FORWARD
+//!                      └── no plugin, or Score-P is here ──► INERT
 //! ```
 //!
 //! An end in a signal handler goes from RUNNING to ENDED at once. Only RUNNING records. MPI_Init or the first hook starts the
@@ -31,8 +30,6 @@ pub const RUNNING: u8 = 2;
 pub const ENDING: u8 = 3;
 pub const ENDED: u8 = 4;
 pub const INERT: u8 = 5;
-/// The real Score-P measures this process: every call is handed on.
-pub const FORWARD: u8 = 6;
 
 /// Threads that can have a location at the same time. Each location has a ring in shared memory.
 const LOCATIONS_MAX: usize = 4096;
@@ -227,16 +224,13 @@ fn try_start(slot: &Slot, with: Beginning) -> u8 {
     std::panic::set_hook(Box::new(|panic| {
         say(format_args!("stopped measuring: an error of our own: {panic}"))
     }));
-    if scorep_is_here() {
-        return FORWARD;
-    }
-    if ampere_model::is_switched_off() {
+    // It may have been opened after us.
+    if scorep_is_here() || ampere_model::is_switched_off() {
         return INERT;
     }
     ampere_signal_safety::remember_standard_error();
     let mut key = 0;
-    // SAFETY: the functions have the required types, and live as long as the process: libraries that are preloaded
-    // are not unloaded.
+    // SAFETY: the functions have the required types, and live as long as the process: this library is never closed.
     unsafe {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) != 0
             || libc::pthread_atfork(None, None, Some(forked)) != 0
@@ -272,7 +266,7 @@ fn try_start(slot: &Slot, with: Beginning) -> u8 {
 }
 
 /// Whether the real Score-P is linked into this process.
-fn scorep_is_here() -> bool {
+pub fn scorep_is_here() -> bool {
     [c"SCOREP_InitMeasurement", c"SCOREP_Location_GetId"].iter().any(|name| {
         // SAFETY: a lookup by name; nothing is called.
         unsafe { !libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).is_null() }
@@ -302,8 +296,7 @@ static AT_UNLOAD: extern "C" fn() = {
 /// A forked child shares the parent's rings and must not write into them.
 extern "C" fn forked() {
     crate::MEMORY.forked();
-    let state = state();
-    if state != NEW && state != FORWARD {
+    if state() != NEW {
         STATE.store(INERT, Ordering::Release);
     }
 }

@@ -177,8 +177,13 @@ fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
 
 /// Calls the plugin's first functions, as Score-P does and in its order.
 fn start(library: *mut c_void, info: &SubstratePluginInfo, shown: &str) -> bool {
-    // SAFETY: functions of the plugin, called as Score-P calls them and in its order.
+    // SAFETY: functions of the plugin, called as Score-P calls them and in its order. Before them, one that tells ampere's plugin that
+    // this host calls it.
     unsafe {
+        let told = libc::dlsym(library, c"ampere_is_called_by_the_embedded_host".as_ptr());
+        if let Some(told) = std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn()>>(told) {
+            told();
+        }
         if let Some(init) = info.init {
             let code = init();
             if code != 0 {
@@ -417,13 +422,4 @@ pub fn delete_location(location: *const Location) {
 /// `finalize`.
 pub fn finalize() {
     call!(finalize());
-}
-
-/// For the plugin: 1 if this host calls it, 0 if a Score-P in the same process does.
-#[unsafe(no_mangle)]
-pub extern "C" fn ampere_host_is_active() -> std::ffi::c_int {
-    std::ffi::c_int::from(matches!(
-        crate::measurement::state(),
-        crate::measurement::STARTING..=crate::measurement::RUNNING
-    ))
 }

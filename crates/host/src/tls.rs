@@ -1,12 +1,12 @@
 //! One small record per thread, reached in two instructions.
 //!
-//! The library is preloaded, so its thread-local storage lies at a fixed distance from the thread pointer (the
-//! "initial executable" model). Rust gives a shared library the general model, a function call per access; the event
-//! path cannot afford that, so on x86-64 the record is a symbol of our own.
+//! The record is in the thread-local storage of the preloaded library (`crates/preload`), which lies at a fixed distance from the thread
+//! pointer. The host is opened later: storage of its own would cost a function call per access, which the event path cannot afford, or
+//! take from the little that the loader keeps for other libraries.
 
 use crate::thread::Thread;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
 /// The state of a thread; all zero at first.
 #[repr(C)]
@@ -30,33 +30,34 @@ pub const FREE: usize = 0;
 /// while measurement ends, when signals are not blocked).
 pub const OWN_STACK: usize = usize::MAX;
 
-#[cfg(target_arch = "x86_64")]
-std::arch::global_asm!(
-    ".pushsection .tbss.ampere_host_slot, \"awT\", @nobits",
-    ".p2align 4",
-    ".globl ampere_host_slot",
-    ".hidden ampere_host_slot",
-    ".type ampere_host_slot, @object",
-    ".size ampere_host_slot, 32",
-    "ampere_host_slot:",
-    ".zero 32",
-    ".popsection",
-);
+/// The distance of the record from the thread pointer. Set before anything is recorded.
+static OFFSET: AtomicIsize = AtomicIsize::new(0);
+
+/// Called once, with the distance that the preloaded library gives.
+pub fn place(offset: isize) {
+    OFFSET.store(offset, Ordering::Relaxed);
+}
+
+/// Whether there are records.
+pub fn is_placed() -> bool {
+    OFFSET.load(Ordering::Relaxed) != 0
+}
 
 const _: () = assert!(size_of::<Slot>() == 32);
 
 /// The calling thread's record. Valid as long as the thread lives.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(test)))]
 #[inline(always)]
 pub fn slot() -> *const Slot {
     let address: *const Slot;
-    // SAFETY: reads the offset of our own thread-local symbol and the thread pointer, which the x86-64 ABI keeps at
-    // fs:0. No memory of Rust's is touched, and both values are the same throughout a thread's life.
+    // SAFETY: reads the record's distance and the thread pointer, which the x86-64 ABI keeps at fs:0. Both values are the same
+    // throughout a thread's life.
     unsafe {
         std::arch::asm!(
-            "mov {address}, qword ptr [rip + ampere_host_slot@GOTTPOFF]",
+            "mov {address}, qword ptr [rip + {offset}]",
             "add {address}, qword ptr fs:[0]",
             address = out(reg) address,
+            offset = sym OFFSET,
             options(nostack, pure, readonly),
         );
     }
@@ -64,7 +65,7 @@ pub fn slot() -> *const Slot {
 }
 
 /// The calling thread's record. Valid as long as the thread lives.
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(all(target_arch = "x86_64", not(test))))]
 #[inline(always)]
 pub fn slot() -> *const Slot {
     thread_local! {

@@ -1,35 +1,94 @@
 //! What a launcher says of a rank's place in the job, and on its node.
 
 /// Size and rank, by launcher. Of srun: a batch script has no such variables, or is its only task.
-const SIZE_AND_RANK: [(&str, &str); 5] = [
+const SIZE_AND_RANK: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
+    ("MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_RANK"),
     ("PMI_SIZE", "PMI_RANK"),
     ("FLUX_JOB_SIZE", "FLUX_TASK_RANK"),
     ("JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),
     SRUN,
+    TORCHRUN,
 ];
 const SRUN: (&str, &str) = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
+/// These names are general: they are torchrun's only where it has numbered the node's processes, too.
+const TORCHRUN: (&str, &str) = ("WORLD_SIZE", "RANK");
+const TORCHRUN_LOCAL_RANK: &str = "LOCAL_RANK";
+/// Ranks of launchers that do not always set the job's size.
+const RANK_ALONE: [&str; 8] = [
+    "PALS_RANKID",
+    "ALPS_APP_PE",
+    "MPT_MPI_RANK",
+    "JSM_NAMESPACE_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "MVP_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+];
 /// Set in all of a Flux instance, also in its batch script. The instance may be a step of srun's, whose variables older
 /// brokers leave there: they are about the brokers.
 const IN_FLUX: &str = "FLUX_URI";
+/// The number of components of a heterogeneous Slurm job. The size of a step is that of one component.
+const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
+
+/// A process that a launcher has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaunchedRank {
+    /// Its number in the job.
+    pub rank: u32,
+    /// How many the job has; `None` where the launcher does not say it.
+    pub size: Option<u32>,
+    /// The variable that has the rank.
+    pub variable: &'static str,
+}
 
 /// The number of a launcher's rank, and how many there are. `None` without a launcher, and of the only rank. `variable`: of its
 /// environment.
 pub fn rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
-    let number = |name: &str| variable(name)?.parse::<u32>().ok();
-    let mut launchers =
-        SIZE_AND_RANK.iter().filter(|launcher| **launcher != SRUN || variable(IN_FLUX).is_none());
-    let of = launchers.find_map(|(size, rank)| Some((number(rank)?, number(size)?)));
-    of.filter(|(rank, size)| *size > 1 && rank < size)
+    launched_rank(variable).and_then(|launched| Some((launched.rank, launched.size?)))
+}
+
+/// Which rank of a launcher's a process is. `None` without a launcher, and of the only rank.
+pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
+    let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
+    let is_in_flux = variable(IN_FLUX).is_some();
+    if let Some(rank) = rank_of_components(&number).filter(|_| !is_in_flux) {
+        return Some(rank);
+    }
+    let is_meant = |launcher: &(&str, &str)| match *launcher {
+        SRUN => !is_in_flux,
+        TORCHRUN => number(TORCHRUN_LOCAL_RANK).is_some(),
+        _ => true,
+    };
+    let mut launchers = SIZE_AND_RANK.iter().filter(|launcher| is_meant(launcher));
+    let sized = launchers.find_map(|(size, rank)| Some((number(rank)?, number(size)?, *rank)));
+    if let Some((rank, size, variable)) = sized {
+        return (size > 1 && rank < size).then_some(LaunchedRank { rank, size: Some(size), variable });
+    }
+    let mut alone = RANK_ALONE.iter().filter(|_| !is_in_flux);
+    alone.find_map(|name| Some(LaunchedRank { rank: number(name)?, size: None, variable: name }))
+}
+
+/// The rank of a task in a step of a heterogeneous Slurm job. The batch script is in no step.
+fn rank_of_components(number: &impl Fn(&str) -> Option<u32>) -> Option<LaunchedRank> {
+    number(SLURM_COMPONENTS).filter(|components| *components > 1)?;
+    let (size, variable) = SRUN;
+    let is_in_step = number(size).is_some() || number("SLURM_STEP_ID").is_some();
+    let rank = number(variable).filter(|rank| is_in_step || *rank > 0)?;
+    Some(LaunchedRank { rank, size: None, variable })
 }
 
 /// Local rank and number of ranks on the node, by launcher.
-pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 5] = [
+pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     ("MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    ("MVP_COMM_WORLD_LOCAL_RANK", "MVP_COMM_WORLD_LOCAL_SIZE"),
+    ("PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE"),
     ("PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
     ("JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
+    (TORCHRUN_LOCAL_RANK, "LOCAL_WORLD_SIZE"),
 ];
 
 /// A rank's number among those that the launcher started on its node, and how many these are. `variable`: of its environment.
@@ -79,7 +138,7 @@ mod tests {
         assert_eq!(rank(&[]), None);
         assert_eq!(rank(&[("PMI_RANK", "3"), ("PMI_SIZE", "4")]), Some((3, 4)));
         assert_eq!(rank(&[("PMI_RANK", "4"), ("PMI_SIZE", "4")]), None);
-        assert_eq!(rank(&[("PMI_RANK", "3")]), None);
+        assert_eq!(rank(&[("PMI_RANK", "3")]), None, "of how many is not known");
         let of_slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
         assert_eq!(rank(&of_slurm), Some((1, 2)));
         assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None);
@@ -87,5 +146,49 @@ mod tests {
         assert_eq!(rank(&[&of_slurm[..], &[("FLUX_URI", "local:///run/flux/local")]].concat()), None);
         let of_flux = [("FLUX_URI", "local:///x"), ("FLUX_TASK_RANK", "5"), ("FLUX_JOB_SIZE", "16")];
         assert_eq!(rank(&[&of_slurm[..], &of_flux].concat()), Some((5, 16)));
+    }
+    #[test]
+    fn a_rank_is_known_where_its_launcher_does_not_say_of_how_many() {
+        let rank = |variables: &[(&str, &str)]| {
+            let of = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+            launched_rank(of).map(|launched| (launched.rank, launched.size))
+        };
+        for name in RANK_ALONE {
+            assert_eq!(rank(&[(name, "0")]), Some((0, None)), "{name}");
+            assert_eq!(rank(&[(name, "3")]), Some((3, None)), "{name}");
+            assert_eq!(rank(&[(name, "a")]), None, "{name}");
+            // What started the broker of a Flux instance is not about the instance's scripts.
+            assert_eq!(rank(&[(name, "3"), ("FLUX_URI", "local:///x")]), None, "{name}");
+            // A size that is known decides.
+            let only = [(name, "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
+            assert_eq!(rank(&only), None, "{name}");
+        }
+        for (size, of) in SIZE_AND_RANK {
+            let torchrun = (TORCHRUN_LOCAL_RANK, "1");
+            assert_eq!(rank(&[(of, "1"), (size, "2"), torchrun]), Some((1, Some(2))), "{of}");
+            assert_eq!(rank(&[(of, "0"), (size, "1"), torchrun]), None, "{of}");
+        }
+        assert_eq!(rank(&[("RANK", "1"), ("WORLD_SIZE", "2")]), None, "general names");
+    }
+
+    #[test]
+    fn a_task_of_a_heterogeneous_slurm_job_is_a_rank_and_its_batch_script_is_none() {
+        let rank = |variables: &[(&str, &str)]| {
+            let of = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+            launched_rank(of).map(|launched| (launched.rank, launched.size))
+        };
+        let components = ("SLURM_HET_SIZE", "2");
+        let script = [components, ("SLURM_PROCID", "0"), ("SLURM_JOB_ID_HET_GROUP_0", "7")];
+        assert_eq!(rank(&script), None);
+        // A component with one task.
+        let task = [components, ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_STEP_ID", "0")];
+        assert_eq!(rank(&task), Some((0, None)));
+        let task = [components, ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "1")];
+        assert_eq!(rank(&task), Some((1, None)));
+        assert_eq!(rank(&[("SLURM_HET_SIZE", "1"), ("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0")]), None);
+        // Open MPI's launcher in the script.
+        let mpi =
+            [components, ("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("SLURM_PROCID", "0")];
+        assert_eq!(rank(&mpi), Some((1, Some(4))));
     }
 }

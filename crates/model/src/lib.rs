@@ -8,13 +8,14 @@
 //! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
 //! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
 //! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
-//! order.rs       the largest first
+//! order.rs       the largest first                            counted.rs   which part of a node a metric counts
 //! ```
 //!
 //! The names of recorded environment variables are below.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod counted;
 mod definition;
 pub mod filter;
 pub mod fortran;
@@ -24,6 +25,7 @@ pub mod numbers;
 pub mod order;
 pub mod regions;
 pub mod text;
+pub mod time_namespace;
 
 pub use definition::{
     Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
@@ -47,24 +49,29 @@ pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
 /// `mpirun` in a Slurm job, Slurm's is that of the script.
-pub const LOCAL_RANKS: [&str; 8] = [
+pub const LOCAL_RANKS: [&str; 10] = [
     "OMPI_COMM_WORLD_LOCAL_RANK",
     "MPI_LOCALRANKID",
     "MV2_COMM_WORLD_LOCAL_RANK",
+    "MVP_COMM_WORLD_LOCAL_RANK",
     "PALS_LOCAL_RANKID",
     "PMI_LOCAL_RANK",
     "FLUX_TASK_LOCAL_ID",
     "JSM_NAMESPACE_LOCAL_RANK",
     "SLURM_LOCALID",
+    "LOCAL_RANK",
 ];
 
 /// Variables with the number of ranks that the launcher started on the node, and with the launch that a rank belongs to.
-pub const LAUNCHED: [&str; 15] = [
+pub const LAUNCHED: [&str; 19] = [
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "MPI_LOCALNRANKS",
     "MV2_COMM_WORLD_LOCAL_SIZE",
+    "MVP_COMM_WORLD_LOCAL_SIZE",
+    "PALS_LOCAL_SIZE",
     "PMI_LOCAL_SIZE",
     "JSM_NAMESPACE_LOCAL_SIZE",
+    "LOCAL_WORLD_SIZE",
     "FLUX_JOB_NNODES",
     "FLUX_JOB_SIZE",
     "SLURM_STEP_TASKS_PER_NODE",
@@ -72,6 +79,7 @@ pub const LAUNCHED: [&str; 15] = [
     "PMIX_NAMESPACE",
     "FLUX_JOB_ID",
     "PALS_APID",
+    "ALPS_APP_ID",
     "SLURM_JOB_ID",
     "SLURM_STEP_ID",
     "PMI_JOBID",

@@ -1,5 +1,6 @@
 //! Rules that live runs and existing traces must agree on: what a metric's name and unit mean for its device.
 
+use crate::counted::is_no_consumption;
 use std::collections::BTreeSet;
 
 /// A device's name from its metric's name: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
@@ -72,12 +73,16 @@ pub enum Quantity {
 pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let unit = unit.trim();
     let named = match unit {
-        "Joule" | "Joules" | "joules" => Some(Quantity::Energy(1.0)),
-        "microjoules" => Some(Quantity::Energy(1e-6)),
+        "Joule" | "Joules" | "joules" | "joule" | "Ws" => Some(Quantity::Energy(1.0)),
+        "millijoules" => Some(Quantity::Energy(1e-3)),
+        "microjoules" | "microJoules" => Some(Quantity::Energy(1e-6)),
+        "nanojoules" => Some(Quantity::Energy(1e-9)),
+        "mWh" => Some(Quantity::Energy(3.6)),
         "Wh" => Some(Quantity::Energy(3600.0)),
         "kWh" => Some(Quantity::Energy(3.6e6)),
-        "Watt" | "Watts" | "watts" => Some(Quantity::Power(1.0)),
-        "microwatts" => Some(Quantity::Power(1e-6)),
+        "Watt" | "Watts" | "watts" | "watt" | "J/s" => Some(Quantity::Power(1.0)),
+        "milliwatts" => Some(Quantity::Power(1e-3)),
+        "microwatts" | "microWatts" => Some(Quantity::Power(1e-6)),
         _ => None,
     };
     if named.is_some() {
@@ -101,14 +106,72 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
 /// The quantity of metrics of known names, whatever their unit is: PAPI's, which Score-P records without a unit and, also those
 /// of power, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
-    if metric.contains("rocm_smi:::energy_count:device=") {
-        return Some(Quantity::Energy(1e-6));
+    if is_no_consumption(metric) {
+        return None;
     }
-    let powers = ["rocm_smi:::power_average:device=", "rocm_smi:::current_socket_power:device="];
-    if powers.iter().any(|name| metric.contains(name)) {
-        return Some(Quantity::Power(1e-6));
+    let begins = |all: &[&str]| all.iter().any(|begin| metric.contains(begin));
+    match () {
+        () if begins(&["rocm_smi:::energy_count:device=", "amd_smi:::energy_consumed:device="]) => {
+            Some(Quantity::Energy(1e-6))
+        }
+        () if begins(&[
+            "rocm_smi:::power_average:device=",
+            "rocm_smi:::average_socket_power:device=",
+            "rocm_smi:::current_socket_power:device=",
+        ]) =>
+        {
+            Some(Quantity::Power(1e-6))
+        }
+        () if begins(&["amd_smi:::power_average:device=", "amd_smi:::power_current:device="]) => {
+            Some(Quantity::Power(1.0))
+        }
+        // The kernel's counters are in 2^-32 J, whatever the processor's are.
+        () if begins(&["rapl::RAPL_ENERGY_"]) => Some(Quantity::Energy(2f64.powi(-32))),
+        () if begins(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
+        () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
+        () if begins(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
+        () if begins(&["cray_pm:::PM_POWER:"]) => Some(Quantity::Power(1.0)),
+        // The kernel's hwmon files.
+        () if metric.contains(":hwmon") && is_hwmon_file(metric, "energy", &["input"]) => {
+            Some(Quantity::Energy(1e-6))
+        }
+        () if metric.contains(":hwmon") && is_hwmon_file(metric, "power", &["input", "average"]) => {
+            Some(Quantity::Power(1e-6))
+        }
+        () if begins(&["nvml:::"]) && metric.ends_with(":total_energy_consumption") => {
+            Some(Quantity::Energy(1e-3))
+        }
+        () if begins(&["nvml:::"]) && metric.ends_with(":power") => Some(Quantity::Power(1e-3)),
+        () => cray_device(metric).map(|(_, quantity)| quantity).or_else(|| quantity_of_last_word(metric)),
     }
-    cray_device(metric).map(|(_, quantity)| quantity)
+}
+
+/// `coretemp:::hwmon2:power1_input`
+fn is_hwmon_file(metric: &str, of: &str, files: &[&str]) -> bool {
+    let file = metric.rsplit(':').next().and_then(|file| file.strip_prefix(of));
+    let named = file.map(|file| file.trim_start_matches(|c: char| c.is_ascii_digit()));
+    named.and_then(|file| file.strip_prefix('_')).is_some_and(|file| files.contains(&file))
+}
+
+/// Of a name that ends in its unit: `energy_uj`, `power-mW`.
+fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
+    let (before, last) = metric.rsplit_once(['_', '-', '/', '.', ' '])?;
+    let unit = match last.trim_matches(['(', ')', '[', ']']) {
+        "nj" | "nJ" => Quantity::Energy(1e-9),
+        "uj" | "uJ" | "UJ" => Quantity::Energy(1e-6),
+        "mj" | "mJ" => Quantity::Energy(1e-3),
+        "j" | "J" | "joules" | "Joules" => Quantity::Energy(1.0),
+        "uw" | "uW" | "UW" => Quantity::Power(1e-6),
+        "mw" | "mW" => Quantity::Power(1e-3),
+        "w" | "W" | "watts" | "Watts" => Quantity::Power(1.0),
+        _ => return None,
+    };
+    let before = before.to_lowercase();
+    let goes_with = match unit {
+        Quantity::Energy(_) => before.contains("energy"),
+        Quantity::Power(_) => before.contains("power"),
+    };
+    goes_with.then_some(unit)
 }
 
 /// The device of one of Cray's counters as PAPI names it, and what it measures: `coretemp:::craypm:accel0_energy` is `accel0`.
@@ -225,11 +288,43 @@ mod tests {
             ("mW", Some(Power(1e-3))),
             ("\u{b5}W", Some(Power(1e-6))),
             ("kW", Some(Power(1e3))),
+            ("Ws", Some(Energy(1.0))),
+            ("J/s", Some(Power(1.0))),
             ("#", None),
             ("", None),
             ("xW", None),
         ] {
             assert_eq!(quantity_of_unit(unit), quantity, "{unit}");
+        }
+    }
+
+    #[test]
+    fn names_of_papi_and_others_say_their_unit() {
+        use Quantity::{Energy, Power};
+        for (name, quantity) in [
+            ("A2rapl:::PACKAGE_ENERGY:PACKAGE0", Some(Energy(1e-9))),
+            ("cray_rapl:::DRAM_ENERGY:PACKAGE1", Some(Energy(1e-9))),
+            ("rapl:::PACKAGE_ENERGY_CNT:PACKAGE0", None),
+            ("rapl:::MAXIMUM_POWER:PACKAGE0", None),
+            ("rapl::RAPL_ENERGY_PKG:cpu=0", Some(Energy(1.0 / 4_294_967_296.0))),
+            ("powercap:::ENERGY_UJ:ZONE0_SUBZONE1", Some(Energy(1e-6))),
+            ("powercap:::MAX_ENERGY_RANGE_UJ:ZONE0", None),
+            ("nvml:::NVIDIA_A100:device_0:total_energy_consumption", Some(Energy(1e-3))),
+            ("nvml:::Tesla_K40c:device_0:power", Some(Power(1e-3))),
+            ("nvml:::Tesla_K40c:device_0:power_management_limit", None),
+            ("amd_smi:::energy_consumed:device=0", Some(Energy(1e-6))),
+            ("amd_smi:::power_average:device=0", Some(Power(1.0))),
+            ("cray_pm:::PM_ENERGY:NODE", Some(Energy(1.0))),
+            ("cray_pm:::PM_POWER:NODE", Some(Power(1.0))),
+            ("intel-rapl:0/energy_uj", Some(Energy(1e-6))),
+            ("gpu0/power_mW", Some(Power(1e-3))),
+            ("A2coretemp:::hwmon2:power1_input", Some(Power(1e-6))),
+            ("coretemp:::hwmon2:energy1_input", Some(Energy(1e-6))),
+            ("coretemp:::hwmon2:power1_label", None),
+            ("torque_j", None),
+            ("PAPI_TOT_INS", None),
+        ] {
+            assert_eq!(quantity_of_name(name), quantity, "{name}");
         }
     }
 

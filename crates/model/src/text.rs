@@ -3,8 +3,19 @@
 /// Names come from the application: no control character reaches a terminal, and none that turns the direction of writing,
 /// by which a line can be made to say something else than it does.
 pub fn printable(text: &str) -> String {
-    let turns = |c| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+/// The same of a text of several lines, in which tabs stay, too.
+pub fn printable_lines(text: &str) -> String {
+    let stays = |c| is_printable(c) || matches!(c, '\n' | '\t');
+    text.chars().map(|c| if stays(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
+fn is_printable(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    !c.is_control() && !turns
 }
 
 /// At most `longest` characters of a name that is fit to print.
@@ -48,7 +59,7 @@ pub fn joules(value: f64) -> String {
     }
 }
 
-/// An error with its causes, on one line. A cause that its error has named already is left out.
+/// An error with its causes, on one line that is fit to print. A cause that its error has named already is left out.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = String::new();
     let mut cause = Some(error);
@@ -60,7 +71,7 @@ pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    line
+    printable(&line)
 }
 
 /// Names that differ in their last number become one: `MPI Rank 0-3, 7`.

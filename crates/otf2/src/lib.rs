@@ -39,6 +39,8 @@ mod local;
 #[forbid(unsafe_code)]
 mod merge;
 #[forbid(unsafe_code)]
+mod nesting;
+#[forbid(unsafe_code)]
 mod read_definitions;
 #[forbid(unsafe_code)]
 mod reader;
@@ -56,6 +58,7 @@ pub use definitions::*;
 pub use error::{Error, Otf2Error};
 pub use joined::{Added, JoinedDefinitions};
 pub use local::LocalDefinitions;
+pub use nesting::Nesting;
 pub use reader::{EventHandler, ReadReport, Trace};
 pub use table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,

@@ -3,13 +3,15 @@
 //! OTF2 has a global reader that does this, and gives up as a whole when one location's file is damaged: at its first
 //! event it does not even start, later it would deliver the last event once more if asked to go on. So here each location
 //! is read by itself, some hundred events at a time, and the merge is ours. It delivers what OTF2's would, in the same
-//! order: by time, at the same time by location, and within a location as in the file.
+//! order: by time, at the same time by location, and within a location as in the file, but that leaves are obeyed by name
+//! (`nesting.rs`).
 
 use crate::call::other_events;
 use crate::call::reader::{BATCH, Batch, Event, EventReader, Kind};
 use crate::contexts::{self, Step};
 use crate::definitions::{Definitions, MetricRef};
 use crate::error::Otf2Error;
+use crate::nesting::{Nest, Nesting};
 use crate::reader::EventHandler;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
 use std::fmt;
@@ -28,6 +30,7 @@ pub(crate) struct Stream<'a> {
     left: Option<u64>,
     /// Where the location is, in traces of unwinding and sampling.
     context: Option<CallingContextRef>,
+    nest: Nest,
 }
 
 impl<'a> Stream<'a> {
@@ -40,6 +43,7 @@ impl<'a> Stream<'a> {
             next: 0,
             left: events,
             context: None,
+            nest: Nest::new(location),
         }
     }
 
@@ -87,9 +91,12 @@ impl Stream<'_> {
     ) -> ControlFlow<()> {
         let (location, time, region) = (self.location, event.time, RegionRef(event.number));
         match event.kind {
-            Kind::Enter => handler.enter(location, time, region),
-            Kind::EnterWith => handler.enter_with(location, time, region, self.batch.number_of(&event)),
-            Kind::Leave => handler.leave(location, time, region),
+            Kind::Enter => self.nest.enter(time, region, None, handler),
+            Kind::EnterWith => {
+                let value = self.batch.number_of(&event);
+                self.nest.enter(time, region, Some(value), handler)
+            }
+            Kind::Leave => self.nest.leave(time, region, handler),
             Kind::Metric => {
                 let start = usize::from(event.values_start);
                 let end = start + usize::from(event.values_len);
@@ -103,9 +110,10 @@ impl Stream<'_> {
                     _ => (parent_of(definitions, named), 1),
                 };
                 let before = std::mem::replace(&mut self.context, target);
+                let nest = &mut self.nest;
                 contexts::walk(definitions, before, target, distance, |step| match step {
-                    Step::Enter(region) => handler.enter(location, time, region),
-                    Step::Leave(region) => handler.leave(location, time, region),
+                    Step::Enter(region) => nest.enter(time, region, None, handler),
+                    Step::Leave(region) => nest.leave(time, region, handler),
                 })
             }
             Kind::Other => handler.other(location, time, other_events::name(event.number)),
@@ -137,6 +145,7 @@ pub(crate) struct Merged {
     pub records: u64,
     pub stopped: bool,
     pub faults: Vec<(LocationRef, Fault)>,
+    pub nesting: Nesting,
 }
 
 /// Delivers all events of streams that are in ascending order of location.
@@ -146,11 +155,29 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
     handler: &mut H,
 ) -> Merged {
     let mut merged = Merged::default();
-    let first: Vec<Option<u64>> = streams.iter_mut().map(|stream| advance(stream, &mut merged)).collect();
+    merged.stopped = merge(&mut streams, definitions, handler, &mut merged).is_break();
+    streams.iter().for_each(|stream| merged.nesting.add(stream.nest.found));
+    merged
+}
+
+fn merge<H: EventHandler + ?Sized>(
+    streams: &mut [Stream<'_>],
+    definitions: &Definitions,
+    handler: &mut H,
+    merged: &mut Merged,
+) -> ControlFlow<()> {
+    let first: Vec<Option<u64>> = streams.iter_mut().map(|stream| advance(stream, merged)).collect();
     let mut order = Tree::new(first.into_iter());
-    while let Some(Key { place, .. }) = order.first() {
+    // Locations with leaves that wait for the other events of their time.
+    let mut holding = Holding::default();
+    while let Some(Key { place, time }) = order.first() {
+        if holding.until.is_some_and(|held_at| held_at != time) {
+            holding.until = None;
+            holding.places.drain(..).try_for_each(|place| streams[place].nest.settle(handler))?;
+        }
         let limit = order.first_but(place);
         let stream = &mut streams[place];
+        let is_holding = holding.until.is_some();
         // The location with the earliest event goes on until another one's is earlier.
         let next = loop {
             let Some(&event) = stream.batch.events.get(stream.next) else { break None };
@@ -160,19 +187,38 @@ pub(crate) fn run<H: EventHandler + ?Sized>(
             }
             stream.next += 1;
             merged.delivered += 1;
-            if stream.deliver(event, definitions, handler).is_break() {
-                merged.stopped = true;
-                return merged;
+            stream.deliver(event, definitions, handler)?;
+            if is_holding | stream.nest.is_holding() {
+                holding.add(place, &stream.nest);
+                break stream.batch.events.get(stream.next).map(|event| event.time);
             }
         };
-        let next = next.or_else(|| advance(stream, &mut merged));
+        let next = next.or_else(|| advance(stream, merged));
         order.set(place, next);
-        if next.is_none() && handler.end(streams[place].location).is_break() {
-            merged.stopped = true;
-            return merged;
+        if next.is_none() {
+            let stream = &mut streams[place];
+            stream.nest.settle(handler)?;
+            stream.nest.end();
+            handler.end(stream.location)?;
         }
     }
-    merged
+    ControlFlow::Continue(())
+}
+
+#[derive(Default)]
+struct Holding {
+    until: Option<u64>,
+    places: Vec<usize>,
+}
+
+impl Holding {
+    #[cold]
+    fn add(&mut self, place: usize, nest: &Nest) {
+        if let Some(held_at) = nest.held_at() {
+            self.until = Some(held_at);
+            self.places.push(place);
+        }
+    }
 }
 
 /// Makes the next event of a stream available and returns its time.

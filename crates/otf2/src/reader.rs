@@ -8,6 +8,7 @@ use crate::definitions::{Definitions, MetricRef, MetricValue};
 use crate::error::{Error, Otf2Error};
 use crate::extent::{self, Content, Extent};
 use crate::merge::{self, Stream};
+use crate::nesting::Nesting;
 use crate::read_definitions;
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ const MOST_ANCHOR_BYTES: u64 = 16 << 20;
 /// What reading does with events. All methods may stop the reading with [`ControlFlow::Break`].
 ///
 /// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
-/// and metrics are references into [`Trace::definitions`], and in a damaged trace may be undefined there.
+/// and metrics are references into [`Trace::definitions`], and in a damaged trace may be undefined there. Enters and leaves of a
+/// location are nested: each leave is of the innermost region. Where the trace has others, they are obeyed by name: see [`Nesting`].
 pub trait EventHandler {
     /// A location entered a region.
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
@@ -36,7 +38,8 @@ pub trait EventHandler {
         None
     }
 
-    /// A location entered a region, with this value of the attribute that is looked for.
+    /// A location entered a region, with this value of the attribute that is looked for; or 0, if it is there again because
+    /// something around it was left.
     fn enter_with(
         &mut self,
         location: LocationRef,
@@ -89,6 +92,8 @@ pub struct ReadReport {
     pub truncated: Vec<(LocationRef, String)>,
     /// Whether the handler stopped the reading.
     pub stopped: bool,
+    /// Leaves that did not match.
+    pub nesting: Nesting,
 }
 
 /// A trace with its global definitions read.
@@ -284,6 +289,7 @@ impl Trace {
             records: merged.records,
             truncated: truncated.into_iter().collect(),
             stopped: merged.stopped,
+            nesting: merged.nesting,
         })
     }
 

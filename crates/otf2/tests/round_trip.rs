@@ -165,6 +165,7 @@ proptest! {
             let archive = ArchiveWriter::create(directory.path()).unwrap();
             let mut writers = BTreeMap::new();
             let mut times = [0_u64; 6];
+            let mut open: [Vec<RegionRef>; 6] = Default::default();
             for step in &steps {
                 let location = LocationRef(step.location * 0x1_0000_0001);
                 if !definitions.locations.contains(location) {
@@ -173,13 +174,22 @@ proptest! {
                 let writer = writers.entry(location).or_insert_with(|| archive.event_writer(location).unwrap());
                 let time = &mut times[step.location as usize];
                 *time += step.after;
-                match &step.event {
+                // Nested: a leave is of the innermost region.
+                let open = &mut open[step.location as usize];
+                let event = match &step.event {
+                    Event::Leave(region) => open.pop().map_or(Event::Enter(*region), Event::Leave),
+                    other => other.clone(),
+                };
+                if let Event::Enter(region) = &event {
+                    open.push(*region);
+                }
+                match &event {
                     Event::Enter(region) => writer.enter(*time, *region).unwrap(),
                     Event::Leave(region) => writer.leave(*time, *region).unwrap(),
                     Event::Metric(metric, values) => writer.metric(*time, *metric, values).unwrap(),
                     Event::Other(_) => unreachable!(),
                 }
-                expected.push((location, *time, step.event.clone()));
+                expected.push((location, *time, event));
             }
             // Closed by dropping.
             drop(writers);

@@ -46,7 +46,13 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
             reason: reason.clone(),
         };
         let name = |device: usize| attributor.devices[device].info.name.clone();
-        all.extend(assignment.links.iter().map(|l| link(Some(name(l.device)), &l.reason)));
+        all.extend(
+            assignment
+                .links
+                .iter()
+                .filter(|l| attributor.counts(l.device))
+                .map(|l| link(Some(name(l.device)), &l.reason)),
+        );
         all.extend(assignment.no_gpu.iter().map(|why| link(None, why)));
     }
     sort(&mut all);

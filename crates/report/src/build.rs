@@ -2,6 +2,7 @@
 
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
+use crate::highlights::UNKNOWN_SHARE_MAX;
 use crate::summary::{
     Device, Overhead, QualityFigures, Region, Run, SCHEMA, Summary, View, Watts, least_trusted,
 };
@@ -192,7 +193,8 @@ impl Tables<'_> {
         let mut checks = agreement::checks(self.attributor, true);
         // Time comes last: energy is what people look for.
         let is_time = |number: &usize| self.attributor.devices[*number].info.unit == Unit::Seconds;
-        let (time, energy): (Vec<usize>, Vec<usize>) = (0..self.attributor.devices.len()).partition(is_time);
+        let counting = (0..self.attributor.devices.len()).filter(|device| self.attributor.counts(*device));
+        let (time, energy): (Vec<usize>, Vec<usize>) = counting.partition(is_time);
         let all = energy.into_iter().chain(time);
         all.map(|number| (number, self.device(number, std::mem::take(&mut checks[number])))).collect()
     }
@@ -212,6 +214,15 @@ impl Tables<'_> {
         let is_silent = |number: usize| attributor.counted_part(number).evidence.silent;
         let counting = devices.iter().filter(|(number, _)| !is_silent(*number));
         run.notes.extend(counting.filter_map(|(_, device)| uncovered_note(device)));
+        for (note, is_loss) in attributor.notes_of_left_out() {
+            run.notes.push(note);
+            run.complete &= !is_loss;
+        }
+        let unknown = devices.iter().filter(|(number, _)| !is_silent(*number));
+        let unknown: Vec<String> =
+            unknown.filter_map(|(number, device)| self.unknown_note(*number, device)).collect();
+        run.complete &= unknown.is_empty();
+        run.notes.extend(unknown);
         let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
         let implausible: Vec<String> = implausible.collect();
         run.complete &= implausible.is_empty();
@@ -229,6 +240,27 @@ impl Tables<'_> {
         run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
         run.notes.extend(OtherThreads::of(attributor).note());
         (run, quality)
+    }
+
+    /// Why a run is incomplete: the energy of a device is not known for too much of the time.
+    fn unknown_note(&self, number: usize, shown: &Device) -> Option<String> {
+        let device = &self.attributor.devices[number];
+        let (first, last) = self.attributor.sampled_span(&device.info.node)?;
+        let figures = device.counter_figures();
+        let own = figures.first.zip(figures.last).filter(|_| device.info.unit == Unit::Joules)?;
+        // Counters are not read at the same times.
+        let beyond = |ticks: u64| ticks.saturating_sub(figures.longest_interval_ticks + device.delay_ticks);
+        let outside = self.seconds(beyond(own.0.saturating_sub(first)) + beyond(last.saturating_sub(own.1)));
+        let whole = self.seconds(last - first);
+        let unknown = outside + shown.uncovered_seconds;
+        (unknown > UNKNOWN_SHARE_MAX * whole).then(|| {
+            let known = (whole - unknown).max(0.0);
+            format!(
+                "{}: its energy is known for {known:.2} s of {whole:.2} s: what it used in the rest is missing, and its watts are the mean \
+                 of the time that is known",
+                device.info.name
+            )
+        })
     }
 
     fn add_quality(&self, quality: &mut QualityFigures, device: &attributor::Device) {

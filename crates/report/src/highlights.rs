@@ -13,6 +13,9 @@ const MOST_NAMES: usize = 3;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
+/// A device's energy may be unknown for this part of the run, and the run is complete all the same.
+pub(crate) const UNKNOWN_SHARE_MAX: f64 = 0.01;
+
 /// Sums over the devices that no other contains, so that no joule is counted twice.
 pub struct Sums<'a> {
     /// Of the devices.
@@ -117,6 +120,23 @@ fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
     sums
 }
 
+/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound.
+fn watts(summary: &Summary) -> Option<String> {
+    // The end of a run that goes on is later than its last samples.
+    let mut seconds: HashMap<&str, f64> = HashMap::new();
+    for device in &summary.devices {
+        let of_node = seconds.entry(&device.node).or_default();
+        *of_node = of_node.max(device.sampled_seconds);
+    }
+    let seconds = |device: &Device| seconds.get(device.node.as_str()).copied().unwrap_or_default();
+    let is_known = |device: &Device| device.known_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device);
+    let known: Option<Vec<f64>> =
+        topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();
+    let bound = || topmost(summary).filter(|d| seconds(d) > 0.0).map(|d| d.total_joules / seconds(d)).sum();
+    let (words, watts): (_, f64) = known.map_or_else(|| ("at least ", bound()), |all| ("", all.iter().sum()));
+    (watts > 0.0).then(|| format!("{words}{watts:.1} W on average"))
+}
+
 /// At most five: how much, where, in which kernels, how much in MPI, and whether measuring was much of it. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
@@ -133,9 +153,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let run = &summary.run;
     let quality =
         if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
-    // The end of a run that goes on is later than its last samples.
-    let watts: f64 = topmost(summary).map(Device::mean_watts).sum();
-    let watts = if watts > 0.0 { format!(", {watts:.1} W on average") } else { String::new() };
+    let watts = watts(summary).map_or_else(String::new, |watts| format!(", {watts}"));
     let mut all = vec![format!(
         "{} J in {:.1} s{watts}{quality}; {} of it idle",
         joules(sums.joules),

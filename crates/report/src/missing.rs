@@ -5,8 +5,15 @@ use ampere_model::launcher::local_rank_and_size;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables that name a launch: a run may have several, one after the other.
-const LAUNCHES: [&str; 6] =
-    ["PMIX_NAMESPACE", "FLUX_JOB_ID", "PALS_APID", "SLURM_JOB_ID", "SLURM_STEP_ID", "PMI_JOBID"];
+const LAUNCHES: [&str; 7] = [
+    "PMIX_NAMESPACE",
+    "FLUX_JOB_ID",
+    "PALS_APID",
+    "ALPS_APP_ID",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMI_JOBID",
+];
 
 /// The place of a process among the ranks that a launcher started on a node.
 #[derive(Debug, PartialEq)]

@@ -637,10 +637,17 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// While its energy is known; 0 if it never is.
-    pub fn mean_watts(&self) -> f64 {
-        let known_seconds = self.sampled_seconds - self.uncovered_seconds;
-        if known_seconds > 0.0 { self.total_joules / known_seconds } else { 0.0 }
+    /// The time in which its energy is known.
+    pub fn known_seconds(&self) -> f64 {
+        (self.sampled_seconds - self.uncovered_seconds).max(0.0)
+    }
+
+    /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before it.
+    pub fn mean_watts(&self) -> Option<f64> {
+        let known_seconds = self.known_seconds();
+        let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
+            .then(|| self.total_joules / known_seconds);
+        mean.filter(|watts| *watts <= self.watts_max.unwrap_or(f64::INFINITY))
     }
 
     /// The power of one of its rows, without the least and the most.

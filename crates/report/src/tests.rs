@@ -645,3 +645,55 @@ fn a_comparison_is_escaped_and_whole_in_every_form() {
         assert!(rows.iter().any(|row| row["by"] == by), "{by}");
     }
 }
+
+/// Someone else's summary can have anything in any of its texts. Each in turn has what a terminal would act on.
+#[test]
+fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
+    const HOSTILE: &str = "\x1b]0;title\x07\x1b[2J\u{9b}31m\r\n\n\n\u{202e}\u{fdd0}";
+    fn texts(value: &serde_json::Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::String(_) => found.push(at.to_owned()),
+            serde_json::Value::Array(all) => {
+                all.iter().enumerate().for_each(|(number, one)| texts(one, &format!("{at}/{number}"), found));
+            }
+            serde_json::Value::Object(all) => {
+                all.iter().for_each(|(name, one)| texts(one, &format!("{at}/{name}"), found));
+            }
+            _ => {}
+        }
+    }
+    let mut whole = summary();
+    let run = &mut whole.run;
+    (run.command, run.nodes) = (vec!["program".to_owned()], vec!["node".to_owned()]);
+    run.job = Some(crate::job::Job { scheduler: "Slurm".to_owned(), id: "17".to_owned() });
+    (run.start, run.end) = ("2026-01-01T00:00:00Z".to_owned(), "2026-01-01T00:01:00Z".to_owned());
+    run.notes.push("a note".to_owned());
+    let whole = serde_json::to_value(whole).unwrap();
+    let mut all = Vec::new();
+    texts(&whole, "", &mut all);
+    let mut changed = 0;
+    let lines = |summary: &Summary, format| {
+        let shown = String::from_utf8(render(summary, format, false).unwrap()).unwrap();
+        (shown.lines().count(), shown)
+    };
+    let as_it_is: Summary = serde_json::from_value(whole.clone()).unwrap();
+    for at in &all {
+        let mut value = whole.clone();
+        let text = value.pointer_mut(at).unwrap();
+        *text = format!("{}{HOSTILE}", text.as_str().unwrap()).into();
+        // Of some only certain words are understood.
+        let Ok(summary) = serde_json::from_value::<Summary>(value) else { continue };
+        changed += 1;
+        for format in [Format::Table, Format::Folded] {
+            let (count, shown) = lines(&summary, format);
+            let left: String =
+                shown.chars().filter(|c| c.is_control() && *c != '\n' || *c == '\u{202e}').collect();
+            assert!(left.is_empty(), "{at}: {left:?} in {shown}");
+            assert!(count <= lines(&as_it_is, format).0 + 1, "{at}: {shown}");
+        }
+        let coloured = String::from_utf8(render(&summary, Format::Table, true).unwrap()).unwrap();
+        let plain = coloured.replace("\x1b[1m", "").replace("\x1b[0m", "");
+        assert!(!plain.contains(['\x1b', '\x07', '\u{9b}']), "{at}: {coloured:?}");
+    }
+    assert!(changed > 20 && changed * 2 > all.len(), "{changed} of {}", all.len());
+}

@@ -7,7 +7,7 @@ use crate::highlights::{parts, sentences, topmost, view};
 use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads, is_mpi_rank};
 use crate::summary::{Device, Figures, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use ampere_model::order::largest_first;
-use ampere_model::text::{compact, joules, printable, short};
+use ampere_model::text::{compact, joules, printable, printable_lines, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 
@@ -25,28 +25,39 @@ const MOST_DEVICES: usize = 8;
 /// Lines of the device assignment.
 const MOST_LINKS: usize = 40;
 const LONGEST_LINK: usize = 200;
+/// Notes, and characters of each.
+const NOTES_MAX: usize = 250;
+const NOTE_CHARACTERS_MAX: usize = 2000;
 
 /// The whole text. `colour`: for a terminal.
 pub fn render(summary: &Summary, colour: bool) -> String {
     let mut out = String::new();
-    let page = Page { summary, colour };
+    let page = Page { summary };
     // Writing to a String cannot fail.
     let _ = page.head(&mut out);
     let _ = page.topology(&mut out);
     let _ = page.all_ranks(&mut out);
     let _ = page.devices(&mut out);
     let _ = page.foot(&mut out);
-    out
+    let code = |mark, code| if colour && mark { code } else { "" };
+    let parts = out.split_inclusive([BOLD, PLAIN]).map(|part| {
+        let text = printable_lines(part.trim_end_matches([BOLD, PLAIN]));
+        text + code(part.ends_with(BOLD), "\x1b[1m") + code(part.ends_with(PLAIN), "\x1b[0m")
+    });
+    parts.collect()
 }
+
+/// In the place of a terminal's codes, until all else is fit to print. No name has them: they are no characters.
+const BOLD: char = '\u{fdd0}';
+const PLAIN: char = '\u{fdd1}';
 
 struct Page<'a> {
     summary: &'a Summary,
-    colour: bool,
 }
 
 impl Page<'_> {
     fn bold(&self, text: &str) -> String {
-        if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+        format!("{BOLD}{text}{PLAIN}")
     }
 
     fn head(&self, out: &mut String) -> std::fmt::Result {
@@ -86,8 +97,11 @@ impl Page<'_> {
         for (at, sentence) in sentences(summary).iter().enumerate() {
             writeln!(out, "{} {sentence}", if at == 0 { "in short:" } else { "         " })?;
         }
-        for note in &run.notes {
-            writeln!(out, "note:    {}", printable(note))?;
+        for note in run.notes.iter().take(NOTES_MAX) {
+            writeln!(out, "note:    {}", short(note, NOTE_CHARACTERS_MAX))?;
+        }
+        if run.notes.len() > NOTES_MAX {
+            writeln!(out, "note:    ... and {} more in summary.json", run.notes.len() - NOTES_MAX)?;
         }
         Ok(())
     }
@@ -236,9 +250,10 @@ impl Page<'_> {
         let title = if device.unit == "s" {
             format!("{} on {}: {total} s", device.name, device.node)
         } else {
-            let watts = device.mean_watts();
+            let watts =
+                device.mean_watts().map_or_else(String::new, |watts| format!(", {watts:.1} W on average"));
             format!(
-                "{} on {}: {total} J, {watts:.1} W on average, {} ({}, {} samples)",
+                "{} on {}: {total} J{watts}, {} ({}, {} samples)",
                 device.name, device.node, device.energy, device.metric, device.samples
             )
         };

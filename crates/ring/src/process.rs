@@ -1,8 +1,10 @@
 //! The identity of processes: a pid can be used again, a pid with its start time cannot.
 
+use ampere_model::time_namespace::ticks_since_boot;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
-/// Start time of a process in clock ticks since boot. `None`: there is no such process, or it is a zombie.
+/// Start time of a process in clock ticks since boot, the same in each time namespace. `None`: there is no such process, or it is a zombie.
 /// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
     start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
@@ -17,7 +19,7 @@ fn start_time_of(stat: &str) -> Option<u64> {
     if state == "X" || state == "Z" && threads <= 1 {
         return None;
     }
-    fields.nth(1)?.parse().ok()
+    fields.nth(1)?.parse().ok().map(ticks_since_boot)
 }
 
 /// Whether a process of this pid, be it a later one, lives. Does not allocate. A zombie does not live.
@@ -95,6 +97,30 @@ pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The name of this node where another node of the run has the same: with a number of its boot.
+pub fn distinct_node_name() -> String {
+    let [first, second] = boot_id();
+    let number = first ^ second.rotate_left(1);
+    format!("{}-{:08x}", node_name(), (number ^ number >> 32) as u32)
+}
+
+/// What runs can call this node.
+pub fn names_of_this_node() -> [String; 2] {
+    [node_name(), distinct_node_name()]
+}
+
+/// Whether a run calls this node so.
+pub fn is_this_node(name: &str) -> bool {
+    names_of_this_node().iter().any(|own| own == name)
+}
+
+/// What a run calls the node that a process has this host name of. `node`: the name of the collector's node.
+pub fn name_in_run(hostname: &str, node: &str) -> Option<String> {
+    let number = node.strip_prefix(hostname)?.strip_prefix('-')?;
+    let is_distinct = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_distinct.then(|| node.to_owned())
+}
+
 /// The parent's pid.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -107,6 +133,22 @@ pub fn is_alive(pid: u32, started: u64) -> bool {
         Ok(stat) => start_time_of(&stat) == Some(started),
         Err(error) => is_unknown(&error) && has_pid(pid),
     }
+}
+
+/// Whether all threads of a process are about to end: the kernel takes it down, which can take a while.
+pub fn is_ending(pid: u32) -> bool {
+    /// The kernel's PF_EXITING, in field 9 of a thread's `stat`.
+    const EXITING: u64 = 4;
+    let is_exiting = |path: &Path| {
+        let stat = std::fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let after_command = stat.rfind(')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
+        let flags = after_command.split_ascii_whitespace().nth(6).and_then(|flags| flags.parse::<u64>().ok());
+        flags.is_some_and(|flags| flags & EXITING != 0)
+    };
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    is_exiting(&process)
+        && std::fs::read_dir(process.join("task"))
+            .is_ok_and(|threads| threads.flatten().all(|thread| is_exiting(&thread.path())))
 }
 
 /// A handle for asking often whether a process runs: a system call instead of a file of /proc.

@@ -1,13 +1,22 @@
 //! The name of a process' session: the same for all processes of a job on a node, and different for different jobs.
 
 use crate::process;
+use ampere_model::launcher::launched_rank;
+
+/// Ancestors of a rank that are looked at: shells and wrappers between it and its launcher.
+const ANCESTORS_MAX: u32 = 32;
+/// MPICH's launcher sets it for a single rank, too.
+const ONLY_RANK: &str = "PMI_RANK";
 
 /// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
-const LAUNCHERS: [&[&str]; 6] = [
+const LAUNCHERS: [&[&str]; 8] = [
     &["PMIX_NAMESPACE"],
     &["OMPI_MCA_ess_base_jobid"],
     &["FLUX_JOB_ID"],
     &["PALS_APID"],
+    &["ALPS_APP_ID"],
+    // All components of a heterogeneous job have the first one's.
+    &["SLURM_JOB_ID_HET_GROUP_0", "SLURM_STEP_ID"],
     &["SLURM_JOB_ID", "SLURM_STEP_ID"],
     &["PMI_JOBID"],
 ];
@@ -24,10 +33,28 @@ pub fn session_name() -> String {
             return sanitise(&name) + &attempt();
         }
     }
-    // MPICH's mpiexec sets no job id, but has one proxy per node, the parent of the node's ranks.
-    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get() as u32);
-    let leader = if std::env::var_os("PMI_RANK").is_some() { parent } else { std::process::id() };
+    let leader = launching_process().unwrap_or_else(std::process::id);
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
+}
+
+/// Without a job id, the launcher's process on this node stands for the job: the nearest ancestor that is not of this rank.
+/// MPICH, MVAPICH2 and MPT have one for each node.
+fn launching_process() -> Option<u32> {
+    let launched = launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.variable);
+    let name = launched.or_else(|| std::env::var_os(ONLY_RANK).map(|_| ONLY_RANK))?;
+    let own = format!("{name}={}", std::env::var(name).ok()?);
+    let is_of_this_rank = |pid: u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == own.as_bytes())
+    };
+    let mut leader = process::parent(std::process::id())?;
+    for _ in 0..ANCESTORS_MAX {
+        match process::parent(leader).filter(|parent| *parent > 0 && is_of_this_rank(leader)) {
+            Some(parent) => leader = parent,
+            None => break,
+        }
+    }
+    Some(leader)
 }
 
 /// A job that is queued again keeps its id but is another run: what the previous attempt left is for `ampere recover`.

@@ -125,7 +125,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "A thread's stack is sampled each time it has used this much CPU time: call paths of programs that are not \
-                instrumented. `auto`: 1 ms, until a process records its own functions. The same as `--sample` of `ampere run`.",
+                instrumented. `auto`: 1 ms. A process is not sampled while it records its own functions. The same as \
+                `--sample` of `ampere run`.",
         default: "`\"auto\"` with `ampere run`, `\"off\"` without",
         within: Within::Times(Duration::from_micros(100), Duration::from_millis(100)),
         keeper: Keeper::Config(|config| &mut config.sampler.stacks),
@@ -270,7 +271,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "Where /metrics is served, as `--listen`.",
         default: "`127.0.0.1:9977`, or the next free port",
-        ..elsewhere("AMPERE_LISTEN", Form::Text("an address, or unix:/path"))
+        ..elsewhere("AMPERE_LISTEN", Form::Text("an address, unix:/path, or off"))
     },
     Setting {
         about: "Where shared memory lies: a directory in a tmpfs that all processes of the node see.",

@@ -7,10 +7,12 @@
 //! stack.rs           where on which stack a thread is
 //! standard_error.rs  a line to the user does not end up in a file of the program: `write_line`
 //! children.rs        a command of ours ignores the signals that we were started to ignore, and can be waited for
+//! cpu_time.rs        what commands of ours have used
 //! inherited.rs       a process of ours keeps nothing of the program that started it
 //! ```
 
 mod children;
+mod cpu_time;
 mod inherited;
 mod stack;
 mod standard_error;
@@ -18,6 +20,7 @@ mod thread_state;
 mod write_signals;
 
 pub use children::{remember_ignored_signals, restore_ignored_signals_in};
+pub use cpu_time::cpu_time_of_ended_children;
 pub use inherited::close_inherited_fds_and_reset_signals;
 pub use stack::{is_on_alternate_stack, stack_address};
 pub use standard_error::{remember_standard_error, write_line};

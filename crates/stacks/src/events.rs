@@ -126,6 +126,7 @@ const EXCLUDE_CHAIN_USER: u64 = 1 << 22;
 const MAP2: u64 = 1 << 23;
 const NAME_AT_EXEC: u64 = 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
+const CONTEXT_SWITCH: u64 = 1 << 26;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 /// `_IO('$', 0)` and `_IO('$', 5)`.
@@ -149,7 +150,8 @@ fn attributes(options: &Options) -> Attributes {
         sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_REGS_USER | SAMPLE_STACK_USER,
         flags: kernel
             | (DISABLED | INHERIT | EXCLUDE_HYPERVISOR | MAP | NAME | TASK | WATERMARK)
-            | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK),
+            | (SAMPLE_ID_ALL | EXCLUDE_CHAIN_KERNEL | EXCLUDE_CHAIN_USER | MAP2 | NAME_AT_EXEC | USE_CLOCK)
+            | CONTEXT_SWITCH,
         sample_regs_user: machine::mask(),
         sample_stack_user: options.stack_bytes,
         clockid: options.clock,
@@ -207,7 +209,8 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn open(options: &Options) -> Result<Events, StacksError> {
         let attributes = attributes(options);
-        let own = Attributes { config: DUMMY, flags: attributes.flags & !INHERIT, ..attributes };
+        let own =
+            Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
         let mut of_cpus = Vec::new();
         for cpu in online_cpus() {
             match open(&own, 0, cpu) {
@@ -292,6 +295,18 @@ impl Events {
         let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
         let needed = cpus.iter().map(Vec::len).sum();
         if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
+    }
+
+    /// Samples no process any more. Gives the events, whose end it is to drop them.
+    pub(crate) fn take(&mut self) -> HashMap<u32, Vec<OwnedFd>> {
+        std::mem::take(&mut self.sampled)
+    }
+
+    /// Samples processes again that were sampled before [`Events::take`].
+    pub(crate) fn put_back(&mut self, events: HashMap<u32, Vec<OwnedFd>>) {
+        events
+            .into_iter()
+            .for_each(|(process, events)| self.sampled.entry(process).or_default().extend(events));
     }
 
     /// Ends the samples of all processes but those which this is true of, with those that they have started.

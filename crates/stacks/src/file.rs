@@ -11,6 +11,7 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod;
 
+use crate::foreign;
 use crate::functions::{Chain, Function, FunctionId, Functions, Role, demangle};
 use crate::jit::Maps;
 use crate::lines::{self, Inlined, Lines};
@@ -62,8 +63,6 @@ const SECTIONS_MAX: u64 = 1 << 16;
 /// An entry point without a symbol or table is not longer.
 const ENTRY_BYTES: u64 = 64;
 const NAME_MAX: usize = 1 << 12;
-/// Score-P's library that records a program's functions.
-const SCORE_P_FUNCTIONS: &str = "/libscorep_adapter_compiler_event";
 
 /// All files that a process has mapped.
 pub(crate) struct Files {
@@ -117,18 +116,6 @@ impl Files {
 
     pub(crate) fn path(&self, number: FileNumber) -> Arc<str> {
         self.file(number).path.clone()
-    }
-
-    /// Whether the program of a process, which is this file, or Score-P's library beside it, has its functions recorded.
-    pub(crate) fn records_functions(&mut self, mappings: &[Mapping], program: &str, process: u32) -> bool {
-        mappings.iter().any(|mapping| {
-            let Some(file) = self.files.get_mut(mapping.file as usize) else { return false };
-            if &*file.path != program {
-                return file.path.contains(SCORE_P_FUNCTIONS);
-            }
-            file.read_once(process, &mut self.room);
-            file.image.as_ref().is_some_and(|image| image.has_hooks().unwrap_or(false))
-        })
     }
 
     pub(crate) fn has_tables(&self, number: FileNumber) -> bool {
@@ -221,14 +208,18 @@ impl File {
             return;
         }
         self.is_read = true;
-        let source = match &*self.path {
-            "[vdso]" => own_vdso().map(Source::Memory),
-            path if path.starts_with('/') && !path.starts_with("//") => {
-                Source::of_file(path, self.identity, process)
-            }
-            _ => None,
+        let (path, identity, left) = (self.path.clone(), self.identity, *room);
+        let read = move || {
+            let source = match &*path {
+                "[vdso]" => own_vdso().map(Source::Memory),
+                path if path.starts_with('/') && !path.starts_with("//") => {
+                    Source::of_file(path, identity, process)
+                }
+                _ => None,
+            };
+            source.and_then(|source| Image::read(source, left)).map(Box::new)
         };
-        self.image = source.and_then(|source| Image::read(source, *room)).map(Box::new);
+        self.image = foreign::in_time(read).flatten();
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
@@ -346,6 +337,20 @@ impl Source {
         (!is_other).then_some(Source::Path(path, identity))
     }
 
+    /// Takes a step that reads it. A file may be one that never answers.
+    fn in_time<T: Send + 'static>(
+        &self,
+        step: impl FnOnce(&Source) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        match self {
+            Source::Memory(_) => step(self),
+            Source::Path(path, identity) => {
+                let source = Source::Path(path.clone(), *identity);
+                foreign::in_time(move || step(&source)).flatten()
+            }
+        }
+    }
+
     fn reader(&self) -> Option<Reader<'_>> {
         match self {
             Source::Memory(bytes) => Some(Reader::Memory(bytes)),
@@ -459,22 +464,15 @@ impl Image {
     }
 
     fn name(&self, symbol: &Symbol) -> Option<String> {
-        let reader = self.source.reader()?;
         let at = self.names_at.checked_add(symbol.name.into())?;
+        self.source.in_time(move |source| Image::name_at(source, at))
+    }
+
+    fn name_at(source: &Source, at: u64) -> Option<String> {
+        let reader = source.reader()?;
         let bytes = reader.read(at, (NAME_MAX as u64).min(reader.bytes().checked_sub(at)?))?;
         let name = bytes.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
         Some(String::from_utf8_lossy(name).into_owned())
-    }
-
-    /// Whether its functions call what `-finstrument-functions` has them call.
-    fn has_hooks(&self) -> Option<bool> {
-        const HOOK: &[u8] = b"\0__cyg_profile_func_enter\0";
-        let reader = self.source.reader()?;
-        let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
-        let sections = Sections::read(&reader, &header)?;
-        let names = sections.find(b".dynstr").or_else(|| sections.find(b".strtab"))?;
-        let names = reader.read(names.sh_offset.get(LE), names.sh_size.get(LE))?;
-        Some(names.windows(HOOK.len()).any(|name| name == HOOK))
     }
 
     /// `None`: it is no file that this machine executes, or a damaged one.

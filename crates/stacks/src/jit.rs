@@ -8,10 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
 
-/// So much of a process' map is read.
-const BYTES_MAX: u64 = 256 << 20;
+/// Bytes of a process' map that are read: no runtime writes so much.
+const BYTES_MAX: u64 = 64 << 20;
+/// Bytes of it that are read at a time.
+const STEP_MAX: u64 = 8 << 20;
+/// Functions of all processes' maps that are known at a time; later ones have no name.
+const LINES_MAX: usize = 1 << 18;
+/// Bytes of a function's name.
+const NAME_MAX: usize = 1 << 10;
 /// So often it is looked whether a map has grown.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// At the begin of the names of Python's functions: name and file follow.
@@ -19,7 +26,11 @@ const PYTHON: &str = "py::";
 
 /// The maps of all processes.
 #[derive(Default)]
-pub(crate) struct Maps(HashMap<u32, Map>);
+pub(crate) struct Maps {
+    maps: HashMap<u32, Map>,
+    /// Of all of them.
+    lines: usize,
+}
 
 #[derive(Default)]
 struct Map {
@@ -34,7 +45,7 @@ struct Map {
 impl Maps {
     /// The function at an address of a process, which is in no file.
     pub(crate) fn at(&mut self, process: u32, address: u64, functions: &mut Functions) -> Option<FunctionId> {
-        let map = self.0.entry(process).or_default();
+        let map = self.maps.entry(process).or_default();
         if let Some(function) = map.at(address) {
             return Some(function);
         }
@@ -44,13 +55,16 @@ impl Maps {
         }
         map.next = Some(now + LOOK_AGAIN);
         // A program without such a map is the usual case; a damaged map ends where it is damaged.
-        let _ = map.read_on(&path_of(process), functions);
+        let before = map.functions.len();
+        let room = LINES_MAX.saturating_sub(self.lines - before);
+        let _ = map.read_on(path_of(process), room, functions);
+        self.lines = self.lines - before + map.functions.len();
         map.at(address)
     }
 
     /// The process has ended, or executes another program.
     pub(crate) fn forget(&mut self, process: u32) {
-        self.0.remove(&process);
+        self.lines -= self.maps.remove(&process).map_or(0, |map| map.functions.len());
     }
 }
 
@@ -63,30 +77,51 @@ fn path_of(process: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/root/tmp/perf-{number}.map"))
 }
 
+/// What a map has behind what was read.
+fn appended(path: &Path, from: u64) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
+    let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
+    let about = file.metadata()?;
+    // Anybody can make a file of this name.
+    let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
+    let mut bytes = Vec::new();
+    if about.is_file() && is_ours && about.size() > from {
+        file.seek(SeekFrom::Start(from))?;
+        file.take(BYTES_MAX.saturating_sub(from).min(STEP_MAX)).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
 impl Map {
     fn at(&self, address: u64) -> Option<FunctionId> {
         let (_, (end, function)) = self.functions.range(..=address).next_back()?;
         (address < *end).then_some(*function)
     }
 
-    /// Reads what has been appended.
-    fn read_on(&mut self, path: &Path, functions: &mut Functions) -> io::Result<()> {
-        let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
-        let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
-        let about = file.metadata()?;
-        // Anybody can make a file of this name.
-        let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
-        if !about.is_file() || !is_ours || about.size() <= self.read {
+    /// Reads what has been appended, a part at a time. `room`: functions that it can have.
+    fn read_on(&mut self, path: PathBuf, room: usize, functions: &mut Functions) -> io::Result<()> {
+        let from = self.read;
+        if from >= BYTES_MAX {
             return Ok(());
         }
-        file.seek(SeekFrom::Start(self.read))?;
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX.saturating_sub(self.read)).read_to_end(&mut bytes)?;
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let appended = foreign::in_time(move || appended(&path, from));
+        let Some(appended) = appended else {
+            self.read = BYTES_MAX; // it is not waited for again
+            return Err(io::ErrorKind::TimedOut.into());
+        };
+        let appended = appended?;
+        for line in appended.split_inclusive(|byte| *byte == b'\n') {
             // The last line may still be written.
             let Some(line) = line.strip_suffix(b"\n") else { break };
             self.read += line.len() as u64 + 1;
-            self.add(&String::from_utf8_lossy(line), functions);
+            if self.functions.len() >= room {
+                self.read = BYTES_MAX; // no more of it is read
+                break;
+            }
+            self.add(&String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]), functions);
+        }
+        if self.read == from && appended.len() as u64 >= STEP_MAX {
+            self.read = BYTES_MAX; // a line without end
         }
         Ok(())
     }
@@ -149,14 +184,14 @@ mod tests {
             b"1000 20 py::work:/home/a b/train.py\nnonsense\n2000 0x10 JS:*loop /x.js:1:2\n3000 10 ha",
         )
         .expect("written");
-        map.read_on(&path, &mut functions).expect("read");
+        map.read_on(path.clone(), 100, &mut functions).expect("read");
         assert_eq!(name_at(&map, &functions, 0x101f), Some(("work (train.py)".to_owned(), true)));
         assert_eq!(name_at(&map, &functions, 0x1020), None);
         assert_eq!(name_at(&map, &functions, 0x2000), Some(("JS:*loop /x.js:1:2".to_owned(), false)));
         assert_eq!(name_at(&map, &functions, 0x3000), None);
         // The rest of the line, and other code where there was some.
         file.write_all(b"lf\n1010 2000 other\n").expect("written");
-        map.read_on(&path, &mut functions).expect("read");
+        map.read_on(path.clone(), 100, &mut functions).expect("read");
         assert_eq!(name_at(&map, &functions, 0x1000), None);
         assert_eq!(name_at(&map, &functions, 0x2000), Some(("other".to_owned(), false)));
         assert_eq!(name_at(&map, &functions, 0x300f), Some(("other".to_owned(), false)));
@@ -169,7 +204,32 @@ mod tests {
         std::fs::write(&real, "1000 20 work\n").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let mut map = Map::default();
-        assert!(map.read_on(&link, &mut Functions::new()).is_err());
+        assert!(map.read_on(link, 100, &mut Functions::new()).is_err());
         assert!(map.functions.is_empty());
+    }
+
+    #[test]
+    fn a_map_without_end_takes_little_memory() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("map");
+        let lines: String =
+            (0..5000).map(|at| format!("{:x} 10 function_{at}\n", 0x10000 + at * 16)).collect();
+        std::fs::write(&path, lines + "9000000 10 " + &"x".repeat(1 << 20) + "\n").expect("written");
+        let (mut map, mut functions) = (Map::default(), Functions::new());
+        map.read_on(path.clone(), 1000, &mut functions).expect("read");
+        assert!(map.at(0x10000).is_some() && map.at(0x10000 + 999 * 16).is_some());
+        assert_eq!((map.functions.len(), map.read), (1000, BYTES_MAX));
+        map.read_on(path.clone(), 1000, &mut functions).expect("read");
+        assert_eq!(map.functions.len(), 1000, "it is not read again");
+        let mut map = Map::default();
+        map.read_on(path, 10_000, &mut functions).expect("read");
+        let long = map.at(0x900_0000).map(|id| functions.get(id).name.len());
+        assert!(map.functions.len() == 5001 && long.is_some_and(|bytes| bytes <= NAME_MAX));
+        // A line that is longer than what is read at a time is never whole.
+        let endless = directory.path().join("endless");
+        std::fs::File::create(&endless).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
+        let mut map = Map::default();
+        map.read_on(endless, 1000, &mut functions).expect("read");
+        assert_eq!((map.functions.len(), map.read), (0, BYTES_MAX));
     }
 }

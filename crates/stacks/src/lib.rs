@@ -15,6 +15,7 @@
 //! file.rs        a file's segments, unwind tables and symbols
 //! functions.rs   functions and their names      jit.rs   of those that a runtime makes while the program runs
 //! lines.rs       debug information: source lines, and functions that were inlined
+//! foreign.rs     files of the program that may never answer
 //! figures.rs     how many samples there were, and which were cut off, and why
 //! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
@@ -40,6 +41,7 @@
 mod events;
 mod figures;
 mod file;
+pub mod foreign;
 mod functions;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::foreign;
 use crate::records::Mapped;
 
 /// A file's number in the table of files.
@@ -20,6 +21,8 @@ pub(crate) struct Mapping {
 
 /// So many mappings of a process are known; later ones are not.
 const MAPPINGS_MAX: usize = 1 << 14;
+/// Bytes of the kernel's list of a process' mappings that are read: each line has a path of at most 4 KiB.
+const MAPS_BYTES_MAX: u64 = 64 << 20;
 /// So many processes are known at a time.
 const PROCESSES_MAX: usize = 1 << 16;
 
@@ -90,6 +93,14 @@ impl Processes {
     /// Whether a process, or one that it has started, is there.
     pub(crate) fn has_any_of(&self, root: u32) -> bool {
         self.0.values().any(|entry| entry.root == Some(root))
+    }
+
+    pub(crate) fn all(&self) -> Vec<u32> {
+        self.0.keys().copied().collect()
+    }
+
+    pub(crate) fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) {
+        self.0.retain(|process, _| is_sampled(*process));
     }
 
     /// Events of these threads of a process are open.
@@ -164,7 +175,7 @@ impl Processes {
         let Some(entry) = self.entry(process) else { return Mappings::default() };
         if entry.is_stale || !is_known {
             entry.is_stale = false;
-            if let Ok(text) = std::fs::read(format!("/proc/{process}/maps")) {
+            if let Ok(text) = foreign::read(format!("/proc/{process}/maps"), MAPS_BYTES_MAX) {
                 entry.mappings = Arc::new(parse_maps(&text, file));
             }
         }

@@ -16,6 +16,10 @@ const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const MAP2: u32 = 10;
+const SWITCH: u32 = 14;
+const SWITCHED_OUT: u16 = 1 << 13;
+/// It would run on if it had a CPU.
+const PREEMPTED: u16 = 1 << 14;
 const NAMED_AT_EXEC: u16 = 1 << 13;
 /// `PERF_SAMPLE_REGS_ABI_64`.
 const ABI_64: u64 = 2;
@@ -74,6 +78,12 @@ pub(crate) enum Record<'a> {
         process: u32,
         thread: u32,
     },
+    /// A thread begins to run on a CPU, or begins to wait for something other than a CPU.
+    Switched {
+        process: u32,
+        thread: u32,
+        is_out: bool,
+    },
     Lost(u64),
     Other,
 }
@@ -111,7 +121,8 @@ impl<'a> Record<'a> {
             return sample(Reader(body));
         }
         // Behind each other record are its thread and time.
-        let mut reader = Reader(body.get(..body.len().checked_sub(16)?)?);
+        let (body, id) = body.split_at_checked(body.len().checked_sub(16)?)?;
+        let mut reader = Reader(body);
         Some(match header.kind {
             MAP => mapped(reader, false)?,
             MAP2 => mapped(reader, true)?,
@@ -124,6 +135,11 @@ impl<'a> Record<'a> {
                     FORK => Record::Forked { process, parent, thread },
                     _ => Record::Ended { process, thread },
                 }
+            }
+            SWITCH if header.flags & PREEMPTED == 0 => {
+                let is_out = header.flags & SWITCHED_OUT != 0;
+                let mut id = Reader(id);
+                Record::Switched { process: id.u32()?, thread: id.u32()?, is_out }
             }
             LOST => {
                 reader.u64()?;
@@ -217,6 +233,12 @@ mod tests {
         assert_eq!(Record::parse(&record(MAP2, 0, &body)), Some(Record::Mapped { process: 7, mapped }));
         let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
+        for (flags, is_out) in [(SWITCHED_OUT, true), (0, false)] {
+            let switch = record(SWITCH, flags, &words(&[pair(7, 8), 1234]));
+            assert_eq!(Record::parse(&switch), Some(Record::Switched { process: 7, thread: 8, is_out }));
+        }
+        let preempted = record(SWITCH, SWITCHED_OUT | PREEMPTED, &words(&[pair(7, 8), 1234]));
+        assert_eq!(Record::parse(&preempted), Some(Record::Other));
         let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
     }

@@ -1,5 +1,6 @@
 //! Begin and poll: records of all CPUs in the order of time, handed to a `Sink`.
 
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -44,8 +45,16 @@ pub trait Sink {
     /// A thread was there after another period of its CPU time. The outermost function comes first. `is_cut_off`: more
     /// functions are outside it, which are not known.
     fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool);
+    /// The thread of the sample that follows has been on a CPU, or waited for one, since then.
+    fn sample_runs_since(&mut self, _since_ns: u64) {}
     /// A process executes a program with this name; a forked process (without a name) is its parent's copy so far.
     fn started(&mut self, process: u32, time_ns: u64, name: Option<&str>);
+    /// A process was forked by this one.
+    fn forked(&mut self, _process: u32, _parent: u32) {}
+    /// A thread was on a CPU, or waited for one, from then to then.
+    fn ran(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
+    /// Some of this was lost, up to now: nothing is known to run.
+    fn lost(&mut self) {}
     /// A thread has ended; without one, the process.
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
@@ -56,6 +65,9 @@ const SLACK: Duration = Duration::from_millis(1);
 /// The kernel is asked not more often than this.
 const REFRESH_NS: u64 = 1_000_000_000;
 
+/// So many threads that run are known at a time.
+const RUNNING_MAX: usize = 1 << 16;
+
 /// Samples processes, and what they start.
 pub struct Sampler {
     events: Events,
@@ -65,6 +77,8 @@ pub struct Sampler {
     processes: Processes,
     /// Processes that ran already when they were added.
     incomplete: Vec<Incomplete>,
+    /// Threads that are on a CPU or wait for one, and since when.
+    running: HashMap<u32, u64>,
     counts: Counts,
     /// The latest time in each ring, and of what was handed over.
     latest_of_rings: Vec<u64>,
@@ -115,6 +129,7 @@ impl Sampler {
             functions: Functions::new(),
             processes: Processes::default(),
             incomplete: Vec::new(),
+            running: HashMap::new(),
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
@@ -147,6 +162,33 @@ impl Sampler {
         }
         self.add(process, threads_of(process)?, Begin::Now)?;
         self.look_at_threads_again(process)
+    }
+
+    /// Processes of which this is not true are not sampled any more, nor is what they start from now on. One that is added later
+    /// is sampled again.
+    ///
+    /// # Errors
+    ///
+    /// The others cannot be sampled without these, as too few files may be open: all are sampled as before.
+    pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
+        // Events are inherited, and end only with those that they were inherited from. So the others get their own.
+        let before = self.events.take();
+        for process in self.processes.all() {
+            if !is_sampled(process) {
+                continue;
+            }
+            let added = threads_of(process).and_then(|threads| self.add(process, threads, Begin::Now));
+            match added {
+                Ok(_) | Err(StacksError::NoProcess { .. }) => {}
+                Err(why) => {
+                    self.events.put_back(before);
+                    return Err(why);
+                }
+            }
+        }
+        drop(before);
+        self.processes.retain(is_sampled);
+        Ok(())
     }
 
     /// Gives the threads that are sampled now.
@@ -187,6 +229,11 @@ impl Sampler {
         self.events.wait(longest, until);
     }
 
+    /// Whether a process is sampled, as far as is known from [`Sampler::poll`].
+    pub fn has(&self, process: u32) -> bool {
+        self.processes.has(process)
+    }
+
     /// Whether threads are sampled in the kernel, too.
     pub fn samples_kernel(&self) -> bool {
         self.options.kernel
@@ -201,14 +248,6 @@ impl Sampler {
     /// Hands over all that is there: after the command has ended.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         self.hand_over(u64::MAX, sink);
-    }
-
-    /// Whether a process was built to record its own functions: by Score-P, or with `-finstrument-functions`. `program`: the path
-    /// of its executable.
-    pub fn records_functions(&mut self, process: u32, program: &str) -> bool {
-        let files = &mut self.files;
-        let mappings = self.processes.mappings(process, |mapped| files.number(mapped));
-        self.files.records_functions(&mappings, program, process)
     }
 
     /// How many samples there were, and which were cut off, and why.
@@ -293,6 +332,7 @@ impl Sampler {
                 let walker = Walker { files, functions, process, mappings: &mappings };
                 let end = walk(walker, registers, stack, self.options.stack_bytes, frames);
                 self.counts.add(frames.len(), end);
+                self.running.get(&thread).iter().for_each(|since| sink.sample_runs_since(**since));
                 sink.sample(process, thread, time, frames, end != End::Complete);
             }
             Record::Mapped { process, mapped } => {
@@ -303,13 +343,21 @@ impl Sampler {
                 self.processes.exec(process);
                 self.files.maps.forget(process);
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
+                self.switch_in(process, time);
             }
             Record::Forked { process, parent, thread } => {
                 if self.processes.forked(process, parent, thread) {
                     sink.started(process, time, None);
+                    sink.forked(process, parent);
                 }
+                self.switch_in(thread, time);
+            }
+            Record::Switched { thread, is_out: false, .. } => self.switch_in(thread, time),
+            Record::Switched { process, thread, is_out: true } => {
+                self.switch_out(process, thread, time, sink);
             }
             Record::Ended { process, thread } => {
+                self.switch_out(process, thread, time, sink);
                 sink.ended(process, Some(thread), time);
                 if self.processes.ended(process, thread) {
                     self.files.maps.forget(process);
@@ -319,6 +367,8 @@ impl Sampler {
             }
             Record::Lost(count) => {
                 self.counts.figures.lost = self.counts.figures.lost.saturating_add(count);
+                self.running.clear();
+                sink.lost();
                 if time.saturating_sub(self.refreshed) >= REFRESH_NS {
                     self.refreshed = time;
                     for process in self.processes.lost() {
@@ -327,6 +377,20 @@ impl Sampler {
                 }
             }
             Record::Other => {}
+        }
+    }
+}
+
+impl Sampler {
+    fn switch_in(&mut self, thread: u32, time: u64) {
+        if self.running.len() < RUNNING_MAX {
+            self.running.entry(thread).or_insert(time);
+        }
+    }
+
+    fn switch_out(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
+        if let Some(since) = self.running.remove(&thread) {
+            sink.ran(process, thread, since, time);
         }
     }
 }

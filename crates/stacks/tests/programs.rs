@@ -516,7 +516,8 @@ fn what_is_lost_is_counted() {
     sampler.finish(&mut told);
     let figures = sampler.figures();
     assert!(figures.lost > 100, "{figures:?}");
-    // 400 ms, four times in each millisecond: all are there, or counted, but where the timer itself comes late.
-    assert!((800..2000).contains(&(figures.samples + figures.lost)), "{figures:?}");
+    // 400 ms, four times in each millisecond: all are there, or counted, but where the timer itself comes late. Switches of threads are
+    // among what is lost.
+    assert!((800..6000).contains(&(figures.samples + figures.lost)), "{figures:?}");
     assert!(figures.complete as f64 > 0.99 * figures.samples as f64, "{figures:?}");
 }

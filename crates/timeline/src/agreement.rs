@@ -12,6 +12,7 @@
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
+use crate::standing::Disproof;
 use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ const LONGEST_LAG: f64 = 1.0;
 const MATTERS: f64 = 0.01;
 /// The sum of the parts may exceed the whole by this part of it, because other sensors measure them,
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
+/// another counter of the same thing by this part, because each has a factor of its own,
+const OTHER_BEYOND_WHOLE: f64 = 0.1;
 /// and by what the device spends in so many seconds, because they are read at other times.
 const PARTS_READ_APART: f64 = 0.2;
 /// If the parts of a device leave more of it uncounted than this, a change of the rest is no error, and is not reported.
@@ -152,7 +155,8 @@ impl Check {
 /// By device, all that it is held against.
 pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
-    for (at, device) in attributor.devices.iter().enumerate().filter(|(_, device)| is_measured(device)) {
+    let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
+    for (at, device) in counting.filter(|(_, device)| is_measured(device)) {
         // A power that was integrated is the sensor's already.
         let sensors = device.sensors.iter().filter(|_| device.info.quality != Quality::Integrated);
         for sensor in sensors {
@@ -199,6 +203,42 @@ pub fn notes(attributor: &Attributor) -> Vec<String> {
     let checks = checks(attributor, true);
     let of_devices = attributor.devices.iter().zip(&checks);
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
+}
+
+/// Why a device cannot be the sum of its parts: they have counted more. While a run goes on, that is not said of its first
+/// second: counters move at different times.
+pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) -> Option<Disproof> {
+    let whole = &attributor.devices[number];
+    let parts = parts_of(attributor, number);
+    let part = |at: &usize| &attributor.devices[*at];
+    let curves: Vec<&Curve> = parts.iter().map(|at| part(at).energy_over_time()).collect();
+    let total = |device: &Device| attributor.engine.totals(device.views.ranks).total_joules;
+    let all: f64 = parts.iter().map(|at| total(part(at))).sum();
+    let compared = compare(whole.energy_over_time(), &curves);
+    let seconds = compared.map_or(0.0, |compared| compared.ticks as f64 / attributor.ticks_per_second as f64);
+    let [own, sum] = match compared {
+        // What a counter that stands still shows between two looks is known, too.
+        _ if !whole.rises() => [0.0, all],
+        Some(compared) => compared.joules,
+        None => return None,
+    };
+    let is_other = matches!(parts.as_slice(), [only] if is_same(whole, part(only)));
+    let beyond = if is_other { OTHER_BEYOND_WHOLE } else { PARTS_BEYOND_WHOLE };
+    let is_lagging = whole.info.quality == Quality::Integrated;
+    let apart = if is_lagging { LONGEST_LAG } else { PARTS_READ_APART };
+    let is_less = match whole.rises() {
+        true => sum > own * (1.0 + beyond + apart / seconds) && (is_over || seconds > LONGEST_LAG),
+        false => sum > 0.0 && (is_over || parts.iter().any(|at| has_shown(attributor, part(at)))),
+    };
+    let mut names: Vec<&str> = parts.iter().map(|at| part(at).info.name.as_str()).collect();
+    names.sort_by_key(|name| (name.len(), *name));
+    is_less.then(|| Disproof { joules: own, parts_joules: sum, parts: compact(&names) })
+}
+
+/// Whether a counter has been read for longer than others lag.
+fn has_shown(attributor: &Attributor, device: &Device) -> bool {
+    let span = device.energy_over_time().span();
+    span.is_some_and(|(from, to)| to - from > attributor.ticks_of(LONGEST_LAG))
 }
 
 /// What a device is held against.
@@ -263,14 +303,13 @@ fn is_same(whole: &Device, part: &Device) -> bool {
 /// The counters that add up to as much of a device as is counted: each joule once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
-    let contains = |whole: &Device, part: &Device| {
-        whole.info.metric != part.info.metric && whole.info.traits.contains.contains(&part.info.metric)
-    };
+    let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
     let all: Vec<(usize, &Device)> = attributor
         .devices
         .iter()
         .enumerate()
-        .filter(|(_, part)| part.info.node == whole.info.node && is_measured(part) && contains(whole, part))
+        .filter(|(at, part)| attributor.counts(*at) && part.info.node == whole.info.node)
+        .filter(|(_, part)| is_measured(part) && contains(whole, part))
         .collect();
     let is_topmost = |part: &Device| !all.iter().any(|(_, other)| contains(other, part));
     // What the whole's own library has parts of, GPUs for example, another library counts a second time.

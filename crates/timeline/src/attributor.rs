@@ -1,13 +1,14 @@
 //! Locations and devices of a run, which location draws from which device, and the engine that divides the joules. The live
 //! collector and the offline reader fill in the same attributor.
 
-pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKind, Views};
+pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKind, Views, counter_name};
 
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
 use crate::recorder::Recording;
 use crate::sampled::{Role, SampledStacks};
+use crate::standing::Standing;
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
@@ -72,6 +73,10 @@ pub struct Attributor {
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
     sampled: SampledStacks,
+    /// Until when a live run's counters were to be read.
+    sampling_ended: Option<Timestamp>,
+    /// How often it has changed which devices count.
+    pub(crate) judged: u64,
 }
 
 impl Attributor {
@@ -89,6 +94,8 @@ impl Attributor {
             unstarted_times: Vec::new(),
             recording: None,
             sampled: SampledStacks::default(),
+            sampling_ended: None,
+            judged: 0,
         }
     }
 
@@ -136,6 +143,19 @@ impl Attributor {
             .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
+    /// How long a location had a frame open.
+    pub fn seconds_in_frames(&self, location: LocationIndex) -> f64 {
+        let mut sum = 0u64;
+        self.engine.each_callpath(location, |_, _, ticks| sum = sum.saturating_add(ticks));
+        sum as f64 / self.ticks_per_second as f64
+    }
+
+    /// Whether one of the program's own functions is recorded and open on a location.
+    pub fn is_in_function(&self, location: LocationIndex) -> bool {
+        let stack = self.engine.stack(location);
+        stack.iter().any(|region| role_of(&self.regions, *region) == Role::Function)
+    }
+
     /// Whether a location's frames are samples of a thread's stack.
     pub fn is_sampled(&self, location: usize) -> bool {
         self.sampled.is_sampled(LocationIndex(location as u32))
@@ -149,12 +169,8 @@ impl Attributor {
     /// Frames of `samples` are put on the location where calls of the same thread are recorded.
     pub(crate) fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;
-        let mut has_functions = false;
-        self.engine.each_callpath(recorded, |region, _, _| {
-            has_functions |= role_of(regions, region) == Role::Function
-        });
         let role = |region| role_of(regions, region);
-        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role, has_functions);
+        self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role);
     }
 
     /// The rank of a process becomes known, and with it the processes that it shares devices with.
@@ -203,6 +219,7 @@ impl Attributor {
             name: interpretation.name.clone(),
             quality: interpretation.quality(found.quality),
             node: found.node,
+            counter: recorded.counter(&found.metric),
             metric: found.metric,
             source: found.source,
             unit: Unit::Joules,
@@ -218,7 +235,9 @@ impl Attributor {
             recording.recorder.begin_device(&mut self.engine, self.devices.len(), &device);
         }
         self.devices.push(device);
-        Some(self.link_last_device(part))
+        let number = self.link_last_device(part);
+        self.compare_last_device();
+        Some(number)
     }
 
     fn link_last_device(&mut self, part: CountedPart) -> usize {
@@ -245,19 +264,39 @@ impl Attributor {
     /// Names of the other devices of its node whose joules are also in a device's.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
-        let parts = self.on_node(&info.node).filter(|other| info.traits.contains.contains(&other.metric));
-        parts.filter(|other| other.metric != info.metric).map(|other| other.name.clone()).collect()
+        self.counting(&info.node)
+            .filter(|other| info.contains(other))
+            .map(|other| other.name.clone())
+            .collect()
     }
 
     /// The device of its node that contains a device, and is contained by no other: a sum of all counts the device there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
-        let contains = |whole: &DeviceInfo, part: &str| {
-            whole.metric != part && whole.traits.contains.iter().any(|metric| metric == part)
-        };
-        let is_topmost =
-            |whole: &&DeviceInfo| !self.on_node(&info.node).any(|other| contains(other, &whole.metric));
-        self.on_node(&info.node).filter(|other| contains(other, &info.metric)).find(is_topmost)
+        let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
+        self.counting(&info.node).filter(|other| other.contains(info)).find(is_topmost)
+    }
+
+    /// No device was read after that time, and none was left out until then.
+    pub fn end_sampling(&mut self, time: Timestamp) {
+        self.sampling_ended = Some(time);
+    }
+
+    /// From the first sample of a node's devices to the last, or to the time until which they were to be sampled.
+    pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
+        let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
+        let spans = energies.filter_map(|device| {
+            let figures = device.counter_figures();
+            figures.first.zip(figures.last)
+        });
+        let span = spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
+    }
+
+    /// Those whose joules are among their node's.
+    fn counting<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
+        let devices = self.devices.iter().filter(|device| device.standing == Standing::Counts);
+        devices.map(|device| &device.info).filter(move |info| info.node == node)
     }
 
     fn on_node<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
@@ -430,6 +469,30 @@ impl Attributor {
         });
     }
 
+    /// Links anew, now that counters are known to be others'.
+    pub(crate) fn learn_repeated(&mut self) {
+        let mut counted: Vec<(String, String, u32)> = Vec::new();
+        for (at, device) in self.devices.iter().enumerate() {
+            let Standing::Repeats(first) = device.standing else { continue };
+            let info = &self.devices[first].info;
+            counted.extend(
+                self.counted_part(at).number().map(|number| (info.node.clone(), info.metric.clone(), number)),
+            );
+        }
+        if counted.is_empty() {
+            return;
+        }
+        let (links, mut run) = self.links_and_run();
+        links.learn(&mut run, |device, evidence| {
+            let is_own =
+                |of: &&(String, String, u32)| (&of.0, &of.1) == (&device.info.node, &device.info.metric);
+            let numbers: Vec<u32> = counted.iter().filter(is_own).map(|of| of.2).collect();
+            let is_news = evidence.counts != numbers;
+            evidence.counts = numbers;
+            is_news
+        });
+    }
+
     /// Sets how much CPU time the threads of a process have used.
     pub fn set_cpu_seconds(&mut self, process: u64, seconds: ThreadSeconds) {
         self.links.set_cpu_seconds(process, seconds);
@@ -442,13 +505,6 @@ impl Attributor {
     /// Whether some location's links changed when joules had already been attributed by the old ones.
     pub fn links_changed_late(&self) -> bool {
         self.links.changed_late()
-    }
-
-    /// What has been learnt of a counter.
-    pub fn counter_evidence(&self, node: &str, metric: &str) -> Option<&CounterEvidence> {
-        let is_it = |device: &Device| device.info.metric == metric && device.info.node == node;
-        let device = self.devices.iter().position(is_it)?;
-        Some(&self.counted_part(device).evidence)
     }
 
     /// The devices that a location draws from.

@@ -229,8 +229,9 @@ impl<'a> Run<'a> {
     /// Counters that rise where, by the GPU's model, there is none.
     fn models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
+        let counting = devices.filter(|(at, _)| self.attributor.counts(*at));
         for (at, device) in
-            devices.filter(|(at, _)| self.attributor.counted_part(*at).contradicts_its_model())
+            counting.filter(|(at, _)| self.attributor.counted_part(*at).contradicts_its_model())
         {
             notes.push(format!(
                 "{} on {} is by its model ({}) the second die of a package, which the first one's counter counts, yet its own \

@@ -3,6 +3,7 @@
 use crate::counter_traits::CounterTraits;
 use crate::curve::{Curve, PowerCurve};
 use crate::power_sensor::PowerSensor;
+use crate::standing::{FirstReadings, Standing};
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
 use ampere_model::{MetricValue, Quality, Timestamp};
@@ -38,8 +39,21 @@ pub struct Recorded {
     pub factor: f64,
     /// A power is the mean since the sample before, and not the power from its own sample on.
     pub is_of_time_before: bool,
-    /// The process that recorded it, where several have recorded different devices by one name; else empty.
+    /// Which one it is, where several devices have one metric: the part of the node that the values are about, or who recorded
+    /// them; else empty.
     pub recorder: String,
+}
+
+impl Recorded {
+    /// A name of the counter that no other one of its node has.
+    pub fn counter(&self, metric: &str) -> String {
+        counter_name(metric, &self.recorder)
+    }
+}
+
+/// A counter's name, where `which` tells apart those of one metric.
+pub fn counter_name(metric: &str, which: &str) -> String {
+    if which.is_empty() { metric.to_owned() } else { format!("{metric}@{which}") }
 }
 
 impl Default for Recorded {
@@ -57,6 +71,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// The metric's name.
     pub metric: String,
+    /// [`Recorded::counter`]: the metric's name, with more where several devices have it.
+    pub counter: String,
     /// The library that reads it, or "trace".
     pub source: String,
     /// How its joules come about.
@@ -65,6 +81,14 @@ pub struct DeviceInfo {
     pub traits: CounterTraits,
     /// The unit of its figures.
     pub unit: Unit,
+}
+
+impl DeviceInfo {
+    /// Whether its joules include those of another device of its node.
+    pub fn contains(&self, part: &DeviceInfo) -> bool {
+        let is_it = |name: &String| *name == part.metric || *name == part.counter;
+        self.counter != part.counter && self.traits.contains.iter().any(is_it)
+    }
 }
 
 /// The unit of a device's figures.
@@ -150,6 +174,9 @@ pub struct Device {
     curve: Curve,
     /// Powers that were read beside its counter.
     pub(crate) sensors: Vec<PowerSensor>,
+    /// Whether its joules are among its node's.
+    pub standing: Standing,
+    pub(crate) first_readings: FirstReadings,
 }
 
 impl Device {
@@ -167,6 +194,8 @@ impl Device {
             rises: false,
             curve: Curve::new(ticks_per_second),
             sensors: Vec::new(),
+            standing: Standing::default(),
+            first_readings: FirstReadings::default(),
         }
     }
 
@@ -219,6 +248,7 @@ impl Device {
             MetricValue::I64(value) => value != 0,
             MetricValue::F64(value) => value != 0.0,
         };
+        self.first_readings.add(time, value);
         self.was_nonzero = Some(self.was_nonzero == Some(true) || is_nonzero);
         match value {
             MetricValue::U64(value) => self.counter.read_u64(time, value, tag),

@@ -12,6 +12,7 @@
 //! time_device.rs     time, attributed like a counter
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! recorder.rs        single calls and intervals, for callers that want them
+//! standing.rs        devices that repeat another, or contain less than their parts
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod merger;
 pub mod power_sensor;
 pub mod recorder;
 mod sampled;
+pub mod standing;
 pub mod threads;
 pub mod time_device;
 pub mod topology;

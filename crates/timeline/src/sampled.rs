@@ -10,7 +10,9 @@
 //! for a sample. Such a call is taken to come from where the last one of its function did that was sampled; before there was one, it
 //! is the program's own, for the function that was sampled last outside of calls may be none that makes it.
 //!
-//! A thread whose own functions are recorded, too, has no need of samples: they are left out.
+//! While a function of the program is recorded, its thread has no need of samples: they are left out, so that no time is counted twice.
+//! The program may be recorded in parts, as where one of its files is instrumented: between its recorded functions, the samples that
+//! were taken outside of them are shown.
 //!
 //! Where another collector goes on with the samples of a killed one, a thread has several locations of samples, one after the other.
 
@@ -35,7 +37,9 @@ struct Thread {
     stack: Vec<RegionRef>,
     /// It was sampled inside a recorded call, which is not on `stack`.
     in_call: bool,
-    /// The stack that was last sampled outside of calls.
+    /// How many frames of `stack` are outside the first one of a function that is recorded, if it has one.
+    recorded_at: Option<usize>,
+    /// The stack that was last sampled outside of calls and of recorded functions.
     outside: Vec<RegionRef>,
     /// When a sample last changed the stack.
     changed: Timestamp,
@@ -51,8 +55,8 @@ struct Thread {
     program: usize,
     /// The frames of samples that are between these and the calls above them.
     shown: Vec<RegionRef>,
-    /// Its own functions are recorded: samples say nothing new.
-    needs_no_samples: bool,
+    /// How many recorded frames are outside the first one of a function, while one is open: samples say nothing new.
+    function_at: Option<usize>,
 }
 
 /// What a region says of a thread.
@@ -78,6 +82,7 @@ impl SampledStacks {
             recorded: None,
             stack: Vec::new(),
             in_call: false,
+            recorded_at: None,
             outside: Vec::new(),
             changed: 0,
             caller_is_known: false,
@@ -86,36 +91,36 @@ impl SampledStacks {
             base: 0,
             program: 0,
             shown: Vec::new(),
-            needs_no_samples: false,
+            function_at: None,
         });
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
 
-    /// Both are of one thread. `own`: the frames that are open where calls are recorded. `has_functions`: those of the program
-    /// were among them before.
+    /// Both are of one thread. `own`: the frames that are open where calls are recorded.
     pub fn put_on(
         &mut self,
         samples: LocationIndex,
         recorded: LocationIndex,
         own: Vec<RegionRef>,
         role: impl Fn(RegionRef) -> Role,
-        has_functions: bool,
     ) {
         let Some(at) = self.thread(samples) else { return };
         if let Some(known) = self.thread(recorded).filter(|known| *known != at) {
             if self.threads[known].stack.is_empty() {
-                let (stack, in_call) =
-                    (std::mem::take(&mut self.threads[at].stack), self.threads[at].in_call);
+                let of = &mut self.threads[at];
+                let (stack, in_call, recorded_at) =
+                    (std::mem::take(&mut of.stack), of.in_call, of.recorded_at);
                 let thread = &mut self.threads[known];
-                (thread.samples, thread.stack, thread.in_call) = (samples, stack, in_call);
+                (thread.samples, thread.stack) = (samples, stack);
+                (thread.in_call, thread.recorded_at) = (in_call, recorded_at);
             }
             return self.set_thread(samples, known as u32);
         }
         let thread = &mut self.threads[at];
         thread.program = usize::from(own.first().is_some_and(|first| role(*first) == Role::Program));
         thread.base = own.iter().take_while(|region| role(**region) != Role::Call).count();
+        thread.function_at = own.iter().position(|region| role(*region) == Role::Function);
         (thread.recorded, thread.own) = (Some(recorded), own);
-        thread.needs_no_samples |= has_functions;
         self.set_thread(recorded, at as u32);
     }
 
@@ -178,7 +183,7 @@ impl Thread {
         }
         self.stack.clear();
         self.outside.clear();
-        (self.samples, self.in_call) = (samples, false);
+        (self.samples, self.in_call, self.recorded_at) = (samples, false, None);
     }
 
     fn sample(
@@ -188,7 +193,7 @@ impl Thread {
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
         // What changes at one moment is one sample.
-        if step.time > self.changed && !self.in_call {
+        if step.time > self.changed && !self.is_inside() {
             self.outside.clone_from(&self.stack);
         }
         self.changed = step.time;
@@ -197,8 +202,16 @@ impl Thread {
         let is_in_call = |region| role(region) == Role::InCall && !self.stack.is_empty();
         self.in_call = step.region().is_some_and(is_in_call);
         match step.region() {
-            Some(region) if !self.in_call => self.stack.push(region),
-            None if !was_in_call => _ = self.stack.pop(),
+            Some(region) if !self.in_call => {
+                if self.recorded_at.is_none() && role(region) == Role::Function {
+                    self.recorded_at = Some(self.stack.len());
+                }
+                self.stack.push(region);
+            }
+            None if !was_in_call => {
+                self.stack.pop();
+                self.recorded_at = self.recorded_at.filter(|at| *at < self.stack.len());
+            }
             _ => {}
         }
         let Some(recorded) = self.recorded.filter(|_| !self.own.is_empty()) else {
@@ -215,11 +228,16 @@ impl Thread {
         }
     }
 
+    /// The last sample was taken inside a call or a function that is recorded.
+    fn is_inside(&self) -> bool {
+        self.in_call || self.recorded_at.is_some()
+    }
+
     /// The frames of samples to be shown, around this call if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
-        let outside = if self.in_call { &self.outside } else { &self.stack };
+        let outside = if self.is_inside() { &self.outside } else { &self.stack };
         let sampled = match call {
-            _ if self.needs_no_samples => return &[],
+            _ if self.function_at.is_some() => return &[],
             None => outside,
             Some(_) if self.caller_is_known => &self.stack,
             Some(call) => match self.callers.get(&call) {
@@ -267,7 +285,9 @@ impl Thread {
             self.stack.iter().for_each(|_| each(self.samples, Step::leave(step.time)));
             self.program = usize::from(role == Role::Program);
         }
-        self.needs_no_samples |= role == Role::Function;
+        if role == Role::Function {
+            self.function_at = self.function_at.or(Some(self.own.len()));
+        }
         let is_base = role != Role::Call && self.own.len() == self.base;
         if is_base {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(step.time)));
@@ -291,6 +311,7 @@ impl Thread {
             self.base = self.base.saturating_sub(1);
         }
         let left = self.own.pop();
+        self.function_at = self.function_at.filter(|at| *at < self.own.len());
         each(recorded, step);
         if self.own.is_empty() {
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
@@ -314,17 +335,16 @@ mod tests {
     /// Of another sampler, which goes on.
     const SAMPLED_ON: LocationIndex = LocationIndex(2);
     const PROGRAM: RegionRef = RegionRef(0);
-    /// As the regions below: MPI functions.
-    const MPI: [RegionRef; 2] = [RegionRef(8), RegionRef(9)];
     const IN_CALL: RegionRef = RegionRef(49);
 
     fn role(region: RegionRef) -> Role {
         match region {
             PROGRAM => Role::Program,
-            region if MPI.contains(&region) => Role::Call,
             IN_CALL => Role::InCall,
+            RegionRef(40..49) => Role::Function,
             RegionRef(50..) => Role::Range,
-            _ => Role::Function,
+            // MPI functions, and those that are sampled alone.
+            _ => Role::Call,
         }
     }
 
@@ -342,7 +362,7 @@ mod tests {
                 [("both", SAMPLED), ("on", SAMPLED_ON)].iter().find(|known| known.0 == word)
             {
                 let own: Vec<RegionRef> = seen[0].iter().map(|region| RegionRef(*region)).collect();
-                stacks.put_on(samples.1, RECORDED, own, role, false);
+                stacks.put_on(samples.1, RECORDED, own, role);
             } else {
                 let samples = [("s", SAMPLED), ("t", SAMPLED_ON)].into_iter();
                 let mut samples =
@@ -438,11 +458,23 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_whose_functions_are_recorded_needs_no_samples() {
-        assert_eq!(last("both +0 s+0 s+1 s+2 +4 s+3 +9"), [vec![0, 4, 9], vec![]]);
-        assert_eq!(last("both +0 s+0 s+1 s+2 +4 - s+3"), [vec![0], vec![]]);
+    fn a_thread_needs_no_samples_while_one_of_its_functions_is_recorded() {
+        assert_eq!(last("both +0 s+0 s+20 s+21 +40 s+22 +9"), [vec![0, 40, 9], vec![]]);
         // Without a frame for the program.
-        assert_eq!(last("both s+0 s+1 +4 s+2 +9"), [vec![4, 9], vec![]]);
+        assert_eq!(last("both s+0 s+20 +40 s+21 +9"), [vec![40, 9], vec![]]);
+        // It is known late that both are of one thread.
+        assert_eq!(last("+0 +40 both s+0 s+20"), [vec![0, 40], vec![]]);
+    }
+
+    #[test]
+    fn samples_are_shown_between_the_recorded_functions_of_a_program_that_is_instrumented_in_parts() {
+        assert_eq!(last("both +0 s+0,s+20,s+21 +40 -"), [vec![0, 20, 21], vec![]]);
+        assert_eq!(last("both +0 s+0,s+20,s+21 +40 +41 - s- s+22 -"), [vec![0, 20, 22], vec![]]);
+        // What was sampled inside a recorded function says nothing of the time outside.
+        assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 -"), [vec![0, 20, 21], vec![]]);
+        assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 - s-,s-,s+23"), [vec![0, 20, 23], vec![]]);
+        // Recording ends and samples go on.
+        assert_eq!(last("both +0 s+0,s+20 +40 s+40,s+22 - -"), [vec![], vec![0, 20, 40, 22]]);
     }
 
     #[test]

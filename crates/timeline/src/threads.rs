@@ -130,7 +130,7 @@ fn busy_threads(attributor: &Attributor) -> Option<BusyThreads<'_>> {
         let seconds = process.cpu.unwrap_or_else(|| {
             let sum = |main: bool| {
                 let threads = process.threads.iter().filter(|at| is_main(at) == main);
-                threads.map(|at| frame_seconds(attributor, *at)).sum()
+                threads.map(|at| attributor.seconds_in_frames(LocationIndex(*at as u32))).sum()
             };
             ThreadSeconds { main: sum(true), others: sum(false) }
         });
@@ -147,12 +147,4 @@ fn busy_threads(attributor: &Attributor) -> Option<BusyThreads<'_>> {
         is_cpu_time,
         processes,
     })
-}
-
-/// How long a location had a frame open.
-fn frame_seconds(attributor: &Attributor, location: usize) -> f64 {
-    let mut sum = 0u64;
-    let add = |_, _, ticks| sum = sum.saturating_add(ticks);
-    attributor.engine.each_callpath(LocationIndex(location as u32), add);
-    sum as f64 / attributor.ticks_per_second as f64
 }

@@ -19,6 +19,7 @@ pub(crate) fn new(node: &str, engine: &mut Engine, locations: Locations, ticks_p
         node: node.to_owned(),
         name: TIME.to_owned(),
         metric: TIME.to_owned(),
+        counter: TIME.to_owned(),
         source: "clock".to_owned(),
         quality: Quality::Measured,
         traits: CounterTraits::default(),

@@ -84,6 +84,9 @@ pub struct CounterEvidence {
     /// It has risen.
     #[serde(default)]
     pub rises: bool,
+    /// Numbers of other GPUs whose counters are this one: partitions or dies of its package.
+    #[serde(default)]
+    pub counts: Vec<u32>,
 }
 
 /// The part of the machine that a counter counts, as far as the assignment depends on it.
@@ -122,6 +125,11 @@ impl CountedPart {
         self.gpu
     }
 
+    /// The GPU's number, by the metric's name.
+    pub(crate) fn number(&self) -> Option<u32> {
+        self.number
+    }
+
     /// Whether a process, by its location group, may draw from it.
     pub fn is_open_to(&self, process: &str) -> bool {
         self.evidence.own.is_empty() || self.evidence.own.iter().any(|own| own == process)
@@ -138,17 +146,22 @@ impl CountedPart {
     }
 }
 
-/// The GPU's number in a metric's name: `rocm_smi:::energy_count:device=1` is of GPU 1.
+/// The GPU's number in a metric's name: `rocm_smi:::energy_count:device=1` and `nvml:::A100:device_1:power` are of GPU 1.
 pub fn metric_number(metric: &str) -> Option<u32> {
     split_metric(metric).1
 }
 
 fn split_metric(metric: &str) -> (&str, Option<u32>) {
-    const KEY: &str = "device=";
-    let Some(at) = metric.find(KEY) else { return (metric, None) };
-    let (family, rest) = metric.split_at(at + KEY.len());
-    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    (family, rest[..end].parse().ok())
+    // PAPI's component for NVIDIA has the second form.
+    for key in ["device=", "device_"] {
+        let Some(at) = metric.find(key) else { continue };
+        let (family, rest) = metric.split_at(at + key.len());
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        if let Ok(number) = rest[..end].parse() {
+            return (family, Some(number));
+        }
+    }
+    (metric, None)
 }
 
 /// The device's number in a GPU stream's name: `HIP[1:0]` is on device 1 of its process.
@@ -228,7 +241,7 @@ impl Node<'_> {
                 None if device.part.is_own() => {
                     let number = stream_number(name).or(accelerator.number);
                     let is_it = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
-                    is_it.then(|| "its process recorded this counter as its own".to_owned())
+                    is_it.then(|| "the trace has this counter as its process' own".to_owned())
                 }
                 None => self.reason_of_stream(device.part, accelerator, &target),
             };
@@ -276,6 +289,10 @@ impl Node<'_> {
         }
         let addresses: BTreeSet<&str> =
             self.family(counter).filter_map(|counter| counter.evidence.pci.as_deref()).collect();
+        let package = |pci: &str| pci.rsplit_once('.').map(|(package, _)| package.to_owned());
+        if !counter.evidence.counts.is_empty() && package(on) == package(own) {
+            return Some(format!("PCI address {on}, a partition of the package that is counted at {own}"));
+        }
         let two_dies = is_mi250x(&counter.evidence.model) || is_mi250x(model);
         let first = addresses.range(..on).next_back();
         (two_dies && !addresses.contains(on) && first == Some(&own))
@@ -284,6 +301,10 @@ impl Node<'_> {
 
     /// The GPU whose counter counts this one, among the family of a counter; and what to add to the reason if it is another.
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
+        let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
+        if let Some(first) = package.and_then(|counter| counter.number) {
+            return (first, format!("; GPU {first}'s counter is its, too"));
+        }
         let first = number & !1;
         let Some(even) = self.family(of).find(|counter| counter.number == Some(first)) else {
             return (number, String::new());
@@ -347,7 +368,9 @@ impl Node<'_> {
                 Some(Ranks::Listed(_)) => {
                     Finding::DrawsNot("no [[device]] lists it in ranks = [...]".to_owned())
                 }
-                _ if device.part.is_own() => Finding::Draws("it recorded this counter as its own".to_owned()),
+                _ if device.part.is_own() => {
+                    Finding::Draws("the trace has this counter as its own".to_owned())
+                }
                 _ if !device.part.gpu => shared_by_all("not a GPU counter"),
                 Some(Ranks::All) => shared_by_all("its [[device]] lists no ranks"),
                 Some(Ranks::Found) | None => self.find_for_rank(device, evidence, streams, local),
@@ -534,7 +557,7 @@ fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
 }
 
 /// The names that libraries of several ages have for the GPU with two dies in a package.
-fn is_mi250x(model: &str) -> bool {
+pub(crate) fn is_mi250x(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }

@@ -2,9 +2,10 @@
 //! location, below the power of each device. Times are in microseconds since the trace's begin.
 
 use crate::devices::{Metrics, TraceDevices};
-use crate::index::{self, node_of};
+use crate::index;
 use crate::merged::Merged;
 use crate::metric_recorders::Recorders;
+use crate::places::node_of;
 use ampere_attribution::{Increase, Sample};
 use ampere_model::numbers::NumberTable;
 use ampere_model::text::joules;
@@ -112,21 +113,34 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     })
 }
 
-/// The trace that belongs to a summary.
+/// The trace that belongs to a summary: `traces.otf2` beside it, or the only anchor file there.
 ///
 /// # Errors
-/// There is none beside it.
+/// There is none beside it, or there are several.
 pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
     let directory = if summary.is_dir() { summary } else { summary.parent().unwrap_or(Path::new(".")) };
     let trace = directory.join("traces.otf2");
-    if !trace.exists() {
-        bail!(
+    if trace.exists() {
+        return Ok(trace);
+    }
+    let there = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut anchors: Vec<PathBuf> =
+        there.filter(|path| path.extension().is_some_and(|of| of == "otf2")).collect();
+    anchors.sort();
+    match anchors.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => bail!(
             "there is no trace in {}: this format shows events, which a summary does not have (a run's trace is \
              written when it is over)",
             directory.display()
-        );
+        ),
+        [first, ..] => bail!(
+            "there are {} traces in {}, and none is called traces.otf2: which one the summary is of is not known ({}...)",
+            anchors.len(),
+            directory.display(),
+            first.file_name().unwrap_or_default().display()
+        ),
     }
-    Ok(trace)
 }
 
 struct Merger {
@@ -191,7 +205,8 @@ impl<'a, 'o> Writer<'a, 'o> {
         written: Output<'o>,
         progress: &'a mut dyn FnMut(u64),
     ) -> Writer<'a, 'o> {
-        let mut found = TraceDevices::new(definitions, Metrics::new(definitions, config), recorders);
+        let mut found =
+            TraceDevices::new(definitions, Metrics::new(definitions, config), recorders, Vec::new());
         let sources = summary
             .devices
             .iter()

@@ -6,31 +6,63 @@
 //! is a device, and every power of something that has no energy in the trace.
 
 use crate::evidence;
-use crate::index::{node_of, quality_of, recorded_metrics};
+use crate::index::{quality_of, recorded_metrics};
+use crate::left_out::{LeftOut, Shown};
 use crate::metric_recorders::{ReadBy, Recorders};
+use crate::places::Place;
+use ampere_model::counted::{Counted, is_no_consumption};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::{CounterEvidence, metric_number};
 use otf2::{
-    Definitions, LocationRef, MetricBase, MetricClassRef, MetricMember, MetricMemberRef, MetricMode,
-    MetricRef, MetricValue,
+    Definitions, LocationRef, MetricBase, MetricClassRef, MetricInstanceRef, MetricMember, MetricMemberRef,
+    MetricMode, MetricRef, MetricValue,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Words in the names of metrics that are in watts but no consumption.
-const NO_CONSUMPTION: [&str; 8] = ["cap", "limit", "max", "min", "default", "spec", "target", "budget"];
+/// Samples of one counter: where they are recorded, which member of a class they are, and through which instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Series {
+    pub location: LocationRef,
+    pub member: MetricMemberRef,
+    pub instance: Option<MetricInstanceRef>,
+}
+
+impl Series {
+    pub fn as_numbers(self) -> (u64, u32, Option<u32>) {
+        (self.location.0, self.member.0, self.instance.map(|instance| instance.0))
+    }
+
+    pub fn of_numbers((location, member, instance): (u64, u32, Option<u32>)) -> Series {
+        let (member, instance) = (MetricMemberRef(member), instance.map(MetricInstanceRef));
+        Series { location: LocationRef(location), member, instance }
+    }
+}
+
+/// What is counted: a metric of a node, or of a part of it. Several series of one key may be of one counter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub node: String,
+    pub metric: String,
+    pub part: String,
+}
+
+/// Members of a class, with their positions.
+type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
 
 /// A trace's metrics, by their definitions and the settings.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    /// Members that are devices, with their positions.
-    classes: HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>,
-    /// Names of these.
+    /// Members that are devices.
+    classes: Members,
+    /// Members that may be missing among them.
+    doubtful: Members,
+    /// Names of those that are devices.
     names: BTreeSet<String>,
-    /// A line for each metric that is left out, and why.
-    pub left_out: Vec<String>,
+    /// Metrics that look like energy or power, and are no device.
+    pub left_out: LeftOut,
     /// Whether some metric is an energy or a power by its definition.
     pub energy_is_known: bool,
 }
@@ -38,29 +70,34 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub fn new(definitions: &Definitions, config: &Config) -> Metrics {
         let members: Vec<&MetricMember> = recorded_metrics(definitions).collect();
-        let (names, mut left_out) = wanted(&members, config);
-        let is_taken = |member: &MetricMember| names.contains(&member.name) && !is_relative(member);
-        let relative: BTreeSet<&str> = members
-            .iter()
-            .filter(|member| names.contains(&member.name) && is_relative(member))
-            .map(|member| member.name.as_str())
-            .collect();
-        left_out.extend(relative.into_iter().map(|name| {
-            format!("metric {name} is recorded as differences, which are not supported: it is left out")
-        }));
-        let mut classes = HashMap::new();
-        for (reference, class) in definitions.metric_classes.iter() {
-            let taken =
-                |member: &MetricMemberRef| definitions.metric_members.get(*member).is_some_and(is_taken);
-            let all = class.members.iter().copied().enumerate();
-            let members: Vec<_> = all.filter(|(_, member)| taken(member)).collect();
-            if !members.is_empty() {
-                classes.insert(reference, members);
-            }
+        let (mut names, mut left_out) = match config.devices.is_empty() {
+            true => wanted(&members),
+            false => configured(&members, config),
+        };
+        let relative = members.iter().filter(|member| names.contains(&member.name) && is_relative(member));
+        let relative: BTreeSet<String> = relative.map(|member| member.name.clone()).collect();
+        for name in relative {
+            names.remove(&name);
+            left_out.relative.insert(name);
         }
+        let of = |is_wanted: &dyn Fn(&MetricMember) -> bool| {
+            let mut classes = Members::new();
+            for (reference, class) in definitions.metric_classes.iter() {
+                let is_one =
+                    |member: &MetricMemberRef| definitions.metric_members.get(*member).is_some_and(is_wanted);
+                let all = class.members.iter().copied().enumerate();
+                let members: Vec<_> = all.filter(|(_, member)| is_one(member)).collect();
+                if !members.is_empty() {
+                    classes.insert(reference, members);
+                }
+            }
+            classes
+        };
+        let classes = of(&|member| names.contains(&member.name));
+        let doubtful = of(&|member| left_out.is_doubtful(&member.name));
         let energy_is_known =
             !classes.is_empty() || members.iter().any(|member| quantity_of(member).is_some());
-        Metrics { classes, names, left_out, energy_is_known }
+        Metrics { classes, doubtful, names, left_out, energy_is_known }
     }
 
     /// The values of a metric event that are a device's.
@@ -73,17 +110,13 @@ impl Metrics {
         members.iter().filter_map(|(position, member)| Some((*member, *values.get(*position)?)))
     }
 
-    /// The device that a metric of a location is, without the evidence about its part of the machine.
-    pub fn describe(
-        &self,
-        definitions: &Definitions,
-        location: LocationRef,
-        member: MetricMemberRef,
-    ) -> Option<Found> {
-        let metric = definitions.metric_members.get(member)?;
+    /// The device that a series of samples is of, without the evidence about its part of the machine.
+    pub fn describe(&self, definitions: &Definitions, series: Series) -> Option<Found> {
+        let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
+        let place = Place::new(definitions, series.location, series.instance);
         let device = FoundDevice {
-            node: node_of(definitions, location),
+            node: place.node.clone(),
             metric: metric.name.clone(),
             source: "trace".to_owned(),
             quality: quality_of(&metric.description),
@@ -102,61 +135,85 @@ impl Metrics {
             factor: scaled(1.0, metric),
             is_of_time_before: !is_known_by_name
                 && matches!(metric.mode, MetricMode::AbsoluteLast | MetricMode::AccumulatedLast),
-            recorder: String::new(),
+            recorder: place.part.clone(),
         };
-        let traits = evidence::traits_of(definitions, location, &metric.name, &self.names);
+        let counter = recorded.counter(&metric.name);
+        let told = evidence::traits_of(definitions, series.location, &counter);
+        let counted = Counted::by_name(&metric.name).at(place.counted);
+        let traits = told.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
+        let kind = traits.kind.clone();
+        let kind =
+            if kind.is_empty() { counted.level.map_or("", |level| level.kind()).to_owned() } else { kind };
+        let traits = CounterTraits { kind, ..traits };
         Some(Found {
-            location,
-            member,
+            series,
             device,
             evidence: CounterEvidence::default(),
             recorded,
             traits,
-            is_device: false,
+            is_told: told.is_some(),
+            place,
+            counted,
+            number: None,
         })
     }
 }
 
-/// Names of the metrics that are devices, and a line for each that is left out.
-fn wanted(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, Vec<String>) {
-    if !config.devices.is_empty() {
-        let is_configured = |member: &&&MetricMember| {
-            config.devices.iter().any(|setting| setting.metric.is_match(&member.name))
-        };
-        return (
-            members.iter().filter(is_configured).map(|member| member.name.clone()).collect(),
-            Vec::new(),
-        );
-    }
-    let quantity = |member: &MetricMember| quantity_of(member);
-    let energies: BTreeSet<String> = members
-        .iter()
-        .filter(|member| matches!(quantity(member), Some(Quantity::Energy(_))))
-        .map(|member| member.name.clone())
-        .collect();
-    let measured: BTreeSet<String> = energies.iter().map(|name| device_name(name)).collect();
-    // A GPU is known by its number; another power may be of what an energy has in it already.
-    let is_wanted = |name: &str| {
-        energies.is_empty() || (metric_number(name).is_some() && !measured.contains(&device_name(name)))
-    };
-    let mut powers: BTreeMap<String, String> = BTreeMap::new();
-    let mut left_out = BTreeSet::new();
+/// Names of the metrics that the settings make devices.
+fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, LeftOut) {
+    let is_configured =
+        |member: &MetricMember| config.devices.iter().any(|setting| setting.metric.is_match(&member.name));
+    let (mut names, mut left_out) = (BTreeSet::new(), LeftOut::default());
     for member in members {
-        let is_power = matches!(quantity(member), Some(Quantity::Power(_))) && is_consumption(&member.name);
-        if !is_power || !is_wanted(&member.name) {
-            continue;
-        }
-        let first = powers.entry(device_name(&member.name)).or_insert_with(|| member.name.clone());
-        if *first != member.name {
-            left_out.insert(format!("metric {} is left out: {first} is of the same device", member.name));
+        if is_configured(member) {
+            names.insert(member.name.clone());
+        } else if LeftOut::looks_like_energy(member) {
+            left_out.not_configured.insert(member.name.clone());
         }
     }
-    (energies.into_iter().chain(powers.into_values()).collect(), left_out.into_iter().collect())
+    (names, left_out)
 }
 
-fn is_consumption(name: &str) -> bool {
-    let words = name.split(|c: char| !c.is_ascii_alphabetic());
-    !words.map(str::to_ascii_lowercase).any(|word| NO_CONSUMPTION.contains(&word.as_str()))
+/// Names of the metrics that are devices without any setting.
+fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
+    let mut left_out = LeftOut::default();
+    let (mut energies, mut powers) = (BTreeSet::new(), Vec::new());
+    for member in members {
+        match quantity_of(member) {
+            _ if !LeftOut::looks_like_energy(member) => {}
+            Some(_) | None if is_no_consumption(&member.name) => {
+                left_out.limits.insert(member.name.clone());
+            }
+            Some(Quantity::Energy(_)) => {
+                energies.insert(member.name.clone());
+            }
+            Some(Quantity::Power(_)) => powers.push(*member),
+            None => {
+                left_out.without_unit.insert(member.name.clone(), member.unit.clone());
+            }
+        }
+    }
+    let measured: BTreeSet<String> = energies.iter().map(|name| device_name(name)).collect();
+    let counted: BTreeSet<Counted> = energies.iter().map(|name| Counted::by_name(name)).collect();
+    let mut taken: BTreeMap<String, String> = BTreeMap::new();
+    for member in powers {
+        let (name, of) = (device_name(&member.name), Counted::by_name(&member.name));
+        // A power of what an energy counts, too, is the same; another one may be of what an energy has in it already.
+        let is_measured = measured.contains(&name) || (of.level.is_some() && counted.contains(&of));
+        let is_another = metric_number(&member.name).is_some() || of.level.is_some();
+        if is_measured {
+            left_out.measured.insert(member.name.clone());
+        } else if !energies.is_empty() && !is_another {
+            left_out.of_unknown.insert(member.name.clone());
+        } else {
+            let first = taken.entry(name).or_insert_with(|| member.name.clone());
+            if *first != member.name {
+                left_out.same.insert(member.name.clone(), first.clone());
+            }
+        }
+    }
+    energies.extend(taken.into_values());
+    (energies, left_out)
 }
 
 /// Whether its values are differences from one sample to the next.
@@ -166,7 +223,7 @@ fn is_relative(member: &MetricMember) -> bool {
 }
 
 /// A metric's quantity, with joules or watts in one unit of the raw value.
-fn quantity_of(member: &MetricMember) -> Option<Quantity> {
+pub(crate) fn quantity_of(member: &MetricMember) -> Option<Quantity> {
     let by_unit = quantity_of_unit(&member.unit).map(|quantity| match quantity {
         Quantity::Energy(joules) => Quantity::Energy(scaled(joules, member)),
         Quantity::Power(watts) => Quantity::Power(scaled(watts, member)),
@@ -185,24 +242,42 @@ pub(crate) fn scaled(value: f64, member: &MetricMember) -> f64 {
 /// A device that was found in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The location whose samples are taken.
-    pub location: LocationRef,
-    pub member: MetricMemberRef,
+    /// The samples that are taken.
+    pub series: Series,
     pub device: FoundDevice,
     pub evidence: CounterEvidence,
     pub recorded: Recorded,
     pub traits: CounterTraits,
-    /// `false` if a `[[device]]` applies to this metric on other nodes only.
-    pub is_device: bool,
+    /// Whether the trace says what it contains: our own do.
+    pub is_told: bool,
+    pub place: Place,
+    pub counted: Counted,
+    /// Among the attributor's devices; `None` if a `[[device]]` applies to this metric on other nodes only.
+    pub number: Option<usize>,
 }
 
 impl Found {
+    pub fn key(&self) -> Key {
+        Key {
+            node: self.device.node.clone(),
+            metric: self.device.metric.clone(),
+            part: self.place.part.clone(),
+        }
+    }
+
     /// Adds it to an attributor's devices; `None` if it is none.
-    pub fn add_to(&self, attributor: &mut Attributor) -> Option<usize> {
-        let device =
-            attributor.add_recorded(self.device.clone(), self.evidence.clone(), self.recorded.clone())?;
-        attributor.set_traits(device, self.traits.clone());
-        Some(device)
+    pub fn add_to(&mut self, attributor: &mut Attributor) -> Option<usize> {
+        self.number =
+            attributor.add_recorded(self.device.clone(), self.evidence.clone(), self.recorded.clone());
+        attributor.set_traits(self.number?, self.traits.clone());
+        self.number
+    }
+
+    /// `package-0 on n1`
+    pub fn text(&self) -> String {
+        let counter = self.recorded.counter(&self.device.metric);
+        let node = &self.device.node;
+        if node.is_empty() { counter } else { format!("{counter} on {node}") }
     }
 }
 
@@ -213,15 +288,19 @@ pub(crate) struct TraceDevices<'a> {
     /// By node and metric.
     evidence: HashMap<(String, String), CounterEvidence>,
     recorders: Option<Recorders>,
-    /// The attributor's device that a location's samples of a metric are of, or none.
-    series: HashMap<(MetricMemberRef, LocationRef), Option<usize>>,
-    /// By node and metric, the first location that records it.
-    first: HashMap<(String, String), LocationRef>,
+    /// Those that their parts disprove.
+    disproved: Vec<Series>,
+    /// The attributor's device that a series is of, or none.
+    series: HashMap<Series, Option<usize>>,
+    /// The first series of each.
+    first: HashMap<Key, Series>,
     /// By node and metric, where that is not "trace".
     pub sources: HashMap<(String, String), String>,
     pub found: Vec<Found>,
-    /// Several locations record a metric of one name: their samples must be compared first.
+    /// Several series have one key: their samples must be compared first.
     pub is_undecided: bool,
+    /// What metrics have shown that may be missing.
+    pub missing: HashMap<Series, Shown>,
 }
 
 impl<'a> TraceDevices<'a> {
@@ -229,27 +308,30 @@ impl<'a> TraceDevices<'a> {
         definitions: &'a Definitions,
         metrics: Metrics,
         recorders: Option<Recorders>,
+        disproved: Vec<Series>,
     ) -> TraceDevices<'a> {
         TraceDevices {
             definitions,
             metrics,
             evidence: evidence::of_counters(definitions),
             recorders,
+            disproved,
             series: HashMap::new(),
             first: HashMap::new(),
             sources: HashMap::new(),
             found: Vec::new(),
             is_undecided: false,
+            missing: HashMap::new(),
         }
     }
 
     /// Adds devices that an earlier pass found.
-    pub fn add_found(&mut self, found: Vec<Found>, attributor: &mut Attributor) {
-        for found in &found {
+    pub fn add_found(&mut self, mut found: Vec<Found>, attributor: &mut Attributor) {
+        found.retain(|found| !self.disproved.contains(&found.series));
+        for found in &mut found {
             let device = found.add_to(attributor);
-            self.series.insert((found.member, found.location), device);
-            let key = (found.device.node.clone(), found.device.metric.clone());
-            self.first.entry(key).or_insert(found.location);
+            self.series.insert(found.series, device);
+            self.first.entry(found.key()).or_insert(found.series);
         }
         self.found = found;
     }
@@ -266,14 +348,20 @@ impl<'a> TraceDevices<'a> {
         values: &[MetricValue],
         attributor: &mut Attributor,
     ) -> Vec<(usize, MetricValue)> {
+        for (position, member) in self.metrics.doubtful.get(&metric.class).map_or(&[][..], Vec::as_slice) {
+            let Some(value) = values.get(*position) else { continue };
+            let series = Series { location, member: *member, instance: metric.instance };
+            self.missing.entry(series).or_default().add(number(value));
+        }
         let mut samples = Vec::new();
         let values: Vec<_> = self.metrics.values(metric, values).collect();
         for (member, value) in values {
-            let device = match self.series.get(&(member, location)) {
+            let series = Series { location, member, instance: metric.instance };
+            let device = match self.series.get(&series) {
                 Some(known) => *known,
                 None => {
-                    let device = self.find(location, member, attributor);
-                    self.series.insert((member, location), device);
+                    let device = self.find(series, attributor);
+                    self.series.insert(series, device);
                     device
                 }
             };
@@ -283,40 +371,68 @@ impl<'a> TraceDevices<'a> {
     }
 
     /// The first sample of a series.
-    fn find(
-        &mut self,
-        location: LocationRef,
-        member: MetricMemberRef,
-        attributor: &mut Attributor,
-    ) -> Option<usize> {
-        let mut found = self.metrics.describe(self.definitions, location, member)?;
-        let key = (found.device.node.clone(), found.device.metric.clone());
-        found.evidence = self.evidence.get(&key).cloned().unwrap_or_default();
-        found.device.source = self.sources.get(&key).cloned().unwrap_or(found.device.source);
+    fn find(&mut self, series: Series, attributor: &mut Attributor) -> Option<usize> {
+        let mut found = self.metrics.describe(self.definitions, series)?;
+        let key = found.key();
+        let of_node = (key.node.clone(), key.metric.clone());
+        found.evidence = self.evidence.get(&of_node).cloned().unwrap_or_default();
+        found.device.source = self.sources.get(&of_node).cloned().unwrap_or(found.device.source);
+        found.evidence.own = self.own(&found);
         match &self.recorders {
             Some(recorders) => {
-                // Not there: one location records it.
+                // Not there: there is one series.
                 let counters = recorders.of(&key).unwrap_or_default();
-                let is_first = |counter: &&ReadBy| counter.locations.first() == Some(&location);
+                let is_first = |counter: &&ReadBy| counter.series.first() == Some(&series);
                 let counter = counters.iter().find(is_first);
                 if counter.is_none() && !counters.is_empty() {
                     return None;
                 }
                 if let Some(counter) = counter.filter(|_| counters.len() > 1) {
-                    found.recorded.recorder = counter.recorder.clone();
-                    let told = evidence::own(self.definitions, location, &key.1);
-                    found.evidence.own = told.unwrap_or_else(|| counter.groups.clone());
+                    found.recorded.recorder = both(&found.recorded.recorder, &counter.recorder);
+                    if found.evidence.own.is_empty() {
+                        found.evidence.own.clone_from(&counter.users);
+                    }
                 }
             }
-            None if *self.first.entry(key).or_insert(location) != location => {
+            None if *self.first.entry(key).or_insert(series) != series => {
                 self.is_undecided = true;
                 return None;
             }
             None => {}
         }
+        if self.disproved.contains(&series) {
+            return None;
+        }
         let device = found.add_to(attributor);
-        found.is_device = device.is_some();
         self.found.push(found);
         device
     }
+
+    /// The only processes that can draw from a device, where the trace says so: our own in a property, others by the scope of the
+    /// values, where that is not just who recorded them.
+    fn own(&self, found: &Found) -> Vec<String> {
+        let told = evidence::own(
+            self.definitions,
+            found.series.location,
+            &found.recorded.counter(&found.device.metric),
+        );
+        told.unwrap_or_else(|| {
+            let users = found.place.users.iter().filter(|_| found.place.are_others);
+            let groups = users.filter_map(|user| self.definitions.location_groups.get(*user));
+            groups.map(|group| group.name.clone()).collect()
+        })
+    }
+}
+
+fn number(value: &MetricValue) -> f64 {
+    match value {
+        MetricValue::U64(value) => *value as f64,
+        MetricValue::I64(value) => *value as f64,
+        MetricValue::F64(value) => *value,
+    }
+}
+
+/// `package 0, rank 3`
+fn both(part: &str, recorder: &str) -> String {
+    if part.is_empty() { recorder.to_owned() } else { format!("{part}, {recorder}") }
 }

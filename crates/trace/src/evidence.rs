@@ -22,7 +22,7 @@ use otf2::{
     Definitions, LocationGroupRef, LocationRef, Property, PropertyValue, SystemTreeDomain, SystemTreeNode,
     SystemTreeNodeRef,
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// Class of the system tree nodes of a counter's GPU.
 const COUNTER: &str = "energy counter";
@@ -176,14 +176,14 @@ pub fn of_device(device: &Device) -> CounterEvidence {
 }
 
 /// The property that [`own`] reads.
-pub fn own_property(metric: &str, own: &[String]) -> Option<Property> {
-    (!own.is_empty()).then(|| property(&format!("{OWN}{metric}"), &own.join("\n")))
+pub fn own_property(counter: &str, own: &[String]) -> Option<Property> {
+    (!own.is_empty()).then(|| property(&format!("{OWN}{counter}"), &own.join("\n")))
 }
 
 /// Location groups of the processes of a counter that a location has samples of.
-pub fn own(definitions: &Definitions, location: LocationRef, metric: &str) -> Option<Vec<String>> {
+pub fn own(definitions: &Definitions, location: LocationRef, counter: &str) -> Option<Vec<String>> {
     let properties = &definitions.locations.get(location)?.properties;
-    Some(text(properties, &format!("{OWN}{metric}"))?.lines().map(str::to_owned).collect())
+    Some(text(properties, &format!("{OWN}{counter}"))?.lines().map(str::to_owned).collect())
 }
 
 /// A system tree node for a counter of which more is known than its metric's name. `None`: the name is enough.
@@ -229,16 +229,11 @@ pub fn of_counters(definitions: &Definitions) -> HashMap<(String, String), Count
         .collect()
 }
 
-/// The traits of a metric that a location has samples of; in a trace of another tool, by its name. `metrics`: names of all that are devices.
-pub fn traits_of(
-    definitions: &Definitions,
-    location: LocationRef,
-    metric: &str,
-    metrics: &BTreeSet<String>,
-) -> CounterTraits {
+/// The traits of a counter that a location has samples of, where the trace says them: our own do.
+pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str) -> Option<CounterTraits> {
     let properties = definitions.locations.get(location).map_or(&[][..], |location| &location.properties);
     let text = |of: &str| {
-        let named = |property: &&Property| property.name.strip_prefix(of) == Some(metric);
+        let named = |property: &&Property| property.name.strip_prefix(of) == Some(counter);
         match &properties.iter().find(named)?.value {
             PropertyValue::String(text) => Some(text.as_str()),
             _ => None,
@@ -246,29 +241,30 @@ pub fn traits_of(
     };
     let (kind, parts) = (text(KIND_OF), text(PARTS_OF));
     if kind.is_none() && parts.is_none() {
-        return CounterTraits::by_name(metric, metrics);
+        return None;
     }
-    let parts = parts.unwrap_or_default().split(' ').filter(|part| !part.is_empty());
-    CounterTraits {
+    // Names of other tools' metrics have spaces in them: there is one on each line then.
+    let parts = parts.unwrap_or_default();
+    let between = if parts.ends_with('\n') { '\n' } else { ' ' };
+    let parts = parts.split(between).filter(|part| !part.is_empty());
+    Some(CounterTraits {
         kind: kind.unwrap_or_default().to_owned(),
         contains: parts.map(str::to_owned).collect(),
         wraps_at: text(RANGE_OF).and_then(|range| range.parse().ok()),
-    }
+    })
 }
 
 /// The properties that [`traits_of`] reads.
-pub fn traits_properties(traits: &CounterTraits, metric: &str) -> Vec<Property> {
+pub fn traits_properties(traits: &CounterTraits, counter: &str) -> Vec<Property> {
     let property = |of: &str, text: String| {
         let value = PropertyValue::String(text);
         (!matches!(&value, PropertyValue::String(text) if text.is_empty()))
-            .then(|| Property { name: format!("{of}{metric}"), value })
+            .then(|| Property { name: format!("{of}{counter}"), value })
     };
     let range = traits.wraps_at.map_or_else(String::new, |range| range.to_string());
-    let all = [
-        property(KIND_OF, traits.kind.clone()),
-        property(PARTS_OF, traits.contains.join(" ")),
-        property(RANGE_OF, range),
-    ];
+    let has_spaces = traits.contains.iter().any(|part| part.contains(' '));
+    let parts = if has_spaces { traits.contains.join("\n") + "\n" } else { traits.contains.join(" ") };
+    let all = [property(KIND_OF, traits.kind.clone()), property(PARTS_OF, parts), property(RANGE_OF, range)];
     all.into_iter().flatten().collect()
 }
 
@@ -323,6 +319,9 @@ mod tests {
         properties.extend(traits_properties(&gpu, "rocm_smi:::energy_count:device=0"));
         properties.extend(traits_properties(&CounterTraits::default(), "other"));
         assert_eq!(properties.len(), 4, "no property where nothing is known");
+        let contains = vec!["core 0/energy".to_owned(), "core 1/energy".to_owned()];
+        let other = CounterTraits { contains, ..CounterTraits::default() };
+        properties.extend(traits_properties(&other, "other@package 0"));
         let mut definitions = Definitions::default();
         let location = Location {
             name: "ampere sampler".to_owned(),
@@ -332,11 +331,11 @@ mod tests {
             properties,
         };
         definitions.locations.insert(LocationRef(7), location);
-        let metrics = BTreeSet::new();
-        let of = |metric| traits_of(&definitions, LocationRef(7), metric, &metrics);
-        assert_eq!(of("cray_pm:::energy:node"), node);
-        assert_eq!(of("rocm_smi:::energy_count:device=0"), gpu);
-        assert_eq!(of("other"), CounterTraits::default());
-        assert_eq!(traits_of(&definitions, LocationRef(8), "other", &metrics), CounterTraits::default());
+        let of = |counter| traits_of(&definitions, LocationRef(7), counter);
+        assert_eq!(of("cray_pm:::energy:node"), Some(node));
+        assert_eq!(of("rocm_smi:::energy_count:device=0"), Some(gpu));
+        assert_eq!(of("other@package 0"), Some(other));
+        assert_eq!(of("other"), None);
+        assert_eq!(traits_of(&definitions, LocationRef(8), "other"), None);
     }
 }

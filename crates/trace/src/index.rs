@@ -1,11 +1,12 @@
-//! What a trace's definitions say: nodes, ranks and names of its locations and metrics.
+//! What a trace's definitions say: names of its regions and metrics, and what is said where they are not enough.
 
+use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
 use crate::write::CALLS_NAME;
 use ampere_model::{MetricValue, Quality, Region, RegionHandle};
 use ampere_settings::Config;
-use otf2::{AttributeRef, LocationGroupRef, LocationGroupType, LocationRef, MetricMember, Trace};
+use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -39,34 +40,6 @@ pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
         otf2::MetricValue::I64(value) => MetricValue::I64(value),
         otf2::MetricValue::F64(value) => MetricValue::F64(value),
     }
-}
-
-/// The name of the node that a location is on: the system tree's innermost "node" above it.
-pub(crate) fn node_of(definitions: &otf2::Definitions, location: LocationRef) -> String {
-    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
-}
-
-/// The rank of a process: by its name, or 0 for the only one.
-pub(crate) fn rank_of_group(definitions: &otf2::Definitions, group: LocationGroupRef) -> Option<u32> {
-    let groups = &definitions.location_groups;
-    let processes = || groups.values().filter(|g| g.kind == LocationGroupType::Process);
-    let this = groups.get(group)?;
-    let only = this.kind == LocationGroupType::Process && processes().count() == 1;
-    let named = this.name.strip_prefix("MPI Rank ").and_then(|rank| rank.parse().ok());
-    named.or(only.then_some(0))
-}
-
-pub(crate) fn node_of_group(definitions: &otf2::Definitions, group: Option<LocationGroupRef>) -> String {
-    let mut at = group.and_then(|g| definitions.location_groups.get(g)).and_then(|g| g.system_tree_parent);
-    let mut most = definitions.system_tree_nodes.len();
-    while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
-        if node.class_name == "node" || most == 0 {
-            return node.name.clone();
-        }
-        most -= 1;
-        at = node.parent;
-    }
-    String::new()
 }
 
 /// The metrics that are recorded: what ampere has computed itself is none.
@@ -139,12 +112,4 @@ pub(crate) fn trace_id(path: &Path) -> String {
     let parent = std::fs::canonicalize(path).ok();
     let name = parent.as_deref().and_then(Path::parent).and_then(Path::file_name);
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
-}
-
-/// The process that a location belongs to: an accelerator's context belongs to the process that created it.
-pub(crate) fn process_of(definitions: &otf2::Definitions, location: LocationRef) -> Option<LocationGroupRef> {
-    let own = definitions.locations.get(location)?.group?;
-    let group = definitions.location_groups.get(own)?;
-    let creator = group.creating_location_group.filter(|_| group.kind != LocationGroupType::Process);
-    Some(creator.unwrap_or(own))
 }

@@ -3,6 +3,7 @@
 use crate::offline::{LocationState, add_locations, add_regions};
 use ampere_attribution::Step;
 use ampere_model::RegionRef;
+use ampere_model::numbers::NumberTable;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::merger::Merger;
@@ -14,9 +15,9 @@ use std::ops::ControlFlow;
 pub(crate) struct Merged<'a, H> {
     inner: &'a mut H,
     attributor: Attributor,
-    locations: ampere_model::numbers::NumberTable<LocationState>,
+    locations: NumberTable<LocationState>,
     /// The attributor's, by the trace's number.
-    regions: Vec<Option<RegionRef>>,
+    regions: NumberTable<RegionRef>,
     names: HashMap<RegionRef, otf2::RegionRef>,
     /// By the attributor's index: a location and what is open there.
     open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
@@ -28,8 +29,11 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         let mut attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
         let mut locations =
             add_locations(definitions, None, missing, &mut attributor, &mut Merger::default());
-        let regions = add_regions(definitions, &mut attributor);
-        let numbered = (0..).zip(&regions).filter_map(|(at, region)| Some(((*region)?, otf2::RegionRef(at))));
+        let mut regions = add_regions(definitions, &mut attributor);
+        let numbered = definitions
+            .regions
+            .iter()
+            .filter_map(|(reference, _)| Some((*regions.get_mut(reference.0.into())?, reference)));
         let names = numbered.collect();
         let references = definitions.locations.iter().map(|(reference, _)| reference);
         let mut open: Vec<_> = references
@@ -62,7 +66,7 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         (state.last, state.depth) = (time, state.depth + 1);
         let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
         let state = *state;
-        let known = self.regions.get(region.0 as usize).copied().flatten();
+        let known = self.regions.get_mut(region.0.into()).copied();
         let known = known.unwrap_or_else(|| {
             let unknown = self.attributor.regions.add_unknown(region.0);
             self.names.insert(unknown, region);

@@ -5,17 +5,18 @@
 //! updates of it that one sees a moment before the other. If they do, they are two devices. If they do not, and the counter has
 //! risen by much more than that, they are one. Else it is not known: they stay two.
 
-use crate::devices::Metrics;
-use crate::index::{process_of, rank_of_group};
+use crate::devices::{Key, Metrics, Series};
+use crate::places::{Place, Ranks, has_threads, process_of};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
+use ampere_timeline::topology::metric_number;
 use anyhow::Context;
 use otf2::{
-    Definitions, EventHandler, LocationRef, MetricMemberRef, MetricRef, MetricValue, RegionRef, Trace,
+    Definitions, EventHandler, LocationGroupRef, LocationRef, MetricRef, MetricValue, RegionRef, Trace,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -31,10 +32,10 @@ const MOST_NAMES: usize = 4;
 /// Recorders of one metric on a node that are compared, each with each.
 const MOST_COMPARED: usize = 1024;
 
-/// By node and metric: the counters that its recorders read.
+/// The counters that the recorders of each metric read.
 #[derive(Clone, Default)]
 pub(crate) struct Recorders {
-    counters: HashMap<(String, String), Vec<ReadBy>>,
+    counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
     /// Joules that are counted twice if recorders that stay two read one counter.
     doubtful_joules: f64,
@@ -49,9 +50,11 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
     /// The first one's samples are taken.
-    pub locations: Vec<LocationRef>,
-    /// Their processes' location groups.
-    pub groups: Vec<String>,
+    pub series: Vec<Series>,
+    /// Location groups of the only processes that can draw from it. Empty: any may. Who recorded a counter need not have used
+    /// what it counts: a processor's counters are anybody's, and a process may record for others. But where each process has
+    /// recorded a GPU of its own by one name, that is the GPU it sees.
+    pub users: Vec<String>,
     /// "rank 3"
     pub recorder: String,
 }
@@ -85,7 +88,7 @@ impl Recorders {
     }
 
     /// `None` if only one location records it.
-    pub fn of(&self, key: &(String, String)) -> Option<&[ReadBy]> {
+    pub fn of(&self, key: &Key) -> Option<&[ReadBy]> {
         self.counters.get(key).map(Vec::as_slice)
     }
 
@@ -100,19 +103,20 @@ impl Recorders {
 
     fn add(
         &mut self,
-        key: (String, String),
+        key: Key,
         compared: &Compared,
         definitions: &Definitions,
         is_silent: impl Fn(&Track) -> bool,
     ) {
         let tracks = &compared.tracks;
+        let named = Named { definitions, ranks: Ranks::of(definitions) };
         let some_count = !tracks.iter().all(&is_silent);
         let (silent, counting): (Vec<usize>, Vec<usize>) =
             (0..tracks.len()).partition(|at| some_count && is_silent(&tracks[*at]));
         let all = counting.len();
         let counters = compared.counters(counting);
-        let names = recorder_names(definitions, compared, &counters);
-        let (node, metric) = &key;
+        let names = named.recorders(compared, &counters);
+        let Key { node, metric, .. } = &key;
         let what = if node.is_empty() { metric.clone() } else { format!("{metric} on {node}") };
         if compared.left_out > 0 {
             let left_out = compared.left_out;
@@ -122,7 +126,7 @@ impl Recorders {
             self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
         if !silent.is_empty() {
-            let silent = silent.iter().map(|at| name_of(definitions, tracks[*at].location)).collect();
+            let silent = silent.iter().map(|at| named.process(&tracks[*at])).collect();
             self.notes.push(format!("{what}: {} recorded nothing but 0, which is no device", listed(silent)));
         }
         self.notes.extend(match names.len() {
@@ -134,11 +138,11 @@ impl Recorders {
             )),
         });
         self.add_doubts(&what, compared, &counters, &names);
-        let counters = counters.iter().zip(names).map(|(counter, recorder)| {
-            let locations: Vec<LocationRef> = counter.iter().map(|at| tracks[*at].location).collect();
-            let groups = locations.iter().filter_map(|location| process_of(definitions, *location));
-            let groups = groups.filter_map(|group| definitions.location_groups.get(group));
-            ReadBy { groups: groups.map(|group| group.name.clone()).collect(), locations, recorder }
+        let users = users(definitions, compared, &counters);
+        let counters = counters.iter().zip(names).zip(users).map(|((counter, recorder), users)| {
+            let series = counter.iter().map(|at| tracks[*at].series).collect();
+            let groups = users.iter().filter_map(|group| definitions.location_groups.get(*group));
+            ReadBy { series, users: groups.map(|group| group.name.clone()).collect(), recorder }
         });
         self.counters.insert(key, counters.collect());
     }
@@ -163,28 +167,73 @@ impl Recorders {
     }
 }
 
-/// A name for each counter, by its first recorder: "rank 3", with the location where several have that name.
-fn recorder_names(definitions: &Definitions, compared: &Compared, counters: &[Vec<usize>]) -> Vec<String> {
-    let first = |counter: &[usize]| compared.tracks[counter[0]].location;
-    let mut names: Vec<String> =
-        counters.iter().map(|counter| name_of(definitions, first(counter))).collect();
-    for at in 0..names.len() {
-        if names.iter().filter(|name| **name == names[at]).count() > 1 {
-            let location = definitions.locations.get(first(&counters[at]));
-            names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
+/// The only processes that can draw from each counter; none where that is not known.
+fn users(
+    definitions: &Definitions,
+    compared: &Compared,
+    counters: &[Vec<usize>],
+) -> Vec<Vec<LocationGroupRef>> {
+    let of = |counter: &Vec<usize>| -> Option<Vec<LocationGroupRef>> {
+        let mut all = Vec::new();
+        for track in counter.iter().map(|at| &compared.tracks[*at]) {
+            let recorder = process_of(definitions, track.series.location);
+            match track.place.users.as_slice() {
+                [] if compared.is_gpu => {
+                    all.push(recorder.filter(|process| has_threads(definitions, *process))?)
+                }
+                [] => return None,
+                users => all.extend_from_slice(users),
+            }
         }
-    }
-    names
+        Some(all)
+    };
+    let known: Option<Vec<_>> = counters.iter().map(of).collect();
+    let mut seen = HashSet::new();
+    let mut is_new = |users: &Vec<LocationGroupRef>| {
+        let users: HashSet<_> = users.iter().copied().collect();
+        users.into_iter().all(|user| seen.insert(user))
+    };
+    // A process that has recorded several of them has recorded more than its own.
+    known.filter(|known| known.iter().all(&mut is_new)).unwrap_or_else(|| vec![Vec::new(); counters.len()])
 }
 
-/// "rank 3", or the name of the location's process.
-fn name_of(definitions: &Definitions, location: LocationRef) -> String {
-    let process = process_of(definitions, location);
-    let rank = process.and_then(|process| rank_of_group(definitions, process));
-    let group = process.and_then(|process| definitions.location_groups.get(process));
-    rank.map(|rank| format!("rank {rank}"))
-        .or_else(|| group.map(|group| group.name.clone()))
-        .unwrap_or_else(|| format!("location {}", location.0))
+/// Names of recorders, for people.
+struct Named<'a> {
+    definitions: &'a Definitions,
+    ranks: Ranks,
+}
+
+impl Named<'_> {
+    /// A name for each counter, by its first recorder: "rank 3", with the location where several have that name.
+    fn recorders(&self, compared: &Compared, counters: &[Vec<usize>]) -> Vec<String> {
+        let first = |at: usize| &compared.tracks[counters[at][0]];
+        let mut names: Vec<String> = (0..counters.len()).map(|at| self.process(first(at))).collect();
+        let is_shared =
+            |names: &[String], at: usize| names.iter().filter(|name| **name == names[at]).count() > 1;
+        let shared: Vec<usize> = (0..names.len()).filter(|at| is_shared(&names, *at)).collect();
+        for at in shared {
+            let location = self.definitions.locations.get(first(at).series.location);
+            names[at] = format!("{}/{}", names[at], location.map_or("", |location| &location.name));
+        }
+        for at in 1..names.len() {
+            let before = names[..at].iter().filter(|name| **name == names[at]).count();
+            if before > 0 {
+                names[at] = format!("{} ({})", names[at], before + 1);
+            }
+        }
+        names
+    }
+
+    /// "rank 3", or the name of the process that the values are about, or whose they are.
+    fn process(&self, track: &Track) -> String {
+        let location = track.series.location;
+        let process = track.place.users.first().copied().or_else(|| process_of(self.definitions, location));
+        let rank = process.and_then(|process| self.ranks.get(process));
+        let group = process.and_then(|process| self.definitions.location_groups.get(process));
+        rank.map(|rank| format!("rank {rank}"))
+            .or_else(|| group.map(|group| group.name.clone()))
+            .unwrap_or_else(|| format!("location {}", location.0))
+    }
 }
 
 fn listed(mut names: Vec<String>) -> String {
@@ -202,9 +251,10 @@ enum Verdict {
     Unclear,
 }
 
-/// What one location has recorded of a metric so far.
+/// What one recorder has recorded of a metric so far.
 struct Track {
-    location: LocationRef,
+    series: Series,
+    place: Place,
     /// Among the survey's.
     device: usize,
     is_power: bool,
@@ -221,11 +271,12 @@ struct Track {
 }
 
 impl Track {
-    fn new(location: LocationRef, device: usize, is_power: bool) -> Track {
+    fn new(series: Series, place: Place, device: usize, is_power: bool) -> Track {
         let (time, before_rise) = (None, None);
         let update_seconds = UPDATE_SECONDS;
         Track {
-            location,
+            series,
+            place,
             device,
             is_power,
             time,
@@ -266,6 +317,7 @@ struct Compared {
     pairs: Vec<Pair>,
     /// The power that a device of this kind does not exceed.
     watts: f64,
+    is_gpu: bool,
     ticks_per_second: f64,
 }
 
@@ -382,19 +434,19 @@ impl Compared {
 /// So many samples wait for those of other devices, and no more.
 const WAITING_MAX: usize = 1 << 20;
 
-/// By node and metric, and which of the recorders.
-type Compare = ((String, String), usize);
+/// Which of a metric's recorders.
+type Compare = (Key, usize);
 
 struct Survey<'a> {
     metrics: Metrics,
     definitions: &'a Definitions,
     /// Reads the counters: each recorder's is a device of its own.
     attributor: Attributor,
-    /// The track of a location's samples of a metric; `None` if it is no device.
-    series: HashMap<(MetricMemberRef, LocationRef), Option<Compare>>,
-    compared: BTreeMap<(String, String), Compared>,
+    /// The track of each series; `None` if it is no device.
+    series: HashMap<Series, Option<Compare>>,
+    compared: BTreeMap<Key, Compared>,
     /// By device: which series it is.
-    tracks: HashMap<usize, ((String, String), usize)>,
+    tracks: HashMap<usize, Compare>,
     /// Samples that wait for those of other devices, which may be of an earlier time.
     waiting: BTreeMap<(u64, u64), (usize, Increase)>,
     samples: u64,
@@ -433,26 +485,23 @@ impl Survey<'_> {
         self.compare_until(u64::MAX);
     }
 
-    fn find(&mut self, location: LocationRef, member: MetricMemberRef) -> Option<Compare> {
-        let found = self.metrics.describe(self.definitions, location, member)?;
-        let key = (found.device.node.clone(), found.device.metric.clone());
-        let there =
-            self.compared.get(&key).and_then(|c| c.tracks.iter().position(|t| t.location == location));
-        if let Some(track) = there {
-            return Some((key, track));
-        }
+    fn find(&mut self, series: Series) -> Option<Compare> {
+        let mut found = self.metrics.describe(self.definitions, series)?;
+        let key = found.key();
         if let Some(compared) = self.compared.get_mut(&key).filter(|c| c.tracks.len() == MOST_COMPARED) {
             compared.left_out += 1;
             return None;
         }
         let device = found.add_to(&mut self.attributor)?;
-        let track = Track::new(location, device, self.attributor.devices[device].is_power());
+        let is_power = self.attributor.devices[device].is_power();
+        let track = Track::new(series, found.place.clone(), device, is_power);
         let ticks_per_second = self.attributor.ticks_per_second as f64;
         let new = || Compared {
             tracks: Vec::new(),
             left_out: 0,
             pairs: Vec::new(),
             watts: watts_of(&found.traits.kind),
+            is_gpu: found.traits.kind == "gpu" || metric_number(&found.device.metric).is_some(),
             ticks_per_second,
         };
         let track = self.compared.entry(key.clone()).or_insert_with(new).add(track);
@@ -487,11 +536,12 @@ impl EventHandler for Survey<'_> {
     ) -> ControlFlow<()> {
         let values: Vec<_> = self.metrics.values(metric, values).collect();
         for (member, value) in values {
-            if !self.series.contains_key(&(member, location)) {
-                let track = self.find(location, member);
-                self.series.insert((member, location), track);
+            let series = Series { location, member, instance: metric.instance };
+            if !self.series.contains_key(&series) {
+                let track = self.find(series);
+                self.series.insert(series, track);
             }
-            let Some(Some((key, track))) = self.series.get(&(member, location)) else { continue };
+            let Some(Some((key, track))) = self.series.get(&series) else { continue };
             let Some(compared) = self.compared.get_mut(key) else { continue };
             let device = compared.tracks[*track].device;
             self.tracks.insert(device, (key.clone(), *track));

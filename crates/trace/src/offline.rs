@@ -1,10 +1,14 @@
 //! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
 
 use crate::calls::Clock;
-use crate::devices::{Found, Metrics, TraceDevices};
+use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::evidence;
-use crate::index::{self, as_model, calls_attribute, missing_line, node_of, rank_of_group};
+use crate::index::{self, as_model, calls_attribute, missing_line};
+use crate::left_out::{self, Shown};
 use crate::metric_recorders::Recorders;
+use crate::nesting::Nesting;
+use crate::parts::{Related, mean_watts, relate};
+use crate::places::{Ranks, node_of};
 use crate::power;
 use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
@@ -35,8 +39,8 @@ use std::sync::{Mutex, PoisonError};
 struct Feed<'a> {
     attributor: &'a mut Attributor,
     locations: NumberTable<LocationState>,
-    /// By the trace's own number: they are dense in any trace that a measurement system wrote.
-    regions: Vec<Option<RegionRef>>,
+    /// The attributor's, by the trace's number.
+    regions: NumberTable<RegionRef>,
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
     readings: Readings,
@@ -127,8 +131,6 @@ impl InOrder {
     }
 }
 
-/// Regions with larger numbers are treated as undefined: a table of them would not fit into memory.
-const MOST_REGIONS: u32 = 1 << 24;
 /// How many events are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
@@ -274,7 +276,7 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut how, share, known)?;
         known.ends.extend(ends);
-        if !known.is_revised {
+        if !known.is_revised && !known.is_disproved_late {
             break;
         }
     }
@@ -296,21 +298,43 @@ struct Known {
     is_revised: bool,
     /// Whether links changed after joules had been attributed by the old ones.
     links_changed_late: bool,
+    /// Devices that their parts disprove, and a line for each.
+    disproved: Vec<Series>,
+    disproved_notes: Vec<String>,
+    /// Whether some were not known before.
+    is_disproved_late: bool,
+    /// Why joules are in doubt, a line each.
+    doubts: Vec<String>,
+    /// What metrics have shown that may be missing.
+    shown: HashMap<Series, Shown>,
 }
 
 impl Known {
     /// Whether the last pass would have done something else, had it known this.
     fn is_to_be_repeated(&self) -> bool {
-        self.links_changed_late || !self.ends.is_empty() || self.is_revised
+        self.links_changed_late || !self.ends.is_empty() || self.is_revised || self.is_disproved_late
     }
 
     /// Takes over what the attributor has learnt of the counters.
     fn learn(&mut self, attributor: &Attributor) {
         for found in &mut self.devices {
-            if let Some(learnt) = attributor.counter_evidence(&found.device.node, &found.device.metric) {
-                found.evidence.clone_from(learnt);
+            if let Some(number) = found.number {
+                found.evidence.clone_from(&attributor.counted_part(number).evidence);
             }
         }
+    }
+
+    /// Finds which devices are parts of others, now that their joules are known.
+    fn relate(&mut self, definitions: &Definitions, attributor: &mut Attributor) {
+        let joules = |attributor: &Attributor, device: usize| {
+            attributor.engine.totals(attributor.devices[device].views.ranks).total_joules
+        };
+        let Related { disproved, notes, doubts } = relate(&mut self.devices, attributor, &joules);
+        self.is_disproved_late = !disproved.is_empty();
+        self.disproved.extend(disproved);
+        self.disproved_notes.extend(notes);
+        self.doubts.extend(doubts);
+        self.doubts.extend(left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules)));
     }
 }
 
@@ -335,7 +359,8 @@ fn attribute_once(
     let expected = trace.events_expected();
     progress(0, expected);
     let mut step = |done| progress(done, expected);
-    let recorders = known.recorders.clone();
+    let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
+    let disproved = known.disproved.clone();
     let mut order = InOrder::default();
     let locations =
         add_locations(&definitions, Some(share), trace.missing(), &mut attributor, &mut order.merger);
@@ -346,15 +371,20 @@ fn attribute_once(
     };
     let report = report.with_context(|| format!("cannot read {}", path.display()))?;
     feed.end_order();
-    let (mut known, quality) = feed.finish(recorders);
+    let (mut known, mut quality) = feed.finish(recorders);
+    (known.disproved, known.disproved_notes) = (disproved, disproved_notes);
     if known.is_undecided {
         return Ok((None, known));
     }
+    let nesting = Nesting::of(&report.nesting);
+    quality.repaired_events += nesting.repaired();
     attributor.end_recording()?;
     attributor.end_time();
     attributor.learn_silence();
     attributor.learn_rises();
+    attributor.judge_devices(true);
     known.learn(&attributor);
+    known.relate(&definitions, &mut attributor);
     known.links_changed_late = attributor.links_changed_late();
     let mut warnings: Vec<String> = trace.missing().iter().map(|l| missing_line(&trace, *l)).collect();
     warnings.extend(report.truncated.iter().map(|(location, why)| {
@@ -364,7 +394,8 @@ fn attribute_once(
     let (nodes, ranks) = (node_ranks.keys().cloned().collect(), node_ranks.values().sum());
     let run = Run { nodes, ranks, node_ranks, complete: true, ..Run::default() };
     let summary = Summary::new(&attributor, *only, run, quality);
-    Ok((Some(part_of(&attributor, &known, summary, warnings)), known))
+    let part = Part { nesting, ..part_of(&attributor, &known, summary, warnings) };
+    Ok((Some(part), known))
 }
 
 /// The figures of a pass, as a part of the whole trace's.
@@ -373,7 +404,9 @@ fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: V
     notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
     Part {
         readings: readings_of(attributor),
-        devices: known.devices.iter().map(|found| (found.location.0, found.member.0)).collect(),
+        devices: known.devices.iter().map(|found| found.series.as_numbers()).collect(),
+        doubts: known.disproved_notes.iter().chain(&known.doubts).cloned().collect(),
+        nesting: Nesting::default(),
         other_threads: OtherThreads::of(attributor),
         doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),
         warnings,
@@ -484,7 +517,7 @@ impl<'a> Feed<'a> {
         for (location, events) in known.ends {
             locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
         }
-        let mut devices = TraceDevices::new(definitions, metrics, known.recorders);
+        let mut devices = TraceDevices::new(definitions, metrics, known.recorders, known.disproved);
         devices.add_found(known.devices, attributor);
         let shift = shift_of(attributor.config(), attributor.ticks_per_second);
         Feed {
@@ -516,11 +549,12 @@ impl<'a> Feed<'a> {
         let known = Known {
             ends: self.late_ends,
             is_undecided: self.devices.is_undecided,
+            shown: self.devices.missing,
             devices: self.devices.found,
             recorders,
             wrong,
             is_revised,
-            links_changed_late: false,
+            ..Known::default()
         };
         (known, self.quality)
     }
@@ -538,7 +572,7 @@ impl<'a> Feed<'a> {
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth + 1);
             let attributor = &mut *self.attributor;
-            let known = self.regions.get(region.0 as usize).copied().flatten();
+            let known = self.regions.get_mut(region.0.into()).copied();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.unwrap_or(state.calls);
             self.order.merger.queue(state.queue).enter(time, region, calls);
@@ -600,15 +634,12 @@ fn shift_of(config: &Config, ticks_per_second: u64) -> u64 {
     (delays.fold(0.0, f64::max) * ticks_per_second as f64).round() as u64
 }
 
-/// The attributor's regions by the trace's numbers.
-pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> Vec<Option<RegionRef>> {
-    let mut regions = Vec::new();
-    for (reference, region) in definitions.regions.iter().filter(|(reference, _)| reference.0 < MOST_REGIONS)
-    {
-        let at = reference.0 as usize;
-        regions.resize(regions.len().max(at + 1), None);
-        let reference = attributor.regions.add(&as_model(region));
-        regions[at] = Some(attributor.regions.of_name(reference));
+/// The attributor's regions by the trace's numbers, which may be any: some tools number regions by a hash.
+pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> NumberTable<RegionRef> {
+    let mut regions = NumberTable::default();
+    for (reference, region) in definitions.regions.iter() {
+        let added = attributor.regions.add(&as_model(region));
+        regions.insert(reference.0.into(), attributor.regions.of_name(added));
     }
     regions
 }
@@ -623,6 +654,7 @@ pub(crate) fn add_locations(
 ) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
+    let ranks = Ranks::of(definitions);
     let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
     for (reference, location) in definitions.locations.iter().filter(|(reference, _)| is_wanted(*reference)) {
         let kind = match location.kind {
@@ -639,7 +671,7 @@ pub(crate) fn add_locations(
         }
         let node = node_of(definitions, reference);
         let group = group.map_or_else(String::new, |g| g.name.clone());
-        let rank = location.group.and_then(|g| rank_of_group(definitions, g));
+        let rank = location.group.and_then(|g| ranks.get(g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let of_location = evidence::of_location(definitions, reference);
         let index = match samples {

@@ -57,6 +57,8 @@ struct PowerRecorder {
     views: Vec<Option<View>>,
     /// By device, of so many as there were: whether its joules are in another one's, too.
     is_part: Vec<bool>,
+    /// The attributor's number of when that was so.
+    judged: u64,
     /// By location.
     curves: Vec<Option<Curve>>,
     /// By location, joules of the interval that is looked at, and which locations have some.
@@ -86,6 +88,7 @@ pub fn recorder(
         bin_ticks: ((ticks_per_second as f64 * BIN_SECONDS) as u64).max(1),
         views: Vec::new(),
         is_part: Vec::new(),
+        judged: 0,
         curves: Vec::new(),
         joules: Vec::new(),
         charged: Vec::new(),
@@ -150,9 +153,10 @@ impl Recorder for PowerRecorder {
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
         let at = view.0 as usize;
         let Some(mut view) = self.views.get_mut(at).and_then(Option::take) else { return Ok(()) };
-        if self.is_part.len() != attributor.devices.len() {
-            self.is_part =
-                (0..attributor.devices.len()).map(|device| attributor.whole(device).is_some()).collect();
+        if self.is_part.len() != attributor.devices.len() || self.judged != attributor.judged() {
+            let is_part = |device| attributor.whole(device).is_some() || !attributor.counts(device);
+            self.is_part = (0..attributor.devices.len()).map(is_part).collect();
+            self.judged = attributor.judged();
         }
         let span = if self.is_part[view.device] { None } else { self.sum(attributor, &view) };
         view.reached = span.map_or(view.reached, |(_, end)| end);

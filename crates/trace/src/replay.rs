@@ -4,10 +4,13 @@
 //! the session's `replay.json`; the collector and the hosts that play read it. Devices, and the locations that draw from them,
 //! are found as `ampere attribute` finds them.
 
-use crate::devices::{Metrics, TraceDevices};
+use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::metric_recorders::{Recorders, are_in_doubt};
+use crate::nesting::Nesting;
+use crate::parts::{Related, mean_watts, relate};
+use crate::places::{Ranks, node_of, node_of_group};
 use crate::value_type;
-use crate::{evidence, index};
+use crate::{evidence, index, left_out};
 use ampere_attribution::Increase;
 use ampere_model::{LocalLocation, Quality};
 use ampere_settings::Config;
@@ -142,9 +145,9 @@ pub struct ReplayedMetric {
     /// More of its definition.
     #[serde(default)]
     pub recorded: Recorded,
-    /// The location whose samples are played.
+    /// The location whose samples are played, of which member of a class, and of which instance.
     #[serde(default)]
-    pub recorder: u64,
+    pub series: (u64, u32, Option<u32>),
     /// For the links.
     pub evidence: CounterEvidence,
     /// What it counts.
@@ -197,7 +200,8 @@ impl Replay {
             survey_of_events = survey(recorders.clone());
             report = Trace::open(path)?.read_events(&mut survey_of_events).with_context(unreadable)?;
         }
-        let survey = survey_of_events;
+        let mut survey = survey_of_events;
+        let doubts = survey.doubts();
         let mut notes: Vec<String> =
             trace.missing().iter().map(|l| index::missing_line(&trace, *l)).collect();
         notes.extend(report.truncated.iter().map(|(location, why)| {
@@ -210,12 +214,17 @@ impl Replay {
         {
             notes.push(index::IN_DOUBT.to_owned());
         }
+        let nesting = Nesting::of(&report.nesting);
+        notes.extend(nesting.doubt());
+        notes.extend(doubts);
         let replayed_metrics = survey.metrics();
         let Some((first, last)) = survey.spans.filter(|_| !replayed_metrics.is_empty()) else {
             let hint = notes.first().map_or_else(String::new, |first| format!(" ({first})"));
             bail!("{}{hint}", index::no_energy(path, &trace, metrics.energy_is_known, config));
         };
-        let mut odd = metrics.left_out.clone();
+        let mut odd = metrics.left_out.notes();
+        odd.extend(nesting.note());
+        odd.extend(nesting.note_of_replay());
         odd.extend(recorders.iter().flat_map(Recorders::notes).cloned());
         let mut recorders: Vec<u64> = survey.recorders.iter().map(|location| location.0).collect();
         recorders.sort_unstable();
@@ -305,7 +314,8 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
     for (reference, group) in of_kind(LocationType::CpuThread) {
         members.entry(group).or_default().push(reference);
     }
-    let group_node = |group| index::node_of_group(definitions, Some(group));
+    let group_node = |group| node_of_group(definitions, Some(group));
+    let all_ranks = Ranks::of(definitions);
     for (reference, group) in of_kind(LocationType::AcceleratorStream) {
         let creator = groups.get(group).and_then(|g| g.creating_location_group);
         let own = [creator, Some(group)].into_iter().flatten().find(|g| members.contains_key(g));
@@ -315,8 +325,7 @@ fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<Replayed
         members.entry(owner).or_default().push(reference);
     }
     members.retain(|_, locations| !locations.is_empty());
-    let ranks: Vec<Option<u32>> =
-        members.keys().map(|group| index::rank_of_group(definitions, *group)).collect();
+    let ranks: Vec<Option<u32>> = members.keys().map(|group| all_ranks.get(*group)).collect();
     let distinct: HashSet<u32> = ranks.iter().flatten().copied().collect();
     let numbered = distinct.len() == ranks.len();
     let largest = distinct.iter().max().map_or(0, |rank| rank.saturating_add(1));
@@ -360,7 +369,7 @@ fn replayed_locations(
             id,
             name: location.name.clone(),
             gpu,
-            node: index::node_of(definitions, *reference),
+            node: node_of(definitions, *reference),
             group: group.map_or_else(String::new, |g| g.name.clone()),
             is_of_process: evidence.process == Some(u64::from(process.0)),
             accelerator: evidence.accelerator,
@@ -382,6 +391,8 @@ struct Survey<'a> {
     /// By device.
     types: Vec<MetricValueType>,
     joules: Vec<f64>,
+    /// Devices that their parts disprove: they are not played.
+    disproved: Vec<Series>,
     recorders: HashSet<LocationRef>,
     /// Of our own traces: how many calls an enter stands for.
     calls: Option<AttributeRef>,
@@ -403,7 +414,8 @@ impl<'a> Survey<'a> {
             streams: streams.map(|l| (LocationRef(l.reference), (0, 0))).collect(),
             longest_frame: 0,
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
-            devices: TraceDevices::new(definitions, metrics, recorders),
+            devices: TraceDevices::new(definitions, metrics, recorders, Vec::new()),
+            disproved: Vec::new(),
             types: Vec::new(),
             joules: Vec::new(),
             recorders: HashSet::new(),
@@ -422,6 +434,14 @@ impl<'a> Survey<'a> {
         })
     }
 
+    fn take_samples(&mut self, device: usize) {
+        while let Some(sample) = self.attributor.devices[device].sample() {
+            if let Increase::Joules(joules) | Increase::Lost(joules) = sample.increase {
+                self.joules[device] += joules;
+            }
+        }
+    }
+
     fn cover(&mut self, time: u64) {
         self.events += 1;
         let (first, last) = self.spans.unwrap_or((time, time));
@@ -430,11 +450,13 @@ impl<'a> Survey<'a> {
 
     /// Devices, in the order of their first samples.
     fn metrics(&self) -> Vec<ReplayedMetric> {
-        let found = self.devices.found.iter().filter(|found| found.is_device).zip(&self.types);
+        let is_played = |found: &&Found| !self.disproved.contains(&found.series);
+        let found = self.devices.found.iter().filter(is_played);
+        let found = found.filter_map(|found| Some((found, self.types.get(found.number?)?)));
         let members = &self.devices.definitions().metric_members;
         found
             .map(|(found, value)| {
-                let member = members.get(found.member);
+                let member = members.get(found.series.member);
                 ReplayedMetric {
                     node: found.device.node.clone(),
                     name: found.device.metric.clone(),
@@ -444,7 +466,7 @@ impl<'a> Survey<'a> {
                     exponent: member.map_or(0, |m| m.exponent),
                     value: *value,
                     joules_per_unit: found.device.joules_per_unit,
-                    recorder: found.location.0,
+                    series: found.series.as_numbers(),
                     recorded: found.recorded.clone(),
                     evidence: found.evidence.clone(),
                     traits: found.traits.clone(),
@@ -453,10 +475,48 @@ impl<'a> Survey<'a> {
             .collect()
     }
 
+    /// Why joules are in doubt, one line each.
+    fn doubts(&mut self) -> Vec<String> {
+        let Related { notes, doubts, .. } = self.relate();
+        let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
+        let counted = mean_watts(&self.attributor, &of);
+        let missing = left_out::missing(self.devices.definitions(), &self.devices.missing, &counted);
+        notes.into_iter().chain(doubts).chain(missing).collect()
+    }
+
+    /// Finds which devices are parts of others, and which are no whole of theirs.
+    fn relate(&mut self) -> Related {
+        for device in 0..self.attributor.devices.len() {
+            self.attributor.devices[device].counter_mut().end();
+            self.take_samples(device);
+        }
+        let mut all = Related::default();
+        loop {
+            let mut found = self.devices.found.clone();
+            found.retain(|found| !self.disproved.contains(&found.series));
+            let joules = &self.joules;
+            let of = |_: &Attributor, device: usize| joules.get(device).copied().unwrap_or(0.0);
+            let Related { disproved, notes, doubts } = relate(&mut found, &mut self.attributor, &of);
+            for known in &mut self.devices.found {
+                let now = found.iter().find(|found| found.series == known.series);
+                known.traits.contains = now.map_or_else(Vec::new, |now| now.traits.contains.clone());
+            }
+            let is_over = disproved.is_empty();
+            self.disproved.extend(disproved);
+            all.notes.extend(notes);
+            all.doubts = doubts;
+            if is_over {
+                return all;
+            }
+        }
+    }
+
     /// Of all devices that no other contains.
     fn joules(&self) -> f64 {
-        let devices = 0..self.attributor.devices.len();
-        let topmost = devices.filter(|device| self.attributor.whole(*device).is_none());
+        let devices = self.devices.found.iter().filter(|found| !self.disproved.contains(&found.series));
+        let topmost = devices
+            .filter_map(|found| found.number)
+            .filter(|device| self.attributor.whole(*device).is_none());
         topmost.map(|device| self.joules[device]).sum()
     }
 }
@@ -512,11 +572,7 @@ impl EventHandler for Survey<'_> {
                 self.joules.push(0.0);
             }
             self.attributor.devices[device].read(time, index::value(value), 0);
-            while let Some(sample) = self.attributor.devices[device].sample() {
-                if let Increase::Joules(joules) | Increase::Lost(joules) = sample.increase {
-                    self.joules[device] += joules;
-                }
-            }
+            self.take_samples(device);
             self.cover(time);
             self.recorders.insert(location);
         }
@@ -531,16 +587,12 @@ pub fn numbered_members(
     location: LocationRef,
     metric: MetricRef,
 ) -> Vec<(usize, u32)> {
-    let node = index::node_of(definitions, location);
     let Some(class) = definitions.metric_classes.get(metric.class) else { return Vec::new() };
-    let named =
-        class.members.iter().enumerate().filter_map(|(position, member)| {
-            Some((position, &definitions.metric_members.get(*member)?.name))
-        });
-    named
-        .filter_map(|(position, name)| {
-            let is_it = |m: &ReplayedMetric| m.recorder == location.0 && m.node == node && m.name == *name;
-            let number = replay.metrics.iter().position(is_it)?;
+    let members = class.members.iter().copied().enumerate();
+    members
+        .filter_map(|(position, member)| {
+            let series = Series { location, member, instance: metric.instance }.as_numbers();
+            let number = replay.metrics.iter().position(|metric| metric.series == series)?;
             Some((position, number as u32))
         })
         .collect()

@@ -1,7 +1,7 @@
 //! Powers that a trace has beside energies: each is compared with the counter of the same device (`agreement.rs`).
 
 use crate::devices::scaled;
-use crate::index::node_of;
+use crate::places::node_of;
 use ampere_model::{Quantity, Timestamp, power_sensor_of_name, quantity_of_unit};
 use ampere_timeline::attributor::{Attributor, DeviceInfo};
 use otf2::{Definitions, LocationRef, MetricClassRef, MetricRef, MetricValue};

@@ -1,10 +1,12 @@
 //! The nodes of a trace in shares, which are attributed independently: no node's locations draw from another node's devices.
 
-use crate::devices::Metrics;
+use crate::devices::{Metrics, Series};
 use crate::evidence;
-use crate::index::{IN_DOUBT, no_energy, node_of, node_of_group, process_of, trace_id};
+use crate::index::{IN_DOUBT, no_energy, trace_id};
 use crate::metric_recorders::are_in_doubt;
+use crate::nesting::Nesting;
 use crate::offline::{Attributed, add_locations};
+use crate::places::{Place, node_of, node_of_group, nodes_of, process_of};
 use ampere_report::clock_text;
 use ampere_report::nodes::of_one_trace;
 use ampere_report::summary::{Run, Summary};
@@ -14,7 +16,7 @@ use ampere_timeline::conflicts;
 use ampere_timeline::merger::Merger;
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
-use otf2::{Definitions, LocationRef, MetricMemberRef, Reference, Trace};
+use otf2::{Definitions, LocationRef, Trace};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -48,6 +50,18 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
         let process = node_of_group(definitions, process_of(definitions, reference));
         let process = together.add(process, 0);
         together.unite(own, process);
+    }
+    // What is recorded outside of the only node is about that.
+    let nodes = nodes_of(definitions);
+    if let (Some(only), 1) = (nodes.first(), nodes.len()) {
+        let (only, outside) = (together.add(only.clone(), 0), together.add(String::new(), 0));
+        together.unite(only, outside);
+    }
+    // What is recorded through an instance may be about another node than the recorder's.
+    for (reference, instance) in definitions.metric_instances.iter() {
+        let own = together.add(node_of(definitions, instance.recorder), 0);
+        let about = together.add(Place::new(definitions, instance.recorder, Some(reference)).node, 0);
+        together.unite(own, about);
     }
     let mut all = together.by_events();
     let count = most.min(all.len()).max(1);
@@ -109,8 +123,11 @@ pub struct Part {
     pub(crate) warnings: Vec<String>,
     /// One line for each doubtful metric.
     pub(crate) notes: Vec<String>,
-    /// Which location's metrics are devices.
-    pub(crate) devices: Vec<(u64, u32)>,
+    /// Which series are devices: location, member and instance.
+    pub(crate) devices: Vec<(u64, u32, Option<u32>)>,
+    /// Why joules are in doubt, one line each.
+    pub(crate) doubts: Vec<String>,
+    pub(crate) nesting: Nesting,
     /// When counters were read first and last, in ticks.
     pub(crate) readings: Option<(u64, u64)>,
     /// Joules that may be counted twice.
@@ -135,13 +152,17 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let mut odd = setting_notes(definitions, config, &metrics, &parts);
     // In an order that does not depend on the shares.
     odd.extend(parts.iter().flat_map(|part| part.notes.clone()).collect::<BTreeSet<String>>());
-    odd.extend(metrics.left_out);
+    odd.extend(metrics.left_out.notes());
     let is_incomplete = evidence::is_incomplete(definitions);
     odd.extend(is_incomplete.then(|| INCOMPLETE.to_owned()));
     let firsts = parts.iter().filter_map(|part| Some(part.readings?.0));
     let lasts = parts.iter().filter_map(|part| Some(part.readings?.1));
     let readings = firsts.min().zip(lasts.max());
     let doubtful_joules = parts.iter().map(|part| part.doubtful_joules).sum();
+    let nesting = parts.iter().fold(Nesting::default(), |all, part| all.and(part.nesting));
+    odd.extend(nesting.note());
+    let doubts: BTreeSet<String> =
+        parts.iter().flat_map(|part| part.doubts.clone()).chain(nesting.doubt()).collect();
     let other_threads = other_threads(definitions, &mut parts);
     let mut summaries = parts.into_iter().map(|part| part.summary);
     let first = summaries.next().context("a trace without a share")?;
@@ -151,6 +172,8 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     summary.run.id = trace_id(path);
     summary.run.complete &= warnings.is_empty() && !is_incomplete;
     describe(&mut summary.run, definitions, readings);
+    summary.run.complete &= doubts.is_empty();
+    odd.extend(doubts);
     summary.run.notes = warnings.iter().chain(&odd).cloned().chain(of_parts).collect();
     if are_in_doubt(doubtful_joules, summary.run.total_joules) {
         odd.push(IN_DOUBT.to_owned());
@@ -172,10 +195,8 @@ fn setting_notes(
     }
     let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
     add_locations(definitions, None, &[], &mut attributor, &mut Merger::default());
-    for (location, member) in parts.iter().flat_map(|part| &part.devices) {
-        let member = MetricMemberRef::of_number((*member).into());
-        let found = member.and_then(|member| metrics.describe(definitions, LocationRef(*location), member));
-        if let Some(found) = found {
+    for series in parts.iter().flat_map(|part| &part.devices) {
+        if let Some(mut found) = metrics.describe(definitions, Series::of_numbers(*series)) {
             found.add_to(&mut attributor);
         }
     }

@@ -2,6 +2,7 @@
 //! record to event as the live attribution took.
 
 use crate::evidence;
+use crate::places::COUNTED_PART;
 use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
 use crate::spool::Spool;
@@ -14,6 +15,7 @@ use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, 
 use ampere_owned::Directory;
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::process::{is_gone, own_name};
+use ampere_timeline::attributor::counter_name;
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
@@ -21,9 +23,9 @@ use anyhow::Context;
 use events::{LocationEvents, ProgramStrings, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
-    LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricClassRef, MetricMember,
-    MetricMode, MetricOccurrence, MetricType, MetricValue, MetricValueType, Paradigm, ParadigmClass,
-    ParadigmType, RecorderKind, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
+    LocationGroupType, LocationRef, LocationType, MetricBase, MetricClass, MetricInstance, MetricMember,
+    MetricMode, MetricOccurrence, MetricRef, MetricScope, MetricType, MetricValue, MetricValueType, Paradigm,
+    ParadigmClass, ParadigmType, RecorderKind, SystemTreeDomain, SystemTreeNode, SystemTreeNodeRef,
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -117,6 +119,8 @@ pub struct SampledMetric {
     member: MetricMember,
     evidence: CounterEvidence,
     traits: CounterTraits,
+    /// Which one it is, where several devices have this metric.
+    which: String,
 }
 
 impl SampledMetric {
@@ -133,7 +137,7 @@ impl SampledMetric {
             unit: "J".to_owned(),
         };
         let (evidence, traits) = (evidence::of_device(device), CounterTraits::of_device(device));
-        SampledMetric { node, member, evidence, traits }
+        SampledMetric { node, member, evidence, traits, which: String::new() }
     }
 
     /// A replayed trace's: raw values, so that the same configuration says the same about them.
@@ -152,7 +156,7 @@ impl SampledMetric {
             unit: metric.unit.clone(),
         };
         let (node, evidence, traits) = (metric.node.clone(), metric.evidence.clone(), metric.traits.clone());
-        SampledMetric { node, member, evidence, traits }
+        SampledMetric { node, member, evidence, traits, which: metric.recorded.recorder.clone() }
     }
 
     /// A sample's 64 bits, as the trace has them.
@@ -574,18 +578,18 @@ impl Definer {
                 self.definitions.system_tree_nodes.push(node);
             }
         }
-        let define =
-            |(metric, recorded): (&SampledMetric, &bool)| recorded.then(|| self.metric_class(metric));
-        let classes: Vec<Option<MetricClassRef>> = run.metrics.iter().zip(recorded).map(define).collect();
-        let Some(spool) = run.samples else { return Ok(()) };
         // Above all location numbers that a process can have.
         let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(recorder.number));
+        let define =
+            |(metric, recorded): (&SampledMetric, &bool)| recorded.then(|| self.metric(metric, reference));
+        let classes: Vec<Option<MetricRef>> = run.metrics.iter().zip(recorded).map(define).collect();
+        let Some(spool) = run.samples else { return Ok(()) };
         // Every location with a file of events must be defined.
         let events = write_samples(archive, reference, spool, run.metrics, &classes, span)?;
         let properties = ours().flat_map(|metric| {
-            let name = &metric.member.name;
-            let traits = evidence::traits_properties(&metric.traits, name);
-            traits.into_iter().chain(evidence::own_property(name, &metric.evidence.own))
+            let counter = counter_name(&metric.member.name, &metric.which);
+            let traits = evidence::traits_properties(&metric.traits, &counter);
+            traits.into_iter().chain(evidence::own_property(&counter, &metric.evidence.own))
         });
         self.location(
             reference,
@@ -600,14 +604,29 @@ impl Definer {
         Ok(())
     }
 
-    fn metric_class(&mut self, metric: &SampledMetric) -> MetricClassRef {
+    /// A class, and, where several counters have this metric, an instance that is about a part of the node.
+    fn metric(&mut self, metric: &SampledMetric, recorder: LocationRef) -> MetricRef {
         let member = self.definitions.metric_members.push(metric.member.clone());
-        self.definitions.add_metric_class(MetricClass {
+        let class = self.definitions.add_metric_class(MetricClass {
             members: vec![member],
             occurrence: MetricOccurrence::Asynchronous,
             recorder_kind: RecorderKind::Abstract,
             recorders: Vec::new(),
-        })
+        });
+        if metric.which.is_empty() {
+            return class.into();
+        }
+        let node = self.node(&metric.node);
+        let part = self.definitions.system_tree_nodes.push(SystemTreeNode {
+            name: metric.which.clone(),
+            class_name: COUNTED_PART.to_owned(),
+            parent: Some(node),
+            ..SystemTreeNode::default()
+        });
+        let (scope, scope_number) = (MetricScope::SystemTreeNode, part.0.into());
+        let instance =
+            self.definitions.add_metric_instance(MetricInstance { class, recorder, scope, scope_number });
+        MetricRef { class, instance: Some(instance) }
     }
 }
 
@@ -617,7 +636,7 @@ fn write_samples(
     reference: LocationRef,
     spool: &Spool,
     metrics: &[SampledMetric],
-    classes: &[Option<MetricClassRef>],
+    classes: &[Option<MetricRef>],
     span: &mut Span,
 ) -> anyhow::Result<u64> {
     let mut writer = archive.event_writer(reference)?;

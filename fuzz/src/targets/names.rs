@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) {
     snapshot.node = node;
     let current_region = names.last().cloned().unwrap_or_default();
     snapshot.ranks = vec![RankFigures { rank: from.text(), current_region, ..RankFigures::default() }];
-    let body = metrics::encode(Arc::new(snapshot), None).expect("what can be encoded");
+    let body = metrics::encode(Arc::new(snapshot), None, true).expect("what can be encoded");
     let found = body.lines().map(series).sum::<usize>();
     assert!(body.ends_with("# EOF\n") && found > 0);
 

@@ -125,7 +125,7 @@ fn play(data: &[u8]) -> Option<Summary> {
     }
     let _ = run.round();
     run.publish();
-    metrics::encode(run.latest().get(), None).expect("what can be encoded");
+    metrics::encode(run.latest().get(), None, true).expect("what can be encoded");
     let (summary, _) = run.finish(true).expect("results");
     // Of what any of them handed out: time is a device, too, whose seconds are in no total.
     let most = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
@@ -182,7 +182,7 @@ fn replay() -> Replay {
         exponent: -9,
         value,
         joules_per_unit: Some(1e-9),
-        recorder: 0,
+        series: (0, 0, None),
         recorded: Recorded::default(),
         evidence: CounterEvidence::default(),
         traits: CounterTraits::default(),

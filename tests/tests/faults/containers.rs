@@ -3,7 +3,7 @@
 use ampere_tests::counting_program::{
     assert_every_call_recorded, build_mpi, check, counted, forget_counts, mpirun,
 };
-use ampere_tests::jobs::{Done, Place, have, host, run};
+use ampere_tests::jobs::{Done, Place, have, preloaded, run};
 use std::ffi::OsString;
 
 const RANKS: u32 = 3;
@@ -86,7 +86,7 @@ fn collectors_of_one_run_that_cannot_see_each_other_say_so() {
         return;
     }
     // Without `ampere run`: each rank's plugin looks for the node's session, or makes it.
-    let how = format!("export LD_PRELOAD='{}'; {}", host().display(), own_memory(&place));
+    let how = format!("export LD_PRELOAD='{}'; {}", preloaded().display(), own_memory(&place));
     let words = ranks(&place, &how, 0);
     let done = run(place.command(&words[0]).args(&words[1..]).env("AMPERE_OUTPUT", place.path("bare")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{done:#?}");
@@ -103,7 +103,7 @@ fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
     if !can_unshare(&place) {
         return;
     }
-    let preloaded = format!("export LD_PRELOAD='{}'; {PIDS}", host().display());
+    let preloaded = format!("export LD_PRELOAD='{}'; {PIDS}", preloaded().display());
     for (output, how, first) in [("all", PIDS, 0), ("not-the-first", PIDS, 1), ("bare", &preloaded, 0)] {
         let words = ranks(&place, how, first);
         let mut command = match output {

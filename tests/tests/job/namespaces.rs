@@ -1,7 +1,7 @@
 //! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and shared memory of its own.
 
 use super::*;
-use ampere_tests::jobs::{Running, have, host, kill, run, start};
+use ampere_tests::jobs::{Running, have, kill, preloaded, run, start};
 use ampere_tests::process::program as installed;
 use ampere_tests::prometheus::Prometheus;
 use ampere_tests::runs::is_root;
@@ -86,7 +86,7 @@ fn command(place: &Place, network: &Network, at: usize, until: &str) -> Command 
     let mut command = place.command("ip");
     command.args(["netns", "exec", &network.space(at), "sh", "-c", &as_node]);
     command.env_remove("AMPERE_LISTEN").env("AMPERE_SESSION", "job").env("AMPERE_OUTPUT", place.path("out"));
-    command.env("LD_PRELOAD", host()).env("OMPI_COMM_WORLD_RANK", at.to_string());
+    command.env("LD_PRELOAD", preloaded()).env("OMPI_COMM_WORLD_RANK", at.to_string());
     command.env("OMPI_COMM_WORLD_SIZE", NODES.to_string());
     command
 }

@@ -3,18 +3,18 @@
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::nodes::head;
 use crate::run_directory::output::{CLAIM, file_name};
+use crate::serving::announcement::Announcement;
 use crate::serving::listen::{UNIX, own_addresses};
-use serde::Deserialize;
+use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Nodes of a run that are gathered.
 const MOST_NODES: usize = 4096;
 /// Addresses of a node that are tried.
 const MOST_ADDRESSES: usize = 8;
-/// A `collector.json` is shorter.
-const MOST_BYTES: u64 = 16 << 10;
 
 /// Another node of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,19 +44,11 @@ pub enum Unreachable {
     NoAddress,
 }
 
-/// The contents of `collector.json`.
-#[derive(Deserialize)]
-struct Announced {
-    url: String,
-    #[serde(default)]
-    addresses: Vec<IpAddr>,
-}
-
-/// The run's nodes in subdirectories, without those in `known`. `run`: its id.
+/// The run's nodes in subdirectories of this user's, without those in `known`. `run`: its id.
 pub fn nodes(directory: &Path, run: &str, known: &BTreeSet<String>) -> Vec<Found> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw()))
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !known.contains(name));
     names.filter_map(|name| node(&directory.join(&name), name, run)).take(MOST_NODES).collect()
@@ -73,19 +65,16 @@ fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
         return None;
     }
     let is_this_machine = manifest.is_some_and(|manifest| manifest.is_of_this_machine());
-    let announced = announced(&directory.join("collector.json"));
+    // What others put there is asked nothing.
+    let announced = Announcement::read(directory).filter(|found| found.is_own);
     let places =
         announced.map_or(Err(Unreachable::NotAnnounced), |of| places(&of, is_this_machine, &own_addresses()));
     Some(Found { name, places, summary })
 }
 
-fn announced(path: &Path) -> Option<Announced> {
-    serde_json::from_slice(&ampere_owned::read(path, MOST_BYTES).ok()?).ok()
-}
-
-/// Where it can be asked. A token is not sent to what may be another program's port: loopback is another node's own, unless it is
+/// Where it can be asked: not at what may be another program's port. Loopback is another node's own, unless it is
 /// this machine, and an address that both nodes have, as of a bridge for containers, leads to this one.
-fn places(of: &Announced, is_this_machine: bool, own: &[IpAddr]) -> Result<Vec<SocketAddr>, Unreachable> {
+fn places(of: &Announcement, is_this_machine: bool, own: &[IpAddr]) -> Result<Vec<SocketAddr>, Unreachable> {
     if of.url.starts_with(UNIX) {
         return Err(Unreachable::Socket);
     }
@@ -120,8 +109,11 @@ mod tests {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let own = [ip("10.0.0.1"), ip("172.17.0.1")];
         let of = |url: &str, addresses: &[&str], is_this_machine| {
-            let announced =
-                Announced { url: url.to_owned(), addresses: addresses.iter().map(|text| ip(text)).collect() };
+            let announced = Announcement {
+                url: url.to_owned(),
+                addresses: addresses.iter().map(|text| ip(text)).collect(),
+                ..Announcement::default()
+            };
             places(&announced, is_this_machine, &own)
                 .map(|places| places.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" "))
         };

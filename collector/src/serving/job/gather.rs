@@ -9,6 +9,7 @@ use crate::serving::access::Token;
 use crate::serving::client;
 use crate::serving::http::{Service, Wanted, accept_on};
 use crate::serving::listen::own_addresses;
+use crate::serving::proof;
 use ampere_model::text::short;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -267,7 +268,7 @@ fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refu
 async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, SocketAddr), Failure> {
     let mut failure = Failure::Unreachable(find::Unreachable::NoAddress);
     for place in places {
-        let answer = tokio::time::timeout(ANSWER_LIMIT, exchange(place, token.as_ref())).await;
+        let answer = tokio::time::timeout(ANSWER_LIMIT, ask_at(place, token.as_ref())).await;
         let answer = answer.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         match answer.map(|text| client::body_of(text, &format!("http://{place}"), PATH)) {
             Ok(Ok(body)) => return Ok((body, place)),
@@ -286,10 +287,20 @@ async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, 
 /// Where a node tells its report.
 pub const PATH: &str = "/node.json";
 
+/// Whoever holds the address is not told the token: if it is asked for, the answer shows that it is known.
+async fn ask_at(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
+    let answer = exchange(place, None).await?;
+    let proof = token.and_then(|token| client::proof_for(&answer, token, &proof::place(Some(place)), PATH));
+    match proof {
+        Some(proof) => exchange(place, Some(&proof)).await,
+        None => Ok(answer),
+    }
+}
+
 /// Sends the request, and reads the whole answer.
-async fn exchange(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
+async fn exchange(place: SocketAddr, authorization: Option<&str>) -> std::io::Result<Vec<u8>> {
     let stream = TcpStream::connect(place).await?;
-    let request = client::request(PATH, token);
+    let request = client::request(PATH, authorization);
     let mut rest = request.as_bytes();
     while !rest.is_empty() {
         stream.writable().await?;

@@ -1,8 +1,5 @@
 //! The MPI library behind the wrappers: its functions, and its idea of MPI_COMM_WORLD.
 
-use super::call::Call;
-use super::table::{FUNCTIONS, Function};
-
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -11,14 +8,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A handle of an MPI library outside of the global scope, such as one that a Python module loaded.
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-fn next(name: &CStr) -> *mut c_void {
-    // SAFETY: a lookup by name after this library: other tools that wrap MPI stay in the chain.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+fn global(name: &CStr) -> *mut c_void {
+    // SAFETY: a lookup by name in what the program shares.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// A symbol of the MPI library, or null. `name` must not be one that this library exports.
+/// A symbol of the MPI library, or null.
 fn symbol(name: &CStr) -> *mut c_void {
-    let found = next(name);
+    let found = global(name);
     if found.is_null() { hidden(name) } else { found }
 }
 
@@ -71,47 +68,7 @@ fn search() -> *mut c_void {
 
 /// Whether this process has had an MPI library from its start, so that MPI_Init can be expected.
 pub fn is_loaded() -> bool {
-    !next(c"PMPI_Init").is_null()
-}
-
-/// The names of a symbol: as exported, and as the library's own profiling interface has it.
-fn names(call: Call) -> (CString, CString) {
-    let row = &FUNCTIONS[call.function()];
-    let tail = ["", "_", "__", "_f08_"][call.variant()];
-    let stem = if call.variant() == 0 { row.name } else { row.lower };
-    let prefix = if call.variant() == 0 { "P" } else { "p" };
-    let name = |prefix: &str| CString::new(format!("{prefix}{stem}{tail}")).unwrap_or_default();
-    (name(""), name(prefix))
-}
-
-/// The real function behind a wrapper. Never null.
-pub fn find(call: Call) -> *mut c_void {
-    let (name, profiling) = names(call);
-    for candidate in [next(&name), next(&profiling), hidden(&profiling)] {
-        if !candidate.is_null() {
-            return candidate;
-        }
-    }
-    missing(call)
-}
-
-/// Stands in for a function that no library has: a program without MPI that finds our symbol gets an error and no crash.
-pub fn missing(call: Call) -> *mut c_void {
-    extern "C" fn error() -> c_int {
-        // MPI_ERR_OTHER of Open MPI; any value but 0 is an error in all of them.
-        16
-    }
-    unsafe extern "C" fn no(flag: *mut c_int) -> c_int {
-        // SAFETY: the argument of MPI_Initialized and MPI_Finalized.
-        unsafe { flag.write(0) };
-        0
-    }
-    let function = call.function();
-    if function == Function::MPI_Initialized as usize || function == Function::MPI_Finalized as usize {
-        no as *mut c_void
-    } else {
-        error as *mut c_void
-    }
+    !global(c"PMPI_Init").is_null()
 }
 
 /// MPI_COMM_WORLD in the MPICH family.
@@ -122,12 +79,7 @@ const MPICH_WORLD: usize = 0x4400_0000;
 /// The object is looked up from the front of the global scope: a program that is not position-independent has its own copy of
 /// it, which the library uses as well.
 fn world() -> usize {
-    const OPEN_MPI: &CStr = c"ompi_mpi_comm_world";
-    // SAFETY: a lookup by name.
-    let mut address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, OPEN_MPI.as_ptr()) };
-    if address.is_null() {
-        address = hidden(OPEN_MPI);
-    }
+    let address = symbol(c"ompi_mpi_comm_world");
     if address.is_null() { MPICH_WORLD } else { address as usize }
 }
 

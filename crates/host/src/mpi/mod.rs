@@ -1,4 +1,4 @@
-//! MPI: what happens when a wrapped function is entered and left.
+//! MPI: which functions have wrappers, and what happens when one is entered and left.
 //!
 //! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
 //! libraries call themselves. The region has the C name whatever the language.
@@ -15,12 +15,12 @@ mod trampoline;
 
 use crate::definitions::INVALID;
 use crate::measurement::{
-    self, FORWARD, INERT, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
+    self, INERT, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
 };
 use crate::tls::Slot;
-use crate::{definitions, plugin, signal};
+use crate::{attach, definitions, plugin, signal};
 use ampere_signal_safety::is_on_alternate_stack;
-use call::{Call, VARIANTS, Variant};
+use call::{Call, PROFILING, VARIANTS, Variant};
 pub use library::is_loaded as library_is_loaded;
 use messages::Frame;
 use scorep_abi::{AnyHandle, paradigm};
@@ -41,7 +41,7 @@ pub static RANK: AtomicI32 = AtomicI32::new(0);
 /// The size of MPI_COMM_WORLD, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);
 
-/// The real functions, by symbol, found at their first call.
+/// The real functions, by symbol, known before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
 /// The same for the wrappers themselves, where nothing of this process will be recorded any more: they jump there at once.
@@ -55,6 +55,41 @@ static KINDS: [OnceLock<Option<messages::Kind>>; KEYS_END] = [const { OnceLock::
 /// MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
+/// The wrapper of the MPI function with this name that lies there; null if there is none.
+pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
+    let Some((function, variant)) = named(name) else { return null_mut() };
+    #[cfg(target_arch = "x86_64")]
+    let wrapper = trampoline::WRAPPERS[function][variant] as *mut c_void;
+    #[cfg(not(target_arch = "x86_64"))]
+    let wrapper = null_mut();
+    let symbol = variant << 10 | function;
+    TARGETS[symbol].store(target, Ordering::Release);
+    if !DIRECT[symbol].load(Ordering::Relaxed).is_null() {
+        DIRECT[symbol].store(target, Ordering::Release);
+    }
+    wrapper
+}
+
+/// The function and the variant that a symbol's name means.
+fn named(name: &[u8]) -> Option<(usize, usize)> {
+    let is_c = name.starts_with(b"MPI_") || name.starts_with(b"PMPI_");
+    let profiling = name.strip_prefix(if is_c { b"P" } else { b"p" });
+    let public = profiling.unwrap_or(name);
+    let more = profiling.map_or(0, |_| PROFILING);
+    let find = |stem: &[u8], name: fn(&table::Row) -> &'static str| {
+        FUNCTIONS.binary_search_by(|row| name(row).as_bytes().cmp(stem)).ok()
+    };
+    if is_c {
+        return find(public, |row| row.name).map(|function| (function, more + Variant::C as usize));
+    }
+    let tails: [(&[u8], Variant); 3] =
+        [(b"_f08_", Variant::F08), (b"__", Variant::FortranTwo), (b"_", Variant::Fortran)];
+    tails.into_iter().find_map(|(tail, variant)| {
+        let function = find(public.strip_suffix(tail)?, |row| row.lower)?;
+        Some((function, more + variant as usize))
+    })
+}
+
 /// `enter`'s answer to the wrapper.
 #[repr(C)]
 pub struct Decision {
@@ -64,21 +99,15 @@ pub struct Decision {
 
 /// Called first by every wrapper. `stack`: the address of its frame.
 extern "C" fn enter(call: Call, stack: usize) -> Decision {
+    // Acquire pairs with the Release of `wrapper`.
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
-    let mut target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Relaxed);
+    let target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Acquire);
     let function = call.function();
-    if target.is_null() {
-        target = on_own_stack_uninterrupted(library::missing(call), || find_target(call));
-        if is_left_to_samples(function) {
-            DIRECT[call.symbol()].store(target, Ordering::Relaxed);
-            return Decision { target, record: 0 };
-        }
-    }
     let record = match measurement::state() {
         RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
         RUNNING => enter_running(call, stack),
         NEW if is_init(function) => enter_init(call, stack),
-        INERT | FORWARD => {
+        INERT => {
             DIRECT[call.symbol()].store(target, Ordering::Relaxed);
             false
         }
@@ -99,6 +128,10 @@ fn enter_running(call: Call, stack: usize) -> bool {
         }
         let function = call.function();
         let known = REGIONS[function].load(Ordering::Relaxed);
+        if known == INVALID && is_left_to_samples(function) {
+            DIRECT[call.symbol()].store(TARGETS[call.symbol()].load(Ordering::Relaxed), Ordering::Relaxed);
+            return false;
+        }
         if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
             return missed(slot);
         }
@@ -125,7 +158,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
 /// What is recorded beside the frame: only where arguments are C's.
 #[inline]
 fn kind_of(call: Call) -> Option<messages::Kind> {
-    KINDS[call.function()].get().copied().flatten().filter(|_| call.variant() == Variant::C as usize)
+    KINDS[call.function()].get().copied().flatten().filter(|_| call.is_c())
 }
 
 /// Gives the thread a location and the function a region, unless it has one.
@@ -139,6 +172,7 @@ fn make_known(slot: &Slot, function: usize) -> bool {
         if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
             return false;
         }
+        attach::look_again();
         REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
 }
@@ -205,7 +239,7 @@ fn enter_abort(call: Call, stack: usize) -> bool {
     guarded((), || {
         // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
         let second = unsafe { *((stack - 16) as *const usize) };
-        let code = if call.variant() == 0 {
+        let code = if call.is_c() {
             second as i32
         } else {
             // SAFETY: in Fortran, the address of an integer.
@@ -247,13 +281,6 @@ fn finalized() {
 }
 
 #[cold]
-fn find_target(call: Call) -> *mut c_void {
-    let target = library::find(call);
-    TARGETS[call.symbol()].store(target, Ordering::Relaxed);
-    target
-}
-
-#[cold]
 fn define(function: usize) -> AnyHandle {
     let row = &FUNCTIONS[function];
     let _ = KINDS[function].set(messages::kind(row.name));
@@ -262,4 +289,41 @@ fn define(function: usize) -> AnyHandle {
     // `definitions`, which has its own.
     REGIONS[function].store(region, Ordering::Relaxed);
     region
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_in_every_variant() {
+        for (at, row) in FUNCTIONS.iter().enumerate() {
+            let names = [
+                row.name.to_owned(),
+                format!("{}_", row.lower),
+                format!("{}__", row.lower),
+                format!("{}_f08_", row.lower),
+                format!("P{}", row.name),
+                format!("p{}_", row.lower),
+                format!("p{}__", row.lower),
+                format!("p{}_f08_", row.lower),
+            ];
+            for (variant, name) in names.iter().enumerate() {
+                assert_eq!(named(name.as_bytes()), Some((at, variant)), "{name}");
+            }
+        }
+        for name in ["MPI_Wtime", "mpi_send", "MPI_Send_", "PPMPI_Send", "mpi_send___", "P", "MPI_", ""] {
+            assert_eq!(named(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_name_has_a_wrapper_of_its_own() {
+        let target = std::ptr::dangling_mut();
+        let wrappers = ["MPI_Barrier", "PMPI_Barrier", "mpi_barrier_", "MPI_Bcast"]
+            .map(|name| wrapper(name.as_bytes(), target));
+        let different: std::collections::HashSet<_> = wrappers.into_iter().collect();
+        assert!(different.len() == 4 && !different.contains(&null_mut()));
+        assert!(wrapper(b"MPI_Nothing", target).is_null());
+    }
 }

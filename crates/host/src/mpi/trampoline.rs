@@ -1,4 +1,4 @@
-//! The exported `MPI_*` and `mpi_*_` symbols for x86-64: one naked function each, all of them through one body.
+//! The wrappers for x86-64: one naked function for each name, all of them through one body.
 //!
 //! Every argument of a wrapped MPI function is of integer or pointer class, so six of them are in registers and the rest
 //! on the stack, and no wrapper needs to know any types: it saves the registers, lets [`enter`](super::enter) look at the
@@ -12,24 +12,22 @@
 //! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper. What an
 //! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) cleans up.
 
-use super::call::{Variant, pack};
+use super::call::{VARIANTS, Variant, pack};
 use super::table::mpi_functions;
 use std::arch::naked_asm;
 
 const _: () = assert!(super::table::FUNCTIONS.len() <= 1024);
 
-/// One exported symbol.
+/// One wrapper.
 macro_rules! wrapper {
-    ($name:ident, $symbol:expr, $variant:ident, $arguments:literal, $characters:literal) => {
-        const _: () = {
+    ($name:ident, $variant:ident, $arguments:literal, $characters:literal) => {{
             /// # Safety
             /// Called with the arguments of the MPI function of this name.
             #[unsafe(naked)]
-            #[unsafe(export_name = $symbol)]
             unsafe extern "C" fn wrapper() {
                 naked_asm!(
                     ".cfi_startproc",
-                    "mov r11, [rip + {direct} + 8 * ({call} & 0xfff)]",
+                    "mov r11, [rip + {direct} + 8 * ({call} & 0x1fff)]",
                     "test r11, r11",
                     "jz 2f",
                     "jmp r11",
@@ -47,18 +45,25 @@ macro_rules! wrapper {
                     body = sym body,
                 )
             }
-        };
-    };
+            wrapper as unsafe extern "C" fn()
+        }};
 }
 
 macro_rules! make_wrappers {
     ($($name:ident $lower:literal $arguments:literal $characters:literal $region_type:ident;)*) => {
-        $(
-            wrapper!($name, stringify!($name), C, $arguments, $characters);
-            wrapper!($name, concat!("mpi_", $lower, "_"), Fortran, $arguments, $characters);
-            wrapper!($name, concat!("mpi_", $lower, "__"), FortranTwo, $arguments, $characters);
-            wrapper!($name, concat!("mpi_", $lower, "_f08_"), F08, $arguments, $characters);
-        )*
+        /// The wrappers of every function, by variant.
+        pub static WRAPPERS: &[[unsafe extern "C" fn(); VARIANTS]] = &[
+            $([
+                wrapper!($name, C, $arguments, $characters),
+                wrapper!($name, Fortran, $arguments, $characters),
+                wrapper!($name, FortranTwo, $arguments, $characters),
+                wrapper!($name, F08, $arguments, $characters),
+                wrapper!($name, ProfilingC, $arguments, $characters),
+                wrapper!($name, ProfilingFortran, $arguments, $characters),
+                wrapper!($name, ProfilingFortranTwo, $arguments, $characters),
+                wrapper!($name, ProfilingF08, $arguments, $characters),
+            ]),*
+        ];
     };
 }
 

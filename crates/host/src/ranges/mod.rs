@@ -1,14 +1,14 @@
 //! Ranges that programs mark themselves, as frames: NVTX's and roctx's.
 //!
 //! ```text
-//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: this library's functions come first
+//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: in the place of its functions
 //! ```
 //!
 //! Pushed and popped ranges nest on a thread, as frames do. Those that are started and stopped may overlap and end on another thread:
 //! they are not recorded.
 
 mod nvtx;
-mod roctx;
+pub mod roctx;
 
 use crate::definitions::{self, INVALID};
 use crate::functions::enter_new;

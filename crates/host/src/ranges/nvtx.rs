@@ -2,6 +2,7 @@
 
 use super::{DEFAULT, DOMAINS_MAX, Interface, bytes, pop, push};
 use crate::measurement::guarded;
+use crate::tls;
 use scorep_abi::paradigm;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -59,7 +60,7 @@ static DOMAINS: AtomicUsize = AtomicUsize::new(DEFAULT);
 pub unsafe extern "C" fn InitializeInjectionNvtx2(
     export: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
-    let Some(export) = export else { return 0 };
+    let Some(export) = export.filter(|_| tls::is_placed()) else { return 0 };
     guarded(0, || {
         // SAFETY: NVTX's function; a table of this number is of this type, if there is one.
         let callbacks = unsafe { export(CALLBACKS).cast::<ExportedCallbacks>().as_ref() };

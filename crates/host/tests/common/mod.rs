@@ -49,7 +49,7 @@ pub fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name)
 }
 
-fn must(command: &mut Command) -> Output {
+pub fn must(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
     output
@@ -59,6 +59,9 @@ impl Bench {
     pub fn new() -> Bench {
         let dir = TempDir::new().unwrap();
         let bench = Bench { dir };
+        let preload = bench.path(ampere_preload::DIRECTORY);
+        must(Command::new("cp").arg("-r").arg(ampere_preload::BUILT).arg(&preload));
+        std::os::unix::fs::symlink(host(), bench.path("libampere_host.so")).unwrap();
         must(
             Command::new("cc")
                 .args(["-shared", "-fPIC", "-O1", "-o"])
@@ -77,6 +80,12 @@ impl Bench {
         self.path("liblogger.so")
     }
 
+    /// What is preloaded, with the host beside it.
+    pub fn preload(&self) -> PathBuf {
+        let place = [ampere_preload::DIRECTORY, ampere_preload::PLATFORM, ampere_preload::FILE];
+        self.path(&place.join("/"))
+    }
+
     /// Compiles one source file; returns the program.
     pub fn compile(&self, compiler: &str, options: &[&str], source: &str) -> PathBuf {
         let out = self.path(&format!("{source}.out"));
@@ -91,14 +100,14 @@ impl Bench {
         out
     }
 
-    /// A command with the host preloaded and the logging plugin chosen.
+    /// A command that finds the host, with the logging plugin chosen.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command
             .arg("120")
             .arg(program)
             .current_dir(&self.dir)
-            .env("LD_PRELOAD", host())
+            .env("LD_PRELOAD", self.preload())
             .env("AMPERE_HOST_PLUGIN", self.plugin())
             .env("LOGGER_DIR", self.dir.path())
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")

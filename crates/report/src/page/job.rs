@@ -1,6 +1,5 @@
 //! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
 
-use super::outline::mean_watts;
 use super::{Others, Totals};
 use crate::highlights::topmost;
 use crate::summary::{Summary, least_trusted};
@@ -232,7 +231,7 @@ fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     for device in topmost(summary) {
         let Some(line) = lines.get_mut(device.node.as_str()) else { continue };
         line.joules += device.total_joules;
-        line.watts = line.watts.into_iter().chain(mean_watts(device)).reduce(|sum, watts| sum + watts);
+        line.watts = line.watts.into_iter().chain(device.mean_watts()).reduce(|sum, watts| sum + watts);
         if let Some(view) = device.shown().find(|view| view.view == "ranks") {
             line.idle_joules += view.idle_joules;
             line.lost_joules += view.lost_joules;

@@ -81,8 +81,8 @@ impl<'a> Processes<'a> {
 fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     let all_threads = kind == ViewKind::Ranks && threads::all_threads_lead(attributor);
     let devices = attributor.devices.iter().enumerate();
-    let topmost =
-        devices.filter(|(at, device)| device.info.unit == Unit::Joules && attributor.whole(*at).is_none());
+    let energies = devices.filter(|(at, device)| device.info.unit == Unit::Joules && attributor.counts(*at));
+    let topmost = energies.filter(|(at, _)| attributor.whole(*at).is_none());
     let view = |(_, device): (usize, &ampere_timeline::attributor::Device)| {
         device.views.threads.filter(|_| all_threads).unwrap_or(device.view(kind))
     };

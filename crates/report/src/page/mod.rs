@@ -33,6 +33,8 @@ pub const SCHEMA: &str = "ampere-page/1";
 pub const LONGEST_NAME: usize = 200;
 /// Ranks, or groups of ranks that follow each other, beside each other.
 pub const MOST_RANKS: usize = 128;
+/// The note of a page without command, job and notes.
+const ONLY_FIGURES: &str = "the command, the job and notes are for the run's own user, or with a token";
 /// Devices whose power is shown.
 pub const MOST_SERIES: usize = 64;
 /// The page's parts that are the same for every run.
@@ -446,6 +448,18 @@ impl Page {
         page.run.energy = least_trusted(job.nodes.iter().map(|node| node.energy.as_str())).to_owned();
         page.sentences = job.sentences();
         page.job = Some(job.for_page());
+        page
+    }
+
+    /// What every user of the node may see of a run that goes on: names, devices and figures.
+    pub fn for_everybody(&self) -> Page {
+        let mut page = self.clone();
+        page.run.command.clear();
+        (page.run.job, page.run.bad_status) = (None, None);
+        page.notes = vec![ONLY_FIGURES.to_owned()];
+        page.quality.clear();
+        page.monitor.clear();
+        page.assignment.clear();
         page
     }
 

@@ -96,11 +96,6 @@ fn totals(sums: &Sums) -> Totals {
     }
 }
 
-/// Without it nothing is known of a device's power over the run.
-pub(super) fn mean_watts(device: &Device) -> Option<f64> {
-    (device.sampled_seconds > 0.0 && device.unit == "J").then(|| device.total_joules / device.sampled_seconds)
-}
-
 fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
     let whole = summary
         .devices
@@ -122,7 +117,7 @@ fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
         within: whole.map_or_else(String::new, |whole| printable(&whole.name)),
         joules: device.total_joules,
         watts: None,
-        mean_watts: mean_watts(device),
+        mean_watts: device.mean_watts(),
         samples: device.samples,
         stale: device.stale,
         remarks: remarks.iter().map(|line| printable(line)).collect(),
@@ -154,7 +149,7 @@ fn power(summary: &Summary) -> Vec<PowerSeries> {
         name: short(&device.name, super::LONGEST_NAME),
         energy: printable(&device.energy),
         watts: None,
-        mean_watts: mean_watts(device),
+        mean_watts: device.mean_watts(),
         segments: device
             .power
             .iter()

@@ -8,9 +8,10 @@
 mod joules;
 
 use crate::chrome::Part;
-use crate::index::{self, node_of, process_of, rank_of_group};
+use crate::index;
 use crate::merged::Merged;
 use crate::offline::{How, Progress, cores};
+use crate::places::{Ranks, node_of, process_of};
 use ampere_model::text::{self, one_line};
 use ampere_report::Choice;
 use ampere_report::highlights::topmost;
@@ -316,6 +317,7 @@ impl<'a, 'b> Events<'a, 'b> {
     fn put_locations(&mut self, gpus: &Gpus) -> rusqlite::Result<()> {
         let wants = |view: &str| self.choice.view.as_ref().is_none_or(|wanted| wanted == view);
         let (mut processes, mut threads, mut queues) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let ranks = Ranks::of(self.definitions);
         let mut put = self.database.connection.prepare("INSERT INTO ampere_thread VALUES (?, ?, ?, ?, ?)")?;
         for (reference, location) in self.definitions.locations.iter() {
             let Some(group) = process_of(self.definitions, reference) else { continue };
@@ -323,8 +325,7 @@ impl<'a, 'b> Events<'a, 'b> {
             let row = match location.kind {
                 LocationType::CpuThread if wants("ranks") => {
                     let pid = *processes.entry(group).or_insert_with(|| {
-                        let is_rank = name.starts_with("MPI Rank ");
-                        rank_of_group(self.definitions, group).filter(|_| is_rank).map_or_else(
+                        ranks.told(group).map_or_else(
                             || {
                                 self.database.processes += 1;
                                 FIRST_PROCESS + self.database.processes - 1

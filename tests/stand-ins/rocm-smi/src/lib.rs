@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rsmi_dev_energy_count_get(
     }
 }
 
-/// One PCI bus for each device, from 0000:c1 on.
+/// One PCI bus for each device, from 0000:c1 on; of partitions, one function of 0000:c1:00.
 ///
 /// # Safety
 /// `bdfid` is null or may be written to.
@@ -84,8 +84,10 @@ pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, bdfid: *mut u64) -> St
         if device as usize >= state.script.devices.len() {
             return INPUT_OUT_OF_BOUNDS;
         }
+        let device = u64::from(device);
+        let address = if state.script.partitions { 0xc1 << 8 | device } else { (0xc1 + device) << 8 };
         // SAFETY: this function's own contract.
-        if unsafe { put(bdfid, (0xc1 + u64::from(device)) << 8) } { SUCCESS } else { INVALID_ARGS }
+        if unsafe { put(bdfid, address) } { SUCCESS } else { INVALID_ARGS }
     })
 }
 

@@ -19,6 +19,7 @@
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
 //! | `lag_ms=120,30` | counters show what was so long ago, by device, in turn; their timestamps are of now |
 //! | `step_ms=15` | counters move every 15 ms only |
+//! | `partitions=1` | all devices are partitions of one package: they have one address, and a function number each |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
 //! | `gauge=0:edge:41.5` | what device 0 says beside its energy: `power` (average) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
@@ -96,6 +97,8 @@ pub struct Script {
     pub hang: Option<Moment>,
     /// Seconds; 0 for a counter that moves all the time.
     pub step: f64,
+    /// All devices are of one package.
+    pub partitions: bool,
 }
 
 /// When a library fails for good.
@@ -160,6 +163,7 @@ impl Script {
             crash: None,
             hang: None,
             step: 0.0,
+            partitions: false,
         };
         for (key, value) in entries {
             script.apply(key, value)?;
@@ -180,6 +184,7 @@ impl Script {
             "crash" => self.crash = Some(moment(value)?),
             "hang" => self.hang = Some(moment(value)?),
             "step_ms" => self.step = number::<f64>(value)? * 1e-3,
+            "partitions" => self.partitions = number::<u32>(value)? != 0,
             "zero" if value == "odd" => {
                 self.devices.iter_mut().skip(1).step_by(2).for_each(|device| device.zero = true);
             }

@@ -1,0 +1,53 @@
+//! What the preloaded library says of processes in which nothing is recorded: an empty file for each, in the session's directory. Its
+//! name begins with [`PREFIX`] and a letter, which is the reason (`crates/preload/src/stub.h`).
+
+use std::path::Path;
+
+const PREFIX: &str = "unrecorded-";
+
+const REASONS: [(char, &str); 3] = [
+    (
+        'm',
+        "not recorded, because limits on memory (ulimit -v, -d, or -l in a program that calls mlockall) leave no room for it: the \
+         calls there are known by samples alone",
+    ),
+    (
+        'h',
+        "not recorded, because ampere's measurement library cannot be loaded there, as with an older C library: the calls there are \
+         known by samples alone",
+    ),
+    ('p', "not recorded in full, because the system does not let ampere put wrappers in front of some calls"),
+];
+
+/// A note for each reason.
+pub(super) fn notes(session: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(session).into_iter().flatten().flatten();
+    let reasons: Vec<char> =
+        files.filter_map(|file| file.file_name().to_str()?.strip_prefix(PREFIX)?.chars().next()).collect();
+    let count = |reason: char| reasons.iter().filter(|one| **one == reason).count();
+    let counted = REASONS.iter().map(|(reason, why)| (count(*reason), why)).filter(|(count, _)| *count > 0);
+    counted
+        .map(|(count, why)| match count {
+            1 => format!("1 process was {why}"),
+            many => format!("{many} processes were {why}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_counted_by_reason() {
+        let session = tempfile::tempdir().expect("a directory");
+        assert_eq!(notes(session.path()), Vec::<String>::new());
+        for name in ["unrecorded-m12", "unrecorded-m7", "unrecorded-h7", "7.defs", "unrecorded-"] {
+            std::fs::write(session.path().join(name), "").expect("a file");
+        }
+        let notes = notes(session.path());
+        assert_eq!(notes.len(), 2);
+        assert!(notes[0].starts_with("2 processes were not recorded, because limits"), "{notes:?}");
+        assert!(notes[1].starts_with("1 process was not recorded, because ampere"), "{notes:?}");
+    }
+}

@@ -1,0 +1,83 @@
+//! `collector.json`: where a run's collector can be asked. Its output directory has it while the run goes on.
+//!
+//! The directory may be anybody's, and what is in it may be anything: only a plain, short file is read, and it is known whether
+//! this user wrote it. A secret is used at the address of such a file alone.
+
+use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
+use rustix::process::geteuid;
+use serde::Deserialize;
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// The name of the file.
+pub const FILE: &str = "collector.json";
+/// A file that a collector wrote is shorter.
+const BYTES_MAX: u64 = 16 << 10;
+
+/// What the file has.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Announcement {
+    /// `http://127.0.0.1:9977` or `unix:/path`.
+    pub url: String,
+    /// The node's name.
+    #[serde(default)]
+    pub node: String,
+    /// The run's id.
+    #[serde(default)]
+    pub run: String,
+    /// Of its node, where it listens on all of them.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// File and directory are this user's.
+    #[serde(skip)]
+    pub is_own: bool,
+}
+
+impl Announcement {
+    /// `None` without such a file, as before the run and after it.
+    pub fn read(directory: &Path) -> Option<Announcement> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let place = open(directory, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+        // Opening a pipe must not wait for its writer.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = openat(&place, FILE, flags, Mode::empty()).ok()?;
+        let (about, of_place) = (fstat(&file).ok()?, fstat(&place).ok()?);
+        let is_plain = FileType::from_raw_mode(about.st_mode) == FileType::RegularFile;
+        if !is_plain || about.st_size as u64 > BYTES_MAX {
+            return None;
+        }
+        let mut text = Vec::new();
+        std::fs::File::from(file).take(BYTES_MAX).read_to_end(&mut text).ok()?;
+        let announcement: Announcement = serde_json::from_slice(&text).ok()?;
+        let own = geteuid().as_raw();
+        Some(Announcement { is_own: about.st_uid == own && of_place.st_uid == own, ..announcement })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_short_file_is_read() {
+        let place = tempfile::tempdir().unwrap();
+        let (real, file) = (place.path().join("real"), place.path().join(FILE));
+        let read = || Announcement::read(place.path()).map(|found| (found.url, found.is_own));
+        assert_eq!(read(), None);
+        std::fs::write(&file, r#"{"url":"http://127.0.0.1:1","pid":7,"addresses":["10.0.0.1"]}"#).unwrap();
+        assert_eq!(read(), Some(("http://127.0.0.1:1".to_owned(), true)));
+        std::fs::rename(&file, &real).unwrap();
+        std::os::unix::fs::symlink(&real, &file).unwrap();
+        assert_eq!(read(), None, "a link is not followed");
+        std::fs::remove_file(&file).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &file, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        assert_eq!(read(), None, "a pipe is not waited for");
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        assert_eq!(read(), None, "an endless file");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, format!(r#"{{"url":"{}"}}"#, "x".repeat(BYTES_MAX as usize))).unwrap();
+        assert_eq!(read(), None, "a long file");
+    }
+}

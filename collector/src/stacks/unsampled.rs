@@ -1,0 +1,169 @@
+//! Times on a CPU that no sample is of: threads and processes that live shorter than a period. The kernel says when each ran. Their time
+//! is their process' own, or that of the process that started them. As a stack counts until the next sample, short pauses between
+//! such times count as well, if nothing else of the process is in a function.
+
+use ampere_model::Timestamp;
+use ampere_ring::EventWriter;
+
+/// More such times of a process are not kept at once.
+const KEPT_MAX: usize = 1 << 16;
+
+/// Pauses that are filled, in nanoseconds.
+pub(super) const FILLED: u64 = 20_000_000;
+
+/// A thread's time on a CPU, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ran {
+    thread: u32,
+    from: u64,
+    until: u64,
+}
+
+/// Those of a process.
+#[derive(Default)]
+pub(super) struct Unsampled {
+    waiting: Vec<Ran>,
+    /// All that there has been, in nanoseconds.
+    total: u64,
+    writer: Option<EventWriter>,
+    /// When a thread of the process, or what is here, was last known to run.
+    ran_until: u64,
+    /// Until then it is written, by both clocks.
+    written: u64,
+    last_event: Timestamp,
+}
+
+impl Unsampled {
+    pub fn add(&mut self, thread: u32, from: u64, until: u64) {
+        if self.waiting.len() < KEPT_MAX {
+            self.waiting.push(Ran { thread, from, until });
+        }
+        self.total += until.saturating_sub(from);
+    }
+
+    /// A thread has a sample, which stands for the time before it.
+    pub fn forget(&mut self, thread: u32) {
+        let is_its = |ran: &mut Ran| ran.thread == thread;
+        let gone: u64 = self.waiting.extract_if(.., is_its).map(|ran| ran.until - ran.from).sum();
+        self.total -= gone.min(self.total);
+    }
+
+    /// Those of a child that has no row of its own.
+    pub fn take_over(&mut self, child: &Unsampled) {
+        child.waiting.iter().for_each(|ran| self.add(0, ran.from, ran.until));
+    }
+
+    /// What ended before this time, without the rest.
+    pub fn split_off(&mut self, until: u64) -> Unsampled {
+        let waiting: Vec<Ran> = self.waiting.extract_if(.., |ran| ran.until <= until).collect();
+        Unsampled { waiting, ..Unsampled::default() }
+    }
+
+    pub fn is_due(&self, until: u64) -> bool {
+        self.waiting.iter().any(|ran| ran.until <= until)
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Takes what ended before this time, with short pauses, in order and without overlaps. `in_functions`: when threads of the
+    /// process were in functions that were sampled.
+    pub fn take_due(&mut self, until: u64, in_functions: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        if self.waiting.is_empty() && in_functions.is_empty() {
+            return Vec::new();
+        }
+        let due = self.waiting.extract_if(.., |ran| ran.until <= until);
+        let mut due: Vec<(u64, u64)> = due.map(|ran| (ran.from, ran.until)).collect();
+        let mut all: Vec<(u64, u64)> = due.iter().chain(in_functions).copied().collect();
+        all.sort_unstable();
+        for (from, until) in all {
+            let pause = (self.ran_until, from);
+            if self.ran_until > 0 && from > self.ran_until && from - self.ran_until <= FILLED {
+                due.push(pause);
+            }
+            self.ran_until = self.ran_until.max(until);
+        }
+        due.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (from, until) in due {
+            match merged.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(until),
+                _ => merged.push((from, until)),
+            }
+        }
+        merged
+    }
+
+    pub fn has_writer(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    pub fn set_writer(&mut self, writer: EventWriter) {
+        self.writer = Some(writer);
+    }
+
+    /// The process ran then.
+    pub fn write(&mut self, times: &[(u64, u64)], region: u32, at: impl Fn(u64) -> Timestamp) {
+        let Some(writer) = &mut self.writer else { return };
+        for (from, until) in times {
+            if *until <= self.written {
+                continue;
+            }
+            let begin = at((*from).max(self.written)).max(self.last_event);
+            let end = at(*until).max(begin);
+            writer.enter(begin, region);
+            writer.leave(end, region);
+            (self.written, self.last_event) = (*until, end);
+        }
+    }
+
+    pub fn end(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            writer.location_end(self.last_event);
+            writer.close();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_become_one_with_short_pauses_and_those_that_are_not_over_wait() {
+        let mut unsampled = Unsampled::default();
+        for (thread, from, until) in [(7, 10, 20), (8, 5, 15), (9, 22, 30), (9, 50, 60), (9, 70, 90)] {
+            unsampled.add(thread, from, until);
+        }
+        assert_eq!(unsampled.take_due(80, &[]), [(5, 60)]);
+        assert_eq!(unsampled.take_due(80, &[]), []);
+        assert!(!unsampled.is_due(80) && unsampled.is_due(90));
+        assert_eq!(unsampled.take_due(90, &[]), [(60, 90)]);
+    }
+
+    #[test]
+    fn pauses_are_filled_if_they_are_short_and_nothing_else_is_in_a_function() {
+        let mut unsampled = Unsampled::default();
+        unsampled.add(7, 10, 20);
+        unsampled.add(7, 2 * FILLED, 2 * FILLED + 10);
+        assert_eq!(unsampled.take_due(u64::MAX, &[]), [(10, 20), (2 * FILLED, 2 * FILLED + 10)]);
+        let then = 3 * FILLED;
+        unsampled.add(7, then, then + 10);
+        let in_functions = [(2 * FILLED + 5, then - 7), (then + 20, then + 30)];
+        assert_eq!(unsampled.take_due(u64::MAX, &in_functions), [(then - 7, then + 20)]);
+    }
+
+    #[test]
+    fn a_thread_that_has_a_sample_and_a_child_that_has_a_row_are_not_among_them() {
+        let (mut unsampled, mut child) = (Unsampled::default(), Unsampled::default());
+        unsampled.add(7, 10, 20);
+        unsampled.add(8, 30, 35);
+        unsampled.forget(7);
+        assert_eq!(unsampled.total(), 5);
+        child.add(9, 40, 50);
+        unsampled.take_over(&child.split_off(45));
+        unsampled.take_over(&child.split_off(50));
+        assert_eq!((unsampled.total(), unsampled.take_due(u64::MAX, &[])), (15, vec![(30, 50)]));
+    }
+}

@@ -1,0 +1,35 @@
+/* A library with a few of MPI's functions, as MPI libraries have them. With -DWITH_COUNT there is MPI_Bcast_c; with -DWITH_IFUNC,
+ * MPI_Barrier is chosen when it is bound. */
+#include <stddef.h>
+
+static int up, down;
+#define MPI(name, ...)                                                           \
+	int PMPI_##name(__VA_ARGS__);                                                \
+	int MPI_##name(__VA_ARGS__) __attribute__((weak, alias("PMPI_" #name)));     \
+	int PMPI_##name(__VA_ARGS__)
+
+MPI(Init, int *argc, char ***argv) { (void)argc, (void)argv; up = 1; return 0; }
+MPI(Finalize, void) { down = 1; return 0; }
+MPI(Initialized, int *flag) { *flag = up; return 0; }
+MPI(Finalized, int *flag) { *flag = down; return 0; }
+MPI(Comm_rank, int communicator, int *rank) { (void)communicator; *rank = 0; return 0; }
+MPI(Comm_size, int communicator, int *size) { (void)communicator; *size = 1; return 0; }
+MPI(Send, const void *what, int count, int type, int to, int tag, int communicator) {
+	(void)what, (void)type, (void)to, (void)tag, (void)communicator;
+	return count;
+}
+#ifdef WITH_COUNT
+MPI(Bcast_c, void *what, long count, int type, int root, int communicator) {
+	(void)type, (void)root, (void)communicator;
+	*(long *)what = count;
+	return 0;
+}
+#endif
+#ifdef WITH_IFUNC
+static int barrier(int communicator) { (void)communicator; return 0; }
+static void *choose(void) { return barrier; }
+int MPI_Barrier(int) __attribute__((ifunc("choose")));
+int PMPI_Barrier(int communicator) { return barrier(communicator); }
+#else
+MPI(Barrier, int communicator) { (void)communicator; return 0; }
+#endif

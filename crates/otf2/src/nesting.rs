@@ -1,0 +1,280 @@
+//! Leaves are obeyed by name.
+//!
+//! OTF2 wants the enters and leaves of a location nested, and not every writer keeps to that: kernels of one stream overlap, and
+//! events of one time are sorted in some other order. A leave ends the region that it names:
+//!
+//! | the named region | what a handler sees |
+//! | --- | --- |
+//! | is the innermost one | its leave |
+//! | is open further out | the leaves of all inside it and its own; then those inside are entered again, with the value 0 |
+//! | is not open, and is entered at the same time | the enter and the leave of a call that took no time |
+//! | is not open | nothing |
+//!
+//! A leave of another region than the innermost one waits for the other events of its time, which may resolve it. A leave of the
+//! undefined region ends the innermost one.
+
+use crate::reader::EventHandler;
+use crate::table::{LocationRef, RegionRef};
+use std::ops::ControlFlow;
+
+/// Leaves that did not match the innermost region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nesting {
+    /// Leaves of regions that were open further out.
+    pub reordered: u64,
+    /// Leaves of regions that were not open: handlers did not get them.
+    pub unmatched: u64,
+    /// Calls that took no time, with the leave before the enter.
+    pub reversed: u64,
+    /// Regions from around which another one was left, and that were never left themselves.
+    pub unended: u64,
+}
+
+impl Nesting {
+    /// Of both.
+    pub(crate) fn add(&mut self, other: Nesting) {
+        self.reordered += other.reordered;
+        self.unmatched += other.unmatched;
+        self.reversed += other.reversed;
+        self.unended += other.unended;
+    }
+}
+
+const UNDEFINED: RegionRef = RegionRef(u32::MAX);
+
+#[derive(Clone, Copy)]
+struct Frame {
+    region: RegionRef,
+    /// What was around it was left.
+    resumed: bool,
+}
+
+/// The regions that are open on a location.
+pub(crate) struct Nest {
+    location: LocationRef,
+    open: Vec<Frame>,
+    /// Leaves of one time that wait.
+    held: Vec<RegionRef>,
+    held_at: u64,
+    pub found: Nesting,
+}
+
+impl Nest {
+    pub fn new(location: LocationRef) -> Nest {
+        Nest { location, open: Vec::new(), held: Vec::new(), held_at: 0, found: Nesting::default() }
+    }
+
+    /// Whether leaves wait.
+    #[inline]
+    pub fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// When the leaves were that wait.
+    pub fn held_at(&self) -> Option<u64> {
+        self.is_holding().then_some(self.held_at)
+    }
+
+    #[inline]
+    pub fn enter<H: EventHandler + ?Sized>(
+        &mut self,
+        time: u64,
+        region: RegionRef,
+        value: Option<u64>,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
+        match value {
+            None => handler.enter(self.location, time, region)?,
+            Some(value) => handler.enter_with(self.location, time, region, value)?,
+        }
+        if !self.held.is_empty() && self.is_reversed(region) {
+            return handler.leave(self.location, time, region);
+        }
+        self.open.push(Frame { region, resumed: false });
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    pub fn leave<H: EventHandler + ?Sized>(
+        &mut self,
+        time: u64,
+        region: RegionRef,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
+        match self.open.last() {
+            Some(frame) if frame.region == region => {
+                self.open.pop();
+                handler.leave(self.location, time, region)?;
+                if self.held.is_empty() { ControlFlow::Continue(()) } else { self.leave_held(handler) }
+            }
+            innermost => {
+                let innermost = innermost.map(|frame| frame.region);
+                self.hold(time, region, innermost, handler)
+            }
+        }
+    }
+
+    #[cold]
+    fn hold<H: EventHandler + ?Sized>(
+        &mut self,
+        time: u64,
+        region: RegionRef,
+        innermost: Option<RegionRef>,
+        handler: &mut H,
+    ) -> ControlFlow<()> {
+        if let Some(innermost) = innermost.filter(|_| region == UNDEFINED) {
+            return self.leave(time, innermost, handler);
+        }
+        self.held.push(region);
+        self.held_at = time;
+        ControlFlow::Continue(())
+    }
+
+    /// Whether a leave of a region that is entered now has come before.
+    #[cold]
+    fn is_reversed(&mut self, region: RegionRef) -> bool {
+        let Some(at) = self.held.iter().position(|held| *held == region) else { return false };
+        self.held.remove(at);
+        self.found.reversed += 1;
+        true
+    }
+
+    /// Leaves that have become those of the innermost region.
+    #[cold]
+    fn leave_held<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
+        while let Some(Frame { region, .. }) = self.open.last().copied() {
+            let Some(at) = self.held.iter().position(|held| *held == region) else { break };
+            self.held.remove(at);
+            self.open.pop();
+            handler.leave(self.location, self.held_at, region)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// There are no more events of the time of the leaves that wait.
+    #[cold]
+    pub fn settle<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
+        let (location, time) = (self.location, self.held_at);
+        for region in std::mem::take(&mut self.held) {
+            let Some(at) = self.open.iter().rposition(|frame| frame.region == region) else {
+                self.found.unmatched += 1;
+                continue;
+            };
+            self.found.reordered += u64::from(at + 1 < self.open.len());
+            for frame in self.open[at..].iter().rev() {
+                handler.leave(location, time, frame.region)?;
+            }
+            self.open.remove(at);
+            for frame in &mut self.open[at..] {
+                frame.resumed = true;
+                handler.enter_with(location, time, frame.region, 0)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// There are no more events.
+    pub fn end(&mut self) {
+        self.found.unended += self.open.iter().filter(|frame| frame.resumed).count() as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(String);
+
+    impl EventHandler for Seen {
+        fn enter(&mut self, _: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+            self.0 += &format!("{time}+{region} ");
+            ControlFlow::Continue(())
+        }
+
+        fn enter_with(
+            &mut self,
+            _: LocationRef,
+            time: u64,
+            region: RegionRef,
+            value: u64,
+        ) -> ControlFlow<()> {
+            self.0 += &format!("{time}+{region}x{value} ");
+            ControlFlow::Continue(())
+        }
+
+        fn leave(&mut self, _: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+            self.0 += &format!("{time}-{region} ");
+            ControlFlow::Continue(())
+        }
+    }
+
+    /// Events as `(time, region)`: a leave's region is negative.
+    fn nested(events: &[(u64, i32)]) -> (String, Nesting) {
+        let (mut nest, mut seen) = (Nest::new(LocationRef(0)), Seen::default());
+        for (time, region) in events {
+            if nest.held_at().is_some_and(|held_at| held_at != *time) {
+                let _ = nest.settle(&mut seen);
+            }
+            let named = RegionRef(region.unsigned_abs());
+            let _ = match *region {
+                i32::MIN => nest.leave(*time, UNDEFINED, &mut seen),
+                ..0 => nest.leave(*time, named, &mut seen),
+                _ => nest.enter(*time, named, None, &mut seen),
+            };
+        }
+        let _ = nest.settle(&mut seen);
+        nest.end();
+        (seen.0.trim_end().to_owned(), nest.found)
+    }
+
+    fn found(reordered: u64, unmatched: u64, reversed: u64, unended: u64) -> Nesting {
+        Nesting { reordered, unmatched, reversed, unended }
+    }
+
+    #[test]
+    fn nested_events_pass_as_they_are() {
+        assert_eq!(nested(&[(0, 1), (1, 2), (2, -2), (3, -1)]).0, "0+1 1+2 2-2 3-1");
+        assert_eq!(nested(&[(0, 1), (1, 2), (2, i32::MIN), (3, i32::MIN)]).0, "0+1 1+2 2-2 3-1");
+        assert_eq!(
+            nested(&[(0, 1), (1, 1), (2, -1), (3, -1)]),
+            ("0+1 1+1 2-1 3-1".to_owned(), found(0, 0, 0, 0))
+        );
+    }
+
+    #[test]
+    fn what_overlaps_goes_on_without_what_was_left() {
+        let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (3, -2)]);
+        assert_eq!((events.as_str(), of), ("0+1 1+2 2-2 2-1 2+2x0 3-2", found(1, 0, 0, 0)));
+        let (events, of) = nested(&[(0, 1), (1, 2), (2, 3), (3, -2), (4, -1), (5, -3)]);
+        let expected = "0+1 1+2 2+3 3-3 3-2 3+3x0 4-3 4-1 4+3x0 5-3";
+        assert_eq!((events.as_str(), of), (expected, found(2, 0, 0, 0)));
+        let (_, of) = nested(&[(0, 1), (1, 2), (2, -1)]);
+        assert_eq!(of, found(1, 0, 0, 1), "nobody left it");
+    }
+
+    #[test]
+    fn leaves_of_one_time_have_no_order() {
+        let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (2, -2), (3, 4), (3, -4)]);
+        assert_eq!((events.as_str(), of), ("0+1 1+2 2-2 2-1 3+4 3-4", found(0, 0, 0, 0)));
+    }
+
+    #[test]
+    fn a_call_without_time_may_be_left_before_it_is_entered() {
+        let (events, of) = nested(&[(0, 1), (1, -2), (1, 2), (2, -1)]);
+        assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 2-1", found(0, 0, 1, 0)));
+        let (events, of) = nested(&[(0, 1), (1, -3), (1, -2), (1, 2), (1, 3), (2, -1)]);
+        assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 1+3 1-3 2-1", found(0, 0, 2, 0)));
+        // Of a function that is open further out, and with what encloses it left at the same time.
+        let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (2, 1), (3, -2), (4, -1)]);
+        assert_eq!((events.as_str(), of), ("0+1 1+2 2+1 2-1 3-2 4-1", found(0, 0, 1, 0)));
+        let (events, of) = nested(&[(0, 1), (1, -2), (1, -1), (1, 2)]);
+        assert_eq!((events.as_str(), of), ("0+1 1-1 1+2 1-2", found(0, 0, 1, 0)));
+    }
+
+    #[test]
+    fn a_leave_of_what_is_not_open_takes_nothing_away() {
+        let (events, of) = nested(&[(0, 1), (1, -2), (2, -1), (3, -1), (4, i32::MIN)]);
+        assert_eq!((events.as_str(), of), ("0+1 2-1", found(0, 3, 0, 0)));
+    }
+}

@@ -1,0 +1,79 @@
+//! Makes the preloaded library with the C compiler, and puts it where cargo puts libraries: `target/release/ampere-preload`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+const SOURCES: [&str; 6] = ["stub.c", "objects.c", "patch.c", "calls.c", "programs.c", "limits.c"];
+const FILE: &str = "libampere_preload.so";
+/// Values of the loader's `$PLATFORM` in programs of 64 bits; by the last one, a script's own expansion of it is found, too.
+const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
+/// In programs of 32 bits.
+const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];
+
+/// Without a C library, without what needs one, and in few pages.
+const OPTIONS: &[&str] = &[
+    "-std=gnu11",
+    "-O2",
+    "-shared",
+    "-fPIC",
+    "-ffreestanding",
+    "-nostdlib",
+    "-fno-stack-protector",
+    "-fno-tree-loop-distribute-patterns",
+    "-fvisibility=hidden",
+    "-fcf-protection=full",
+    "-Wall",
+    "-Wextra",
+    "-Wno-parentheses",
+    "-Wl,--no-undefined",
+    "-Wl,--hash-style=both",
+    "-Wl,--build-id=none",
+    "-Wl,-z,now",
+    "-Wl,-z,noexecstack",
+    "-Wl,-z,noseparate-code",
+    "-Wl,-z,max-page-size=4096",
+    "-Wl,-s",
+];
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    // OUT_DIR is target/release/build/<crate>/out.
+    let beside = out.ancestors().nth(3).expect("cargo's layout").join("ampere-preload");
+    println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CC");
+    println!("cargo:rustc-env=AMPERE_PRELOAD_DIRECTORY={}", beside.display());
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        return;
+    }
+    let made = out.join(FILE);
+    let sources = SOURCES.iter().map(|source| Path::new("src").join(source));
+    compile(OPTIONS, sources, &made);
+    PLATFORMS.iter().for_each(|platform| install(&made, &beside.join(platform)));
+    let twin = out.join("twin.so");
+    compile(
+        &["-m32", "-shared", "-nostdlib", "-Wl,--hash-style=both", "-Wl,-s"],
+        [PathBuf::from("src/twin.s")],
+        &twin,
+    );
+    PLATFORMS_32.iter().for_each(|platform| install(&twin, &beside.join(platform)));
+}
+
+fn compile(options: &[&str], sources: impl IntoIterator<Item = PathBuf>, to: &Path) {
+    let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let mut command = Command::new(&compiler);
+    command.args(options).args(sources).arg("-o").arg(to);
+    let status =
+        command.status().unwrap_or_else(|error| panic!("{command:?}: {error}: a C compiler is needed"));
+    assert!(status.success(), "{command:?}: {status}");
+}
+
+/// Replaces the file: programs that run may have the old one mapped.
+fn install(made: &Path, directory: &Path) {
+    let (to, new) = (directory.join(FILE), directory.join("new.so"));
+    let copied =
+        fs::create_dir_all(directory).and_then(|()| fs::copy(made, &new)).and_then(|_| fs::rename(&new, &to));
+    copied.unwrap_or_else(|error| panic!("{}: {error}", to.display()));
+    println!("cargo:rerun-if-changed={}", to.display());
+}

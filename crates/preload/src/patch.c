@@ -1,0 +1,108 @@
+/* Entries of objects' tables are replaced: those through which an object calls, or takes the address of, a function of another one. */
+#include "stub.h"
+
+enum kind { NOTHING, LOCAL, HOSTS, HOOK };
+
+int is_hosts(const char *name) {
+	return begins_with(name, "MPI_") || begins_with(name, "PMPI_") || begins_with(name, "mpi_") || begins_with(name, "pmpi_") ||
+	       is_equal(name, "roctxRangePushA") || is_equal(name, "roctxRangePop");
+}
+
+static enum kind kind_of(const char *name, enum local *which) {
+	if (is_hosts(name)) return HOSTS;
+	if (begins_with(name, "__cyg_profile_func_e")) return HOOK;
+	for (int i = 0; i < LOCALS; i++) {
+		if (is_equal(name, local_names[i])) {
+			*which = (enum local)i;
+			return LOCAL;
+		}
+	}
+	if (is_equal(name, "mlockall")) stub.locks_memory = 1;
+	return NOTHING;
+}
+
+static int protect(uintptr_t start, uintptr_t end, int how) {
+	return SYSTEM(SYS_mprotect, start, end - start, how, 0) == 0;
+}
+
+enum { READ = 1, READ_WRITE = 3 };
+
+/* The pages of an object that were made writable. */
+struct window {
+	const struct object *object;
+	int is_relro_open;
+	uintptr_t page;
+};
+
+static int is_in_writable_segment(const struct object *object, uintptr_t place) {
+	for (unsigned i = 0; i < object->header_count; i++) {
+		const Elf64_Phdr *header = &object->headers[i];
+		uintptr_t start = object->base + header->p_vaddr;
+		if (header->p_type == PT_LOAD && header->p_flags & PF_W && start <= place && place < start + header->p_memsz) return 1;
+	}
+	return 0;
+}
+
+/* Zero if it cannot be made writable: the system refuses, or it lies in the program's text. */
+static int open_window(struct window *window, uintptr_t place) {
+	const struct object *object = window->object;
+	if (object->protected_start <= place && place < object->protected_end) {
+		if (!window->is_relro_open) window->is_relro_open = protect(object->protected_start, object->protected_end, READ_WRITE);
+		return window->is_relro_open;
+	}
+	uintptr_t page = place & -PAGE;
+	if (window->page != page && is_in_writable_segment(object, place) && protect(page, page + PAGE, READ_WRITE)) window->page = page;
+	return window->page == page;
+}
+
+/* Calls inside an MPI library are not the program's. Only the part that is Fortran's may be all that a program calls: MPICH's
+ * functions for use mpi_f08 have names of their own, and call C's. */
+static int is_within_mpi(const struct object *object, const char *name) {
+	return is_mpi(object) && (!begins_with(name, "MPI_") || defined_in(object, "PMPI_Init"));
+}
+
+/* What an entry is to hold instead, or null. */
+static void *replacement(const struct object *object, const char *name, struct treatment *treatment, void **expected) {
+	enum local which = LOCALS;
+	enum kind kind = kind_of(name, &which);
+	if (kind == LOCAL) {
+		*expected = stub.real[which];
+		return *expected ? local_function(which) : NULL;
+	}
+	if (kind == NOTHING || stub.host_state == HOST_REFUSED || kind == HOSTS && is_within_mpi(object, name)) return NULL;
+	struct definition definition = definition_of(name, treatment->is_at_start);
+	/* The C library's hooks do nothing. Others are the program's. */
+	if (!definition.address || kind == HOOK && !definition.is_libc) return NULL;
+	if (definition.is_ambiguous) return NULL;
+	*expected = definition.address;
+	if (stub.host_state == HOST_LOADED) return stub.wrap(name, definition.address);
+	treatment->needs_host = 1;
+	return NULL;
+}
+
+static void treat_entry(struct window *window, const Elf64_Rela *relocation, struct treatment *treatment) {
+	const struct object *object = window->object;
+	unsigned type = ELF64_R_TYPE(relocation->r_info);
+	if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) return;
+	const Elf64_Sym *symbol = &object->symbols[ELF64_R_SYM(relocation->r_info)];
+	if (symbol->st_shndx != SHN_UNDEF || !symbol->st_name || (type == R_X86_64_64 && relocation->r_addend)) return;
+	void *expected = NULL, *ours = replacement(object, object->strings + symbol->st_name, treatment, &expected);
+	void **entry = (void **)(object->base + relocation->r_offset);
+	if (!ours || (uintptr_t)entry % sizeof *entry) return;
+	void *held = __atomic_load_n(entry, __ATOMIC_RELAXED);
+	uintptr_t value = (uintptr_t)held;
+	/* An entry that the first call will resolve leads into the object itself. Any other value is another tool's. */
+	int is_unresolved = type == R_X86_64_JUMP_SLOT && object->start <= value && value < object->end;
+	if (held != expected && !is_unresolved) return;
+	if (open_window(window, (uintptr_t)entry))
+		__atomic_store_n(entry, ours, __ATOMIC_RELEASE);
+	else
+		treatment->is_refused = 1;
+}
+
+void treat(const struct object *object, struct treatment *treatment) {
+	struct window window = {.object = object};
+	for (size_t i = 0; i < object->relocation_count; i++) treat_entry(&window, &object->relocations[i], treatment);
+	for (size_t i = 0; i < object->call_count; i++) treat_entry(&window, &object->calls[i], treatment);
+	if (window.is_relro_open) protect(object->protected_start, object->protected_end, READ);
+}

@@ -1,0 +1,167 @@
+/* The functions that start programs.
+ *
+ * The loader of the next program prints a line where it cannot read this library: after a chroot, and for a user who may not read its
+ * directory. There, the new program's LD_PRELOAD lacks it. */
+#include "stub.h"
+
+const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  "execvp",      "execvpe",
+                                         "execl", "execlp", "execle", "fexecve", "posix_spawn", "posix_spawnp"};
+
+static const char variable[] = "LD_PRELOAD=", file[] = "/libampere_preload.so";
+
+/* Whether the text, up to a separator, ends with this library's name. Its length. */
+static size_t entry(const char *text, int *is_own) {
+	size_t n = 0;
+	while (text[n] && text[n] != ':' && text[n] != ' ') n++;
+	size_t name = sizeof file - 1;
+	*is_own = n >= name;
+	for (size_t i = 0; *is_own && i < name; i++) *is_own = text[n - name + i] == file[i];
+	return n;
+}
+
+static int has_own(const char *text) {
+	for (int is_own; *text; text += *text != 0) {
+		text += entry(text, &is_own);
+		if (is_own) return 1;
+	}
+	return 0;
+}
+
+/* By the real user, without the capabilities that a program such as setpriv has until the next one starts. */
+static int can_read_own(void) {
+	enum { READ_OK = 4 };
+	return SYSTEM(SYS_access, stub.path, READ_OK, 0, 0) == 0;
+}
+
+/* Which variable of this environment names this library, which the new program could not read. -1: none. */
+static long hindered(char *const *environment) {
+	for (long i = 0; environment && environment[i]; i++)
+		if (begins_with(environment[i], variable)) return has_own(environment[i] + sizeof variable - 1) && !can_read_own() ? i : -1;
+	return -1;
+}
+
+enum { COPY_BYTES_MAX = 1 << 16 };
+
+/* Bytes of the copy; 0 if it would be too large for the stack. */
+static size_t copy_size(char *const *environment, long at) {
+	size_t count = 0;
+	while (environment[count]) count++;
+	size_t bytes = (count + 1) * sizeof *environment + length(environment[at]) + 1;
+	return bytes <= COPY_BYTES_MAX ? bytes : 0;
+}
+
+/* The environment without this library in LD_PRELOAD, and without an empty one. */
+static char *const *copy(char *const *environment, long at, char **to) {
+	size_t count = 0;
+	while (environment[count]) count++;
+	char *text = (char *)(to + count + 1), *end = text;
+	for (const char *c = variable; *c; c++) *end++ = *c;
+	const char *begun = end;
+	for (const char *from = environment[at] + sizeof variable - 1; *from;) {
+		int is_own;
+		size_t n = entry(from, &is_own);
+		if (!is_own && n) {
+			if (end != begun) *end++ = ':';
+			for (size_t i = 0; i < n; i++) *end++ = from[i];
+		}
+		from += n + (from[n] != 0);
+	}
+	*end = 0;
+	size_t kept = 0;
+	for (size_t i = 0; i < count; i++) {
+		if (i != (size_t)at)
+			to[kept++] = environment[i];
+		else if (end != begun)
+			to[kept++] = text;
+	}
+	to[kept] = NULL;
+	return to;
+}
+
+/* The environment of the next program, in this function's frame if it is another one. */
+#define NEXT_ENVIRONMENT(environment)                                                            \
+	({                                                                                           \
+		char *const *given = (environment);                                                      \
+		long at = hindered(given);                                                               \
+		size_t bytes = at < 0 ? 0 : copy_size(given, at);                                        \
+		bytes ? copy(given, at, __builtin_alloca_with_align(bytes, 128)) : given;                \
+	})
+
+typedef char *const *list;
+#define CALL_REAL(which, type, ...) ((type)stub.real[which])(__VA_ARGS__)
+typedef int with_environment(const char *, list, list);
+
+static int of_execve(const char *path, list words, list environment) {
+	return CALL_REAL(EXECVE, with_environment *, path, words, NEXT_ENVIRONMENT(environment));
+}
+static int of_execvpe(const char *file, list words, list environment) {
+	return CALL_REAL(EXECVPE, with_environment *, file, words, NEXT_ENVIRONMENT(environment));
+}
+static int of_execv(const char *path, list words) { return of_execve(path, words, *stub.environment); }
+static int of_execvp(const char *file, list words) { return of_execvpe(file, words, *stub.environment); }
+static int of_fexecve(int descriptor, list words, list environment) {
+	return CALL_REAL(FEXECVE, int (*)(int, list, list), descriptor, words, NEXT_ENVIRONMENT(environment));
+}
+
+typedef int spawns(int *, const char *, const void *, const void *, list, list);
+static int of_spawn(int *pid, const char *path, const void *actions, const void *how, list words, list environment) {
+	return CALL_REAL(SPAWN, spawns *, pid, path, actions, how, words, NEXT_ENVIRONMENT(environment));
+}
+static int of_spawnp(int *pid, const char *file, const void *actions, const void *how, list words, list environment) {
+	return CALL_REAL(SPAWNP, spawns *, pid, file, actions, how, words, NEXT_ENVIRONMENT(environment));
+}
+
+/* The words of a call with as many arguments as it has, and what follows them. */
+static size_t count_words(va_list words) {
+	size_t count = 1;
+	while (va_arg(words, char *)) count++;
+	return count;
+}
+#define TAKE_WORDS(first)                                                   \
+	va_list all, again;                                                     \
+	va_start(all, first);                                                   \
+	va_copy(again, all);                                                    \
+	size_t count = count_words(again);                                      \
+	va_end(again);                                                          \
+	char *words[count + 1];                                                 \
+	words[0] = (char *)first;                                               \
+	for (size_t i = 1; i <= count; i++) words[i] = va_arg(all, char *)
+
+static int of_execl(const char *path, const char *first, ...) {
+	TAKE_WORDS(first);
+	va_end(all);
+	return of_execve(path, words, *stub.environment);
+}
+static int of_execlp(const char *file, const char *first, ...) {
+	TAKE_WORDS(first);
+	va_end(all);
+	return of_execvpe(file, words, *stub.environment);
+}
+static int of_execle(const char *path, const char *first, ...) {
+	TAKE_WORDS(first);
+	list environment = va_arg(all, char **);
+	va_end(all);
+	return of_execve(path, words, environment);
+}
+
+HIDDEN void wrap_dlsym(void);
+HIDDEN void wrap_dlopen(void);
+
+void *local_function(enum local which) {
+	switch (which) {
+	case DLSYM: return (void *)wrap_dlsym;
+	case DLOPEN: return (void *)wrap_dlopen;
+	case EXECVE: return (void *)of_execve;
+	case EXECV: return (void *)of_execv;
+	case EXECVP: return (void *)of_execvp;
+	case EXECVPE: return (void *)of_execvpe;
+	case EXECL: return (void *)of_execl;
+	case EXECLP: return (void *)of_execlp;
+	case EXECLE: return (void *)of_execle;
+	case FEXECVE: return (void *)of_fexecve;
+	case SPAWN: return (void *)of_spawn;
+	case SPAWNP: return (void *)of_spawnp;
+	case LOCALS: break;
+	}
+	return NULL;
+}

@@ -1,0 +1,147 @@
+/* What the files of the preloaded library share. No function of a C library is at hand. */
+#ifndef AMPERE_STUB_H
+#define AMPERE_STUB_H
+
+#include <elf.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HIDDEN __attribute__((visibility("hidden")))
+#define PAGE 4096UL
+
+/* --- the system ------------------------------------------------------------------------------------------------ */
+
+/* A system call. Leaves errno as it is. */
+static inline long call6(long number, long a, long b, long c, long d, long e, long f) {
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	long result;
+	__asm__ volatile("syscall"
+	                 : "=a"(result)
+	                 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+	                 : "rcx", "r11", "memory");
+	return result;
+}
+#define SYSTEM(number, a, b, c, d) call6(number, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+enum { SYS_read = 0, SYS_open = 2, SYS_close = 3, SYS_mprotect = 10, SYS_access = 21, SYS_getpid = 39, SYS_getrlimit = 97, SYS_geteuid = 107, SYS_capget = 125 };
+enum { OPEN_READ = 0, OPEN_NEW = 01 | 0100, OPEN_CLOEXEC = 02000000 };
+
+static inline int is_equal(const char *a, const char *b) {
+	while (*a && *a == *b) a++, b++;
+	return *a == *b;
+}
+static inline int begins_with(const char *text, const char *start) {
+	while (*start && *text == *start) text++, start++;
+	return !*start;
+}
+static inline size_t length(const char *text) {
+	size_t n = 0;
+	while (text[n]) n++;
+	return n;
+}
+
+/* --- objects.c ------------------------------------------------------------------------------------------------- */
+
+/* The loader's description of a loaded object, as dl_iterate_phdr gives it. */
+struct info {
+	uintptr_t base;
+	const char *name;
+	const Elf64_Phdr *headers;
+	uint16_t header_count;
+	unsigned long long adds, subs;
+};
+typedef int visit(struct info *, size_t, void *);
+
+/* A loaded object, while the loader's lock is held. */
+struct object {
+	uintptr_t base, start, end;
+	const char *name;
+	const Elf64_Sym *symbols;
+	const char *strings;
+	const uint32_t *gnu_hash, *hash;
+	const uint16_t *versions;
+	const Elf64_Rela *relocations, *calls;
+	size_t relocation_count, call_count;
+	uintptr_t protected_start, protected_end;
+	const Elf64_Phdr *headers;
+	uint16_t header_count;
+};
+
+HIDDEN int read_object(struct object *object, const struct info *info);
+/* The address of what this object defines by this name, or null. */
+HIDDEN void *defined_in(const struct object *object, const char *name);
+/* Whether the object is a part of an MPI library. */
+HIDDEN int is_mpi(const struct object *object);
+
+struct definition {
+	void *address;
+	/* It is the C library's. */
+	int is_libc;
+	/* Objects with different definitions of it can be meant. */
+	int is_ambiguous;
+};
+/* What a name means for an object that was loaded at the start, or later. */
+HIDDEN struct definition definition_of(const char *name, int is_at_start);
+
+/* --- stub.c ---------------------------------------------------------------------------------------------------- */
+
+enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
+
+struct stub {
+	/* The C library's own. */
+	int (*iterate)(visit *, void *);
+	int (*address)(const void *, void *);
+	uintptr_t libc_start, libc_end;
+	/* Number of the objects that were loaded when the program started. They are the first ones, and stay. */
+	unsigned start_count;
+	/* The loader's counts when objects were last looked at. */
+	unsigned long long adds;
+	int has_looked;
+	/* Some object calls mlockall. */
+	int locks_memory;
+	/* The functions that ours stand for. */
+	void *real[LOCALS];
+	char ***environment;
+	char *(*error)(void);
+	int *(*error_number)(void);
+	/* Where this library and the host are. */
+	char path[512], host[512];
+	/* The host's answer: the wrapper of a function, or null. */
+	void *(*wrap)(const char *name, void *target);
+	enum { HOST_UNKNOWN, HOST_LOADED, HOST_REFUSED } host_state;
+	/* AMPERE_SESSION and AMPERE_SHM. */
+	const char *session, *shared_memory;
+};
+HIDDEN extern struct stub stub;
+
+/* Treats objects that were opened since the last time. */
+HIDDEN void look_again(void);
+/* Loads the host, unless it is loaded or cannot be. Whether it is. */
+HIDDEN int load_host(void);
+
+/* --- patch.c --------------------------------------------------------------------------------------------------- */
+
+struct treatment {
+	int is_at_start;
+	/* Out: something can be measured once the host is loaded; the system refused to make a page writable. */
+	int needs_host, is_refused;
+};
+/* Replaces the entries of an object that refer to functions which are to be seen. */
+HIDDEN void treat(const struct object *object, struct treatment *treatment);
+/* Whether a name is one that the host may have a wrapper of. */
+HIDDEN int is_hosts(const char *name);
+
+/* --- calls.c, programs.c, limits.c ----------------------------------------------------------------------------- */
+
+/* Names and functions of what this library stands in front of itself, by enum local. */
+HIDDEN extern const char *const local_names[LOCALS];
+HIDDEN void *local_function(enum local which);
+/* Whether the process has room for what the host and the plugin map. */
+HIDDEN int has_room(void);
+/* Leaves a note in the run, why nothing is recorded here: 'm', for want of memory; 'h', the host cannot be loaded; 'p', the system
+ * refused to make a page writable, and some calls are not recorded. */
+HIDDEN void note(char what);
+
+#endif

@@ -1,0 +1,2 @@
+# The twin for programs of 32 bits: nothing.
+	.section .note.GNU-stack, "", @progbits

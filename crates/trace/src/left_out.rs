@@ -1,0 +1,125 @@
+//! Metrics of a trace that look like energy or power, and are no device: all of them are named.
+
+use crate::devices::{Series, quantity_of};
+use crate::places::Place;
+use ampere_model::Quantity;
+use ampere_model::counted::{is_no_consumption, looks_like_energy};
+use otf2::{Definitions, MetricMember};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// By why they are left out.
+#[derive(Clone, Default)]
+pub(crate) struct LeftOut {
+    pub limits: BTreeSet<String>,
+    /// Powers of what an energy counts.
+    pub measured: BTreeSet<String>,
+    /// Powers of which it is not known what they are of, beside energies.
+    pub of_unknown: BTreeSet<String>,
+    /// With the power of the same device that is taken.
+    pub same: BTreeMap<String, String>,
+    /// With their units.
+    pub without_unit: BTreeMap<String, String>,
+    /// Recorded as differences.
+    pub relative: BTreeSet<String>,
+    /// In none of the settings that there are.
+    pub not_configured: BTreeSet<String>,
+}
+
+/// A line has at most this many names.
+const NAMES_MAX: usize = 16;
+
+impl LeftOut {
+    /// By its unit or its name.
+    pub fn looks_like_energy(member: &MetricMember) -> bool {
+        quantity_of(member).is_some() || looks_like_energy(&member.name)
+    }
+
+    /// Whether joules of the metric may be missing in the figures.
+    pub fn is_doubtful(&self, name: &str) -> bool {
+        self.of_unknown.contains(name) || self.without_unit.contains_key(name) || self.relative.contains(name)
+    }
+
+    /// A line for each reason.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = (self.same.iter())
+            .map(|(name, first)| format!("metric {name} is left out: {first} is of the same device"))
+            .collect();
+        let relative = self.relative.iter();
+        notes.extend(relative.map(|name| {
+            format!("metric {name} is recorded as differences, which are not supported: it is left out")
+        }));
+        notes.extend(self.without_unit.iter().map(|(name, unit)| {
+            format!(
+                "metric {name} is left out: by its name it is energy or power, but its unit, '{unit}', is not known; a [[device]] with \
+                 its scale makes it a device"
+            )
+        }));
+        for (names, why) in [
+            (&self.limits, "no consumption, by their names"),
+            (&self.measured, "powers of devices whose energy is there"),
+            (
+                &self.of_unknown,
+                "powers beside energies, which may have their joules in them; a [[device]] makes one a device",
+            ),
+            (&self.not_configured, "in no [[device]] of the configuration"),
+        ] {
+            if !names.is_empty() {
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                notes.push(format!("metrics are left out as {why}: {}", listed(&names)));
+            }
+        }
+        notes
+    }
+}
+
+/// What the samples of a metric have shown that is left out.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Shown {
+    sum: f64,
+    readings: u64,
+}
+
+impl Shown {
+    pub fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.readings += 1;
+    }
+}
+
+/// A power is one that is counted already if the mean differs by no more than this part of it.
+const SAME_POWER: f64 = 0.15;
+/// A power matters from this part of all on.
+const MATTERS: f64 = 0.01;
+
+/// Why a run is incomplete of which these metrics have samples. `counted`: the nodes and the mean powers of the devices.
+pub(crate) fn missing(
+    definitions: &Definitions,
+    shown: &HashMap<Series, Shown>,
+    counted: &[(String, f64)],
+) -> Option<String> {
+    let is_counted = |series: &Series, of: &Shown, member: &MetricMember| {
+        let Some(Quantity::Power(watts_per_unit)) = quantity_of(member) else { return false };
+        let watts = of.sum / of.readings.max(1) as f64 * watts_per_unit;
+        let node = Place::new(definitions, series.location, series.instance).node;
+        let mut of_node = counted.iter().filter(|(on, _)| *on == node).map(|(_, watts)| *watts);
+        let sum: f64 = of_node.clone().sum();
+        watts < MATTERS * sum || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER * counted)
+    };
+    let names: BTreeSet<&str> = (shown.iter())
+        .filter(|(_, of)| of.sum != 0.0)
+        .filter_map(|(series, of)| Some((series, of, definitions.metric_members.get(series.member)?)))
+        .filter(|(series, of, member)| !is_no_consumption(&member.name) && !is_counted(series, of, member))
+        .map(|(_, _, member)| member.name.as_str())
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    (!names.is_empty()).then(|| {
+        format!("joules may be missing: {} is left out and has samples: see the notes on it", listed(&names))
+    })
+}
+
+fn listed(names: &[&str]) -> String {
+    match names.len() {
+        0..=NAMES_MAX => names.join(", "),
+        all => format!("{} and {} more", names[..NAMES_MAX].join(", "), all - NAMES_MAX),
+    }
+}

@@ -1,0 +1,64 @@
+//! What is said of leaves that did not match the innermost region: the reader obeys them by name (`otf2::Nesting`).
+
+use serde::{Deserialize, Serialize};
+
+/// How many there were.
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+pub(crate) struct Nesting {
+    reordered: u64,
+    unmatched: u64,
+    reversed: u64,
+    unended: u64,
+}
+
+impl Nesting {
+    pub fn of(found: &otf2::Nesting) -> Nesting {
+        let otf2::Nesting { reordered, unmatched, reversed, unended } = *found;
+        Nesting { reordered, unmatched, reversed, unended }
+    }
+
+    pub fn and(self, other: Nesting) -> Nesting {
+        Nesting {
+            reordered: self.reordered + other.reordered,
+            unmatched: self.unmatched + other.unmatched,
+            reversed: self.reversed + other.reversed,
+            unended: self.unended + other.unended,
+        }
+    }
+
+    /// Events that were not obeyed as they were.
+    pub fn repaired(self) -> u64 {
+        self.reordered + self.unmatched + self.reversed
+    }
+
+    /// What is as the trace says it.
+    pub fn note(self) -> Option<String> {
+        (self.reordered + self.reversed > 0).then(|| {
+            format!(
+                "{} leaves are of regions that were not the innermost ones: each ended the region that it names, and what was inside went on; \
+                 {} calls that took no time are left before they are entered",
+                self.reordered, self.reversed
+            )
+        })
+    }
+
+    /// What a replay does not have.
+    pub fn note_of_replay(self) -> Option<String> {
+        (self.reordered > 0).then(|| {
+            "regions that go on, when what was around them is left, are replayed as calls of their own: numbers of calls are not right \
+             (ampere attribute has them)"
+                .to_owned()
+        })
+    }
+
+    /// What cannot be known.
+    pub fn doubt(self) -> Option<String> {
+        (self.unmatched + self.unended > 0).then(|| {
+            format!(
+                "{} leaves are of regions that were not open, and are left out; {} regions were left by what had called them, and never \
+                 themselves: enters or leaves are missing in the trace",
+                self.unmatched, self.unended
+            )
+        })
+    }
+}

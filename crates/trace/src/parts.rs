@@ -1,0 +1,334 @@
+//! Which devices of a node are parts of others, in traces that do not say it: by what the metrics' names and places say, and by their
+//! joules. A sum of all counts what is part of nothing else. A whole that has fewer joules than its parts is none: it is left out.
+
+use crate::devices::{Found, Series};
+use ampere_model::counted::{Counted, Level};
+use ampere_timeline::attributor::{Attributor, Unit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Parts may have more joules than their whole by this part of it: other sensors measure them,
+const PARTS_BEYOND_WHOLE: f64 = 0.03;
+/// and by more if both are the same thing, as a GPU that two libraries measure.
+const SAME_BEYOND: f64 = 0.25;
+/// and by what they use in this many seconds: they are read at other times.
+const READ_APART_SECONDS: f64 = 0.2;
+/// Doubtful joules matter from this part of the total on.
+const DOUBTFUL_PART_MAX: f64 = 0.01;
+/// Libraries that have counters of the same things.
+const LIBRARIES: [&str; 11] = [
+    "rapl",
+    "cray_rapl",
+    "powercap",
+    "power",
+    "x86_energy",
+    "hdeem",
+    "coretemp",
+    "cray_pm",
+    "rocm_smi",
+    "amd_smi",
+    "nvml",
+];
+
+/// What [`relate`] has found.
+#[derive(Default)]
+pub(crate) struct Related {
+    /// Wholes that their parts disprove.
+    pub disproved: Vec<Series>,
+    /// A line for each of them.
+    pub notes: Vec<String>,
+    /// Why the joules of the trace are in doubt, one line each.
+    pub doubts: Vec<String>,
+}
+
+struct Device {
+    /// Among those found.
+    at: usize,
+    /// Among the attributor's.
+    number: usize,
+    counted: Counted,
+    /// Whether its parts are those of its traits.
+    is_told: bool,
+    joules: f64,
+    seconds: f64,
+}
+
+/// The node and the mean power of each device.
+pub(crate) fn mean_watts(
+    attributor: &Attributor,
+    joules: &dyn Fn(&Attributor, usize) -> f64,
+) -> Vec<(String, f64)> {
+    let all = attributor.devices.iter().enumerate();
+    let measured = all.filter(|(_, device)| device.info.unit == Unit::Joules);
+    measured
+        .map(|(at, device)| {
+            let seconds = seconds_of(attributor, at);
+            (device.info.node.clone(), if seconds > 0.0 { joules(attributor, at) / seconds } else { 0.0 })
+        })
+        .collect()
+}
+
+/// From a device's first sample to its last.
+fn seconds_of(attributor: &Attributor, device: usize) -> f64 {
+    let figures = attributor.devices[device].counter_figures();
+    let ticks = figures.first.zip(figures.last).map_or(0, |(first, last)| last.saturating_sub(first));
+    ticks as f64 / attributor.ticks_per_second as f64
+}
+
+/// Sets which devices contain which. `joules`: by the attributor's number.
+pub(crate) fn relate(
+    found: &mut [Found],
+    attributor: &mut Attributor,
+    joules: &dyn Fn(&Attributor, usize) -> f64,
+) -> Related {
+    let mut nodes: BTreeMap<String, Vec<Device>> = BTreeMap::new();
+    for (at, found) in found.iter().enumerate() {
+        let Some(number) = found.number else { continue };
+        nodes.entry(found.device.node.clone()).or_default().push(Device {
+            at,
+            number,
+            counted: found.counted,
+            // Who configures devices says which there are.
+            is_told: found.is_told || attributor.devices[number].setting().is_some(),
+            joules: joules(attributor, number),
+            seconds: seconds_of(attributor, number),
+        });
+    }
+    let mut related = Related::default();
+    let outside = found.iter().filter(|found| found.place.is_outside && found.number.is_some());
+    related.doubts.extend(outside.map(|found| {
+        format!("{} is of no node of the system tree: nobody is charged with its joules", found.text())
+    }));
+    for devices in nodes.values() {
+        let node = Node { found, devices };
+        let parts = node.parts(&mut related.doubts);
+        node.check(&parts, &mut related);
+        let names = |parts: &Vec<usize>| parts.iter().map(|part| node.counter(*part)).collect();
+        let names: Vec<Vec<String>> = parts.iter().map(names).collect();
+        for (whole, names) in devices.iter().zip(names).filter(|(whole, _)| !whole.is_told) {
+            found[whole.at].traits.contains = names;
+            attributor.set_traits(whole.number, found[whole.at].traits.clone());
+        }
+    }
+    related
+}
+
+struct Node<'a> {
+    found: &'a [Found],
+    devices: &'a [Device],
+}
+
+impl Node<'_> {
+    fn of(&self, device: usize) -> &Found {
+        &self.found[self.devices[device].at]
+    }
+
+    fn metric(&self, device: usize) -> &str {
+        &self.of(device).device.metric
+    }
+
+    /// A name that no other counter of the node has.
+    fn counter(&self, device: usize) -> String {
+        self.of(device).recorded.counter(self.metric(device))
+    }
+
+    fn library(&self, device: usize) -> Option<&'static str> {
+        let metric =
+            self.metric(device).trim_start_matches(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
+        let begins =
+            |library: &&&str| metric.strip_prefix(**library).is_some_and(|rest| rest.starts_with([':', '/']));
+        LIBRARIES.iter().find(begins).copied()
+    }
+
+    /// By device, its parts.
+    fn parts(&self, doubts: &mut Vec<String>) -> Vec<Vec<usize>> {
+        let all = 0..self.devices.len();
+        let packages: BTreeSet<Option<u32>> = (self.devices.iter())
+            .filter(|device| device.counted.level == Some(Level::Package))
+            .map(|device| device.counted.package)
+            .collect();
+        let mut parts: Vec<Vec<usize>> = vec![Vec::new(); self.devices.len()];
+        for whole in all.clone() {
+            let of = &self.devices[whole];
+            let told = &self.of(whole).traits.contains;
+            parts[whole] = all
+                .clone()
+                .filter(|part| *part != whole)
+                .filter(|part| match of.is_told {
+                    true => {
+                        told.iter().any(|name| *name == self.counter(*part) || name == self.metric(*part))
+                    }
+                    false => {
+                        told.iter().any(|name| name == self.metric(*part))
+                            || self.is_part_by_name(whole, *part, packages.len() == 1)
+                            || self.is_same(whole, *part)
+                    }
+                })
+                .collect();
+            if !of.is_told {
+                let more = self.numbered(whole).into_iter().chain(self.places(whole));
+                let more: BTreeSet<usize> = more.filter(|part| !parts[whole].contains(part)).collect();
+                parts[whole].extend(more);
+            }
+        }
+        for (whole, part) in all.clone().flat_map(|whole| all.clone().map(move |part| (whole, part))) {
+            let [of, other] = [whole, part].map(|at| self.devices[at].joules);
+            if whole != part
+                && !self.devices[whole].is_told
+                && self.is_same(whole, part)
+                && other < of * (1.0 - SAME_BEYOND)
+            {
+                let [one, another] = [whole, part].map(|at| self.of(at).text());
+                doubts.push(format!(
+                    "{one} and {another} count the same by their names, and have {of:.3} J and {other:.3} J"
+                ));
+            }
+        }
+        self.place_cores(&packages, &mut parts, doubts);
+        self.doubt_subzones(doubts);
+        parts
+    }
+
+    fn is_part_by_name(&self, whole: usize, part: usize, has_one_package: bool) -> bool {
+        let (of, other) = (&self.devices[whole], &self.devices[part]);
+        // What a metric of an unknown name counts may be outside of it.
+        let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_BEYOND_WHOLE);
+        of.counted.contains(other.counted, has_one_package) && may_be
+    }
+
+    /// Two libraries' counters of one thing: the one with more joules, or else the first, has the other in it.
+    fn is_same(&self, whole: usize, part: usize) -> bool {
+        let (of, other) = (&self.devices[whole], &self.devices[part]);
+        let (Some(library), Some(others)) = (self.library(whole), self.library(part)) else { return false };
+        let is_gpu = matches!(of.counted.level, Some(Level::Gpu | Level::GpuBoard | Level::GpuPart));
+        let is_nvidia = |library: &str| library == "nvml";
+        // Cray numbers accelerators, and not dies.
+        let is_cray = |library: &str| ["coretemp", "cray_pm"].contains(&library);
+        let is_first = (of.joules, part) > (other.joules, whole);
+        library != others
+            && of.counted == other.counted
+            && of.counted.level.is_some()
+            && !(is_gpu && (is_nvidia(library) != is_nvidia(others) || is_cray(library) || is_cray(others)))
+            && is_first
+    }
+
+    /// Of a counter without a number beside numbered ones of the same kind: those, if it may be their sum.
+    fn numbered(&self, whole: usize) -> Vec<usize> {
+        let of = &self.devices[whole];
+        let has_number = |counted: Counted| counted.package.is_some() || counted.number.is_some();
+        if of.counted.level.is_none() || has_number(of.counted) {
+            return Vec::new();
+        }
+        let is_one = |part: &usize| {
+            let other = self.devices[*part].counted;
+            other.level == of.counted.level && has_number(other)
+        };
+        let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
+        let sum: f64 = all.iter().map(|part| self.devices[*part].joules).sum();
+        if sum > of.joules * (1.0 + PARTS_BEYOND_WHOLE) { Vec::new() } else { all }
+    }
+
+    /// Of a metric of the node, the same metric of its parts, if the trace says that it is about the node, or it may be their sum.
+    fn places(&self, whole: usize) -> Vec<usize> {
+        let place = |device: usize| self.of(device).place.part.as_str();
+        let is_one = |part: &usize| {
+            self.metric(*part) == self.metric(whole) && place(whole).is_empty() && !place(*part).is_empty()
+        };
+        let all: Vec<usize> = (0..self.devices.len()).filter(is_one).collect();
+        let is_within = |part: &usize| {
+            all.iter().any(|other| {
+                place(*part).strip_prefix(place(*other)).is_some_and(|rest| rest.starts_with('/'))
+            })
+        };
+        let topmost = all.iter().filter(|part| !is_within(part));
+        let sum: f64 = topmost.map(|part| self.devices[*part].joules).sum();
+        let may_be = sum <= self.devices[whole].joules * (1.0 + PARTS_BEYOND_WHOLE);
+        if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
+    }
+
+    /// Cores whose package no name says, where there are several: by their numbers, if those are the packages'.
+    fn place_cores(
+        &self,
+        packages: &BTreeSet<Option<u32>>,
+        parts: &mut [Vec<usize>],
+        doubts: &mut Vec<String>,
+    ) {
+        let are_unplaced = |device: &Device| {
+            matches!(device.counted.level, Some(Level::Cores | Level::Uncore))
+                && device.counted.package.is_none()
+        };
+        let cores: Vec<usize> =
+            (0..self.devices.len()).filter(|at| are_unplaced(&self.devices[*at])).collect();
+        if packages.len() < 2 || cores.is_empty() {
+            return;
+        }
+        let numbers: BTreeSet<Option<u32>> =
+            cores.iter().map(|at| self.devices[*at].counted.number).collect();
+        let is_package = |at: usize| self.devices[at].counted.level == Some(Level::Package);
+        let is_within_one = |parts: &[Vec<usize>], core: usize| {
+            (0..parts.len()).any(|whole| is_package(whole) && parts[whole].contains(&core))
+        };
+        for core in cores {
+            if is_within_one(parts, core) {
+                continue;
+            }
+            let number = self.devices[core].counted.number;
+            let is_its = |at: &usize| is_package(*at) && self.devices[*at].counted.package == number;
+            let own = (0..parts.len()).find(is_its).filter(|_| numbers == *packages);
+            let any = || {
+                (0..parts.len())
+                    .filter(|at| is_package(*at))
+                    .max_by(|a, b| self.devices[*a].joules.total_cmp(&self.devices[*b].joules))
+            };
+            if own.is_none() {
+                doubts.push(format!(
+                    "which package the cores are in that {} counts is not known",
+                    self.of(core).text()
+                ));
+            }
+            if let Some(whole) = own.or_else(any).filter(|whole| !self.devices[*whole].is_told) {
+                parts[whole].push(core);
+            }
+        }
+    }
+
+    fn doubt_subzones(&self, doubts: &mut Vec<String>) {
+        let total: f64 = self.devices.iter().map(|device| device.joules).sum();
+        for (at, device) in self.devices.iter().enumerate() {
+            if device.counted.level == Some(Level::Subzone) && device.joules > DOUBTFUL_PART_MAX * total {
+                doubts.push(format!(
+                    "{} may be cores of its package or memory beside it, which its name does not say: it is taken as a part of the package",
+                    self.of(at).text()
+                ));
+            }
+        }
+    }
+
+    /// Wholes with fewer joules than their parts.
+    fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
+        for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_told) {
+            let own = &parts[whole];
+            let is_within =
+                |part: &usize| own.iter().any(|other| other != part && parts[*other].contains(part));
+            let known = own.iter().filter(|part| self.devices[**part].counted.level.is_some());
+            let once: Vec<usize> = known.filter(|part| !is_within(part)).copied().collect();
+            let sum: f64 = once.iter().map(|part| self.devices[*part].joules).sum();
+            let is_same = |part: &usize| self.devices[*part].counted.level == of.counted.level;
+            let beyond = if once.iter().all(is_same) { SAME_BEYOND } else { PARTS_BEYOND_WHOLE };
+            let seconds = once.iter().map(|part| self.devices[*part].seconds).fold(of.seconds, f64::max);
+            let apart = if seconds > 0.0 { sum * (READ_APART_SECONDS / seconds).min(0.1) } else { 0.0 };
+            if once.is_empty() || sum <= of.joules * (1.0 + beyond) + apart {
+                continue;
+            }
+            let names: Vec<String> = once.iter().map(|part| self.counter(*part)).collect();
+            let doubt = format!(
+                "{} is left out: by its name it is the whole of {}, and it has {:.3} J, fewer than their {sum:.3} J; either it or one of them \
+                 is wrong",
+                self.of(whole).text(),
+                names.join(", "),
+                of.joules
+            );
+            related.notes.push(doubt);
+            related.disproved.push(self.of(whole).series);
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Where things of a trace are: the nodes of its system tree, the ranks of its processes, and what a metric's values are about.
+
+use ampere_model::counted::Counted;
+use otf2::{
+    Definitions, GroupRef, GroupType, LocationGroupRef, LocationGroupType, LocationRef, LocationType,
+    MetricInstance, MetricInstanceRef, MetricScope, Reference, SystemTreeDomain, SystemTreeNode,
+    SystemTreeNodeRef,
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// Class of the system tree nodes of our own traces that are only there to tell counters of one name apart.
+pub(crate) const COUNTED_PART: &str = "counted part";
+/// Classes of nodes in trees without the domain of shared memory, the surest first.
+const CLASSES: [&[&str]; 3] =
+    [&["node"], &["host", "hostname", "compute node", "computenode", "server"], &["machine"]];
+
+/// The name of the node that a location is on.
+pub(crate) fn node_of(definitions: &Definitions, location: LocationRef) -> String {
+    node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
+}
+
+pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGroupRef>) -> String {
+    let Some(group) = group.and_then(|group| definitions.location_groups.get(group)) else {
+        return String::new();
+    };
+    let node = node_of_tree(definitions, group.system_tree_parent);
+    let creator = group.creating_location_group.and_then(|creator| definitions.location_groups.get(creator));
+    match creator {
+        // A context without a place of its own is where its process is.
+        Some(creator) if node.is_empty() => node_of_tree(definitions, creator.system_tree_parent),
+        _ => node,
+    }
+}
+
+/// The node is what shares memory, whatever its class is: the outermost such part of the tree, or else by its class.
+fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
+    let path = path_of(definitions, at);
+    node_place(definitions, &path).map_or_else(String::new, |place| path[place].name.clone())
+}
+
+/// From a node of the tree to its root.
+fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<&SystemTreeNode> {
+    let mut path = Vec::new();
+    while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
+        path.push(node);
+        at = node.parent.filter(|_| path.len() < definitions.system_tree_nodes.len());
+    }
+    path
+}
+
+/// Which of a path to the root is the node. What is above the nodes of a trace is none.
+fn node_place(definitions: &Definitions, path: &[&SystemTreeNode]) -> Option<usize> {
+    let is_one = |node: &SystemTreeNode, of: &[&str]| {
+        of.iter().any(|class| node.class_name.eq_ignore_ascii_case(class))
+    };
+    if let Some(place) = path.iter().rposition(|node| shares_memory(node)) {
+        return Some(place);
+    }
+    let (surest, others) = CLASSES.split_first()?;
+    if let Some(place) = path.iter().position(|node| is_one(node, surest)) {
+        return Some(place);
+    }
+    let all = || definitions.system_tree_nodes.values();
+    if all().any(|node| shares_memory(node) || is_one(node, surest)) {
+        return None;
+    }
+    let class = others.iter().find(|of| all().any(|node| is_one(node, of)))?;
+    path.iter().position(|node| is_one(node, class))
+}
+
+fn shares_memory(node: &SystemTreeNode) -> bool {
+    node.domains.contains(&SystemTreeDomain::SharedMemory)
+}
+
+/// Ranks of a trace's processes.
+#[derive(Default)]
+pub(crate) struct Ranks {
+    told: HashMap<LocationGroupRef, u32>,
+    /// The only process.
+    only: Option<LocationGroupRef>,
+}
+
+impl Ranks {
+    /// By `MPI_COMM_WORLD`, or else by the processes' names; 0 is the only one's.
+    pub fn of(definitions: &Definitions) -> Ranks {
+        let groups = &definitions.location_groups;
+        let processes: Vec<_> = groups.iter().filter(|(_, g)| g.kind == LocationGroupType::Process).collect();
+        let mut told = world(definitions).unwrap_or_default();
+        for (reference, group) in groups.iter() {
+            if let Some(rank) = rank_by_name(&group.name) {
+                told.entry(reference).or_insert(rank);
+            }
+        }
+        let only = match processes.as_slice() {
+            [(only, _)] => Some(*only),
+            _ => None,
+        };
+        Ranks { told, only }
+    }
+
+    pub fn get(&self, group: LocationGroupRef) -> Option<u32> {
+        self.told(group).or((self.only == Some(group)).then_some(0))
+    }
+
+    /// Only what the trace says.
+    pub fn told(&self, group: LocationGroupRef) -> Option<u32> {
+        self.told.get(&group).copied()
+    }
+}
+
+/// `MPI Rank 3`, `SHMEM PE 3`, `rank 3`.
+fn rank_by_name(name: &str) -> Option<u32> {
+    let (before, number) = name.rsplit_once([' ', '_', '-', '#', ':'])?;
+    let word = before.rsplit(' ').next()?.to_ascii_lowercase();
+    number.parse().ok().filter(|_| ["rank", "pe"].contains(&word.as_str()))
+}
+
+/// The ranks in the communicator of all. `None` if the trace has none, or, as the trace of some nodes, not all of its members.
+fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
+    let is_world = |name: &str| ["MPI_COMM_WORLD", "SHMEM_WORLD", "GASPI_GROUP_ALL"].contains(&name);
+    let comm = definitions.comms.values().find(|comm| is_world(&comm.name));
+    let ranks = match comm {
+        Some(comm) => locations_of(definitions, comm.group)?,
+        None => {
+            definitions.groups.values().find(|group| group.kind == GroupType::CommLocations)?.members.clone()
+        }
+    };
+    let mut all = HashMap::new();
+    for (rank, location) in (0..).zip(ranks) {
+        let group = definitions.locations.get(LocationRef::of_number(location)?)?.group?;
+        if all.insert(group, rank).is_some() {
+            return None;
+        }
+    }
+    Some(all)
+}
+
+/// The locations of a communicator's group: of each rank one.
+fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> {
+    const GLOBAL_MEMBERS: u32 = 1;
+    let group = definitions.groups.get(group)?;
+    if group.flags & GLOBAL_MEMBERS != 0 || group.kind != GroupType::CommGroup {
+        return Some(group.members.clone());
+    }
+    let mut all = definitions.groups.values().filter(|other| other.kind == GroupType::CommLocations);
+    let own = all.clone().find(|other| other.paradigm == group.paradigm).or_else(|| all.next());
+    match own {
+        Some(own) => {
+            group.members.iter().map(|at| own.members.get(usize::try_from(*at).ok()?).copied()).collect()
+        }
+        None => Some(group.members.clone()),
+    }
+}
+
+/// The process that a location belongs to: an accelerator's context belongs to the process that created it.
+pub(crate) fn process_of(definitions: &Definitions, location: LocationRef) -> Option<LocationGroupRef> {
+    process_of_group(definitions, definitions.locations.get(location)?.group?)
+}
+
+fn process_of_group(definitions: &Definitions, own: LocationGroupRef) -> Option<LocationGroupRef> {
+    let group = definitions.location_groups.get(own)?;
+    let creator = group.creating_location_group.filter(|_| group.kind != LocationGroupType::Process);
+    Some(creator.unwrap_or(own))
+}
+
+/// Whether a process has threads that run: a group that only has locations of metrics records for others.
+pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) -> bool {
+    definitions.locations.values().any(|of| of.group == Some(process) && of.kind == LocationType::CpuThread)
+}
+
+/// What a metric's values are about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Place {
+    pub node: String,
+    /// The part of the node, by the path to it: `package 1/core 3`. Empty: the node, or not known.
+    pub part: String,
+    pub counted: Counted,
+    /// Processes that the trace says the values are about.
+    pub users: Vec<LocationGroupRef>,
+    /// Whether these are others than the recorder's.
+    pub are_others: bool,
+    /// Whether the values are about none of several nodes.
+    pub is_outside: bool,
+}
+
+impl Place {
+    /// Of a location's samples, by the scope of the instance that they are recorded through. Without one, they are about the node
+    /// that the location is on.
+    pub fn new(
+        definitions: &Definitions,
+        location: LocationRef,
+        instance: Option<MetricInstanceRef>,
+    ) -> Place {
+        let instance = instance.and_then(|instance| definitions.metric_instances.get(instance));
+        let mut place = match instance {
+            Some(instance) => Place::of_scope(definitions, instance),
+            None => Place::default(),
+        };
+        if place.node.is_empty() {
+            place.node = node_of(definitions, location);
+        }
+        if place.node.is_empty() {
+            let nodes = nodes_of(definitions);
+            place.is_outside = nodes.len() > 1;
+            place.node = nodes.into_iter().next().filter(|_| !place.is_outside).unwrap_or_default();
+        }
+        let recorder = process_of(definitions, location);
+        place.are_others = place.users.iter().any(|user| Some(*user) != recorder);
+        place
+    }
+
+    fn of_scope(definitions: &Definitions, instance: &MetricInstance) -> Place {
+        let number = instance.scope_number;
+        let of_processes = |users: BTreeSet<LocationGroupRef>| {
+            let node = users.first().map_or_else(String::new, |user| node_of_group(definitions, Some(*user)));
+            Place { node, users: users.into_iter().collect(), ..Place::default() }
+        };
+        let process = |number: u64| process_of(definitions, LocationRef::of_number(number)?);
+        match instance.scope {
+            MetricScope::Location => of_processes(process(number).into_iter().collect()),
+            MetricScope::LocationGroup => {
+                let group = LocationGroupRef::of_number(number);
+                of_processes(
+                    group.and_then(|group| process_of_group(definitions, group)).into_iter().collect(),
+                )
+            }
+            MetricScope::SystemTreeNode => SystemTreeNodeRef::of_number(number)
+                .map_or_else(Place::default, |node| Place::of_tree(definitions, node)),
+            MetricScope::Group => {
+                let group = GroupRef::of_number(number).and_then(|group| definitions.groups.get(group));
+                let members = group.filter(|group| group.kind == GroupType::Locations);
+                let members = members.map_or(&[][..], |group| &group.members);
+                of_processes(members.iter().filter_map(|member| process(*member)).collect())
+            }
+            MetricScope::Unrecognized(_) => Place::default(),
+        }
+    }
+
+    fn of_tree(definitions: &Definitions, at: SystemTreeNodeRef) -> Place {
+        let path = path_of(definitions, Some(at));
+        let Some(node) = node_place(definitions, &path) else { return Place::default() };
+        let parts: Vec<String> = path[..node].iter().rev().map(|part| label(part)).collect();
+        let counted =
+            path[..node].iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));
+        let level = path[..node].first().and_then(|innermost| counted_at(innermost).level);
+        let counted = Counted { level, ..counted };
+        Place { node: path[node].name.clone(), part: parts.join("/"), counted, ..Place::default() }
+    }
+}
+
+/// `package 1`
+fn label(part: &SystemTreeNode) -> String {
+    let (class, name) = (part.class_name.as_str(), part.name.as_str());
+    let has_class = name.to_lowercase().contains(&class.to_lowercase());
+    if class == COUNTED_PART || has_class { name.to_owned() } else { format!("{class} {name}") }
+}
+
+/// By its domain, if it has one, and else by its class.
+fn counted_at(part: &SystemTreeNode) -> Counted {
+    let has = |domain| part.domains.contains(&domain);
+    let class = match () {
+        () if has(SystemTreeDomain::Socket) => "package",
+        () if has(SystemTreeDomain::Core) || has(SystemTreeDomain::Pu) => "core",
+        () if has(SystemTreeDomain::AcceleratorDevice) => "gpu",
+        () if part.class_name == COUNTED_PART => return Counted::default(),
+        () => part.class_name.as_str(),
+    };
+    let number: String = part.name.chars().skip_while(|c| !c.is_ascii_digit()).collect();
+    Counted::by_place(class, &number)
+}
+
+/// The nodes that have processes or counters.
+pub(crate) fn nodes_of(definitions: &Definitions) -> BTreeSet<String> {
+    let groups = definitions.location_groups.iter();
+    let nodes = groups.map(|(group, _)| node_of_group(definitions, Some(group)));
+    nodes.filter(|node| !node.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use otf2::{Comm, Group, Location, LocationGroup, MetricClassRef, ParadigmType};
+
+    fn tree(nodes: &[(&str, &str, &[SystemTreeDomain])]) -> Definitions {
+        let mut definitions = Definitions::default();
+        let mut parent = None;
+        for (class, name, domains) in nodes {
+            parent = Some(definitions.system_tree_nodes.push(SystemTreeNode {
+                name: (*name).to_owned(),
+                class_name: (*class).to_owned(),
+                parent,
+                domains: domains.to_vec(),
+                ..SystemTreeNode::default()
+            }));
+        }
+        definitions
+    }
+
+    #[test]
+    fn a_node_is_what_shares_memory() {
+        use SystemTreeDomain::{Machine, SharedMemory, Socket};
+        type Nodes<'a> = &'a [(&'a str, &'a str, &'a [SystemTreeDomain])];
+        let cases: [(Nodes, &str); 8] = [
+            (&[("machine", "cluster", &[Machine]), ("node", "n1", &[SharedMemory])], "n1"),
+            (&[("machine", "cluster", &[]), ("blade", "b1", &[SharedMemory]), ("numa", "0", &[])], "b1"),
+            // As lo2s has it.
+            (&[("machine", "n1", &[SharedMemory]), ("package", "0", &[Socket])], "n1"),
+            (&[("host", "n1", &[SharedMemory]), ("node", "numa 0", &[SharedMemory])], "n1"),
+            (&[("machine", "cluster", &[]), ("node", "n1", &[]), ("package", "0", &[])], "n1"),
+            (&[("machine", "cluster", &[]), ("Host", "n1", &[])], "n1"),
+            (&[("machine", "n1", &[])], "n1"),
+            (&[("thing", "a", &[]), ("part", "b", &[])], ""),
+        ];
+        for (nodes, expected) in cases {
+            let innermost = SystemTreeNodeRef(nodes.len() as u32 - 1);
+            assert_eq!(node_of_tree(&tree(nodes), Some(innermost)), expected, "{nodes:?}");
+        }
+    }
+
+    /// Processes of these names, each with a thread of the number of its place.
+    fn processes(names: &[&str]) -> Definitions {
+        let mut definitions = tree(&[("node", "n1", &[])]);
+        for (number, name) in (0..).zip(names) {
+            let group = definitions.location_groups.push(LocationGroup {
+                name: (*name).to_owned(),
+                kind: LocationGroupType::Process,
+                system_tree_parent: Some(SystemTreeNodeRef(0)),
+                ..LocationGroup::default()
+            });
+            let kind = LocationType::CpuThread;
+            definitions
+                .locations
+                .insert(LocationRef(number), Location { kind, group: Some(group), ..Location::default() });
+        }
+        definitions
+    }
+
+    fn ranks(definitions: &Definitions) -> Vec<Option<u32>> {
+        let ranks = Ranks::of(definitions);
+        definitions.location_groups.iter().map(|(group, _)| ranks.get(group)).collect()
+    }
+
+    fn with_world(names: &[&str], locations: &[u64], members: &[u64], flags: u32) -> Definitions {
+        let mut definitions = processes(names);
+        let mut group = |kind, members: &[u64], flags| {
+            definitions.groups.push(Group {
+                name: String::new(),
+                kind,
+                paradigm: ParadigmType::Mpi,
+                flags,
+                members: members.to_vec(),
+            })
+        };
+        group(GroupType::CommLocations, locations, 0);
+        let group = group(GroupType::CommGroup, members, flags);
+        definitions.comms.push(Comm { name: "MPI_COMM_WORLD".to_owned(), group, parent: None, flags: 0 });
+        definitions
+    }
+
+    #[test]
+    fn ranks_are_places_in_the_world() {
+        assert_eq!(
+            ranks(&processes(&["MPI Rank 3", "SHMEM PE 1", "process 4711", "rank 2"])),
+            [Some(3), Some(1), None, Some(2)]
+        );
+        assert_eq!(ranks(&processes(&["process 4711"])), [Some(0)]);
+        assert_eq!(
+            ranks(&with_world(&["process 11", "process 12"], &[0, 1], &[0, 1], 0)),
+            [Some(0), Some(1)]
+        );
+        assert_eq!(
+            ranks(&with_world(&["process 11", "process 12"], &[0, 1], &[1, 0], 0)),
+            [Some(1), Some(0)]
+        );
+        assert_eq!(ranks(&with_world(&["process 11", "process 12"], &[], &[1, 0], 1)), [Some(1), Some(0)]);
+        // A part of our own trace: ranks 2 and 3 of four.
+        let part = with_world(&["MPI Rank 2", "MPI Rank 3"], &[0, 1, 0], &[2, 2, 0, 1], 0);
+        assert_eq!(ranks(&part), [Some(2), Some(3)]);
+        let mut shmem = processes(&["process 11", "process 12"]);
+        let kind = GroupType::CommLocations;
+        shmem.groups.push(Group { kind, members: vec![1, 0], ..Group::default() });
+        assert_eq!(ranks(&shmem), [Some(1), Some(0)]);
+    }
+
+    fn place(definitions: &Definitions, scope: MetricScope, scope_number: u64) -> Place {
+        let mut definitions = definitions.clone();
+        let instance =
+            MetricInstance { class: MetricClassRef(0), recorder: LocationRef(0), scope, scope_number };
+        let instance = definitions.add_metric_instance(instance);
+        Place::new(&definitions, LocationRef(0), Some(instance))
+    }
+
+    #[test]
+    fn values_are_about_the_scope_of_their_instance() {
+        let mut definitions = processes(&["MPI Rank 0", "MPI Rank 1"]);
+        let mut part = |class: &str, name: &str, parent| {
+            definitions.system_tree_nodes.push(SystemTreeNode {
+                name: name.to_owned(),
+                class_name: class.to_owned(),
+                parent: Some(parent),
+                ..SystemTreeNode::default()
+            })
+        };
+        let package = part("package", "1", SystemTreeNodeRef(0));
+        let core = part("core", "core 3", package);
+        let members = vec![1];
+        let group =
+            definitions.groups.push(Group { kind: GroupType::Locations, members, ..Group::default() });
+        let of = |scope, number| place(&definitions, scope, number);
+        let at = of(MetricScope::SystemTreeNode, package.0.into());
+        assert_eq!((at.node.as_str(), at.part.as_str()), ("n1", "package 1"));
+        assert_eq!((at.counted, at.users.as_slice()), (Counted::by_place("package", "1"), &[][..]));
+        let at = of(MetricScope::SystemTreeNode, core.0.into());
+        assert_eq!(
+            (at.part.as_str(), at.counted.package, at.counted.number),
+            ("package 1/core 3", Some(1), Some(3))
+        );
+        assert_eq!(of(MetricScope::SystemTreeNode, 0), Place { node: "n1".to_owned(), ..Place::default() });
+        for (scope, number, others) in [
+            (MetricScope::Location, 1, true),
+            (MetricScope::LocationGroup, 1, true),
+            (MetricScope::Group, group.0.into(), true),
+            (MetricScope::Location, 0, false),
+        ] {
+            let at = of(scope, number);
+            let users = [LocationGroupRef(u32::from(others))];
+            assert_eq!(
+                (at.part.as_str(), at.users.as_slice(), at.are_others),
+                ("", &users[..], others),
+                "{scope:?}"
+            );
+        }
+        assert!(
+            has_threads(&definitions, LocationGroupRef(0)) && !has_threads(&definitions, LocationGroupRef(7))
+        );
+    }
+}

@@ -1,0 +1,278 @@
+//! Counters of a node that are not what their names say: two that are one, a sum that is less than its parts, one that ends early.
+//! They are files of a made-up node, which a thread keeps up to date.
+
+use ampere_tests::artifact;
+use ampere_tests::jobs::{Place, run};
+use ampere_tests::runs::list;
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// It works for two seconds.
+const PROGRAM: &str = "
+#include <time.h>
+#include <unistd.h>
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + t.tv_nsec * 1e-9;
+}
+__attribute__((noinline)) void works(void) {
+    for (double end = now() + 2; now() < end;) usleep(1000);
+}
+int main(void) { works(); return 0; }
+";
+
+/// What a zone shows after so many seconds: microjoules, or nothing that is a number.
+type Shows = fn(f64) -> Option<u64>;
+
+#[derive(Clone, Copy)]
+struct Zone {
+    zone: &'static str,
+    name: &'static str,
+    shows: Shows,
+}
+
+fn zone(zone: &'static str, name: &'static str, shows: Shows) -> Zone {
+    Zone { zone, name, shows }
+}
+
+/// A counter that was there before the run.
+fn joules(seconds: f64, watts: f64) -> Option<u64> {
+    Some(7_000_000 + (seconds * watts * 1e6) as u64)
+}
+
+struct Node {
+    root: PathBuf,
+    stop: Arc<AtomicBool>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Node {
+    fn new(place: &Place, zones: &[Zone]) -> Node {
+        let root = place.path("node");
+        std::fs::create_dir_all(root.join("proc")).expect("a directory");
+        std::fs::write(root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n").expect("a file");
+        std::fs::write(root.join("proc/cpuinfo"), "vendor_id\t: GenuineIntel\n").expect("a file");
+        for zone in zones {
+            let folder = folder(&root, zone);
+            std::fs::create_dir_all(&folder).expect("a directory");
+            std::fs::write(folder.join("name"), zone.name).expect("a file");
+            std::fs::write(folder.join("max_energy_range_uj"), "262143328850").expect("a file");
+        }
+        write(&root, zones, 0.0);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, of_writer, zones) = (stop.clone(), root.clone(), zones.to_vec());
+        let writer = std::thread::spawn(move || {
+            let begin = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                write(&of_writer, &zones, begin.elapsed().as_secs_f64());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Node { root, stop, writer: Some(writer) }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.writer.take().map(JoinHandle::join);
+    }
+}
+
+fn folder(root: &Path, zone: &Zone) -> PathBuf {
+    root.join(format!("sys/class/powercap/intel-rapl:{}", zone.zone))
+}
+
+/// The same bytes of the same files, as the kernel's: whoever has one open reads on in it.
+fn write(root: &Path, zones: &[Zone], seconds: f64) {
+    for zone in zones {
+        let text =
+            (zone.shows)(seconds).map_or_else(|| format!("{:-<20}\n", ""), |value| format!("{value:<20}\n"));
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(folder(root, zone).join("energy_uj"));
+        file.expect("a file").write_all_at(text.as_bytes(), 0).expect("a file");
+    }
+}
+
+/// The summary of a run on such a node.
+fn measured(zones: &[Zone]) -> (Value, String) {
+    let place = Place::new();
+    let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
+    let node = Node::new(&place, zones);
+    let mut command = place.ampere_run("out", [program.as_os_str()]);
+    let done = run(command.env("AMPERE_SYS_ROOT", &node.root).env("AMPERE_COUNTERS", "rapl"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    (place.summary("out"), done.stderr)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// Of all joules, in the time of the first device.
+#[track_caller]
+fn has_watts(summary: &Value, watts: f64) {
+    let seconds = number(&summary["devices"][0]["sampled_seconds"]);
+    let found = number(&summary["run"]["total_joules"]) / seconds;
+    assert!((found / watts - 1.0).abs() < 0.1, "{found} W, not {watts}: {:#}", summary["run"]);
+}
+
+fn names(summary: &Value) -> Vec<&str> {
+    list(summary, "devices")
+        .iter()
+        .filter_map(|device| device["name"].as_str())
+        .filter(|n| *n != "time")
+        .collect()
+}
+
+fn notes(summary: &Value) -> String {
+    summary["run"]["notes"].to_string()
+}
+
+#[test]
+fn dies_with_one_counter_are_one_device() {
+    let (summary, _) = measured(&[
+        zone("0", "package-0-die-0", |t| joules(t, 50.0)),
+        zone("1", "package-0-die-1", |t| joules(t, 50.0)),
+    ]);
+    assert_eq!(names(&summary), ["package-0-die-0"]);
+    has_watts(&summary, 50.0);
+    assert!(notes(&summary).contains("package-0-die-1 on "), "{}", notes(&summary));
+    assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+}
+
+#[test]
+fn the_dies_of_two_packages_are_two_devices_with_their_memory() {
+    let (summary, _) = measured(&[
+        zone("0", "package-0-die-0", |t| joules(t, 50.0)),
+        zone("0:0", "dram", |t| joules(t, 5.0)),
+        zone("1", "package-0-die-1", |t| joules(t, 50.0)),
+        zone("1:0", "dram", |t| joules(t, 5.0)),
+        zone("2", "package-1-die-0", |t| joules(t, 50.0)),
+        zone("3", "package-1-die-1", |t| joules(t, 50.0)),
+    ]);
+    assert_eq!(names(&summary), ["package-0-die-0", "package-0-die-0-dram", "package-1-die-0"]);
+    has_watts(&summary, 105.0);
+    assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+}
+
+#[test]
+fn dies_with_a_counter_each_are_two_devices() {
+    let (summary, _) = measured(&[
+        zone("0", "package-0-die-0", |t| joules(t, 50.0)),
+        zone("1", "package-0-die-1", |t| joules(t, 40.0)),
+    ]);
+    assert_eq!(names(&summary), ["package-0-die-0", "package-0-die-1"]);
+    has_watts(&summary, 90.0);
+    assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+}
+
+#[test]
+fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
+    let cases: [&[Zone]; 3] = [
+        // It stands still, is 0, or counts a fifth.
+        &[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |_| joules(0.0, 0.0))],
+        &[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |_| Some(0))],
+        &[
+            zone("0", "package-0", |t| joules(t, 25.0)),
+            zone("1", "package-1", |t| joules(t, 25.0)),
+            zone("2", "psys", |t| joules(t, 10.0)),
+        ],
+    ];
+    for zones in cases {
+        let (summary, _) = measured(zones);
+        has_watts(&summary, 50.0);
+        assert!(!names(&summary).contains(&"psys"), "{:?}", names(&summary));
+        assert!(notes(&summary).contains("psys on "), "{}", notes(&summary));
+        assert_eq!(summary["run"]["complete"], false);
+    }
+}
+
+#[test]
+fn a_platform_that_counts_its_packages_is_the_total() {
+    let (summary, _) =
+        measured(&[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |t| joules(t, 70.0))]);
+    has_watts(&summary, 70.0);
+    assert_eq!(names(&summary), ["package-0", "psys"]);
+    assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+}
+
+/// Nobody can say what such a counter has counted since.
+#[test]
+fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
+    let alone = &[zone("0", "package-0", |t| if t < 1.0 { joules(t, 40.0) } else { None })];
+    let (summary, said) = measured(alone);
+    assert_eq!(summary["run"]["complete"], false, "{said}");
+    assert!(notes(&summary).contains("package-0: its energy is known for "), "{}", notes(&summary));
+    let (summary, said) = measured(&[
+        zone("0", "package-0", |t| joules(t, 40.0)),
+        zone("1", "package-1", |t| if t < 1.0 { joules(t, 40.0) } else { None }),
+    ]);
+    assert_eq!(summary["run"]["complete"], false, "{said}");
+    // Its power in the rest is not known: the sum of both means is no one's.
+    let joules = number(&summary["run"]["total_joules"]);
+    let seconds = number(&summary["devices"][0]["sampled_seconds"]);
+    let words = format!("at least {:.1} W on average", joules / seconds);
+    assert!(said.contains(&words), "{words}: {said}");
+    assert!(!said.contains(", 80.0 W"), "{said}");
+}
+
+#[test]
+fn the_watts_of_a_counter_that_jumps_are_not_shown_as_a_mean() {
+    let (summary, said) = measured(&[
+        zone("0", "package-0", |t| joules(t, 50.0)),
+        zone("1", "package-1", |t| joules(t, 5000.0)),
+    ]);
+    assert_eq!(summary["run"]["complete"], false, "{said}");
+    let watts = said.split(" W on average").next().and_then(|text| text.rsplit(' ').next()).expect("watts");
+    let watts: f64 = watts.replace(',', "").parse().expect("a number");
+    assert!(watts < 1000.0, "{said}");
+}
+
+/// Each of an MI300's partitions shows the counter of the whole package.
+#[test]
+fn the_partitions_of_a_gpu_are_one_device() {
+    for how in ["", ";step_ms=15"] {
+        let place = Place::new();
+        let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
+        let mut command = place.ampere_run("out", [program.as_os_str()]);
+        command.env("AMPERE_COUNTERS", "rocm_smi");
+        command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+        command.env("STAND_IN_ROCM_SMI", format!("watts=300;devices=6;partitions=1{how}"));
+        // The rank of another partition draws from the package.
+        let done = run(command.env("ROCR_VISIBLE_DEVICES", "3"));
+        assert_eq!(done.code, 0, "{done:#?}");
+        let summary = place.summary("out");
+        assert_eq!(names(&summary), ["GPU-0"], "{how}: {}", notes(&summary));
+        has_watts(&summary, 300.0);
+        let view = &list(&summary["devices"][0], "views")[0];
+        let works = list(view, "regions").iter().find(|row| row["region"] == "works").expect("a row");
+        assert!(number(&works["exclusive_joules"]) > 400.0, "{works}");
+        // The run's own trace says the same.
+        let trace = place.path("out/traces.otf2");
+        let again = run(place.ampere(["attribute", "--json"]).arg(&trace));
+        let again: Value = serde_json::from_str(&again.stdout).expect("JSON");
+        assert_eq!(names(&again), ["GPU-0"], "{}", notes(&again));
+    }
+}
+
+#[test]
+fn gpus_of_their_own_are_devices_of_their_own() {
+    let place = Place::new();
+    let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
+    let mut command = place.ampere_run("out", [program.as_os_str()]);
+    command.env("AMPERE_COUNTERS", "rocm_smi");
+    command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
+    assert_eq!(run(command.env("STAND_IN_ROCM_SMI", "watts=300;devices=3;step_ms=15")).code, 0);
+    assert_eq!(names(&place.summary("out")), ["GPU-0", "GPU-1", "GPU-2"]);
+}

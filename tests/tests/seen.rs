@@ -1,0 +1,184 @@
+//! A run knows what it did not see: which processes are sampled and until when, and CPU time that no sample is of.
+
+use ampere_stacks::{Options, Sampler};
+use ampere_tests::jobs::{Place, is_root, run};
+use ampere_tests::runs::{assert_same_figures, attribute, json, list, number, on_path};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+
+fn may_sample() -> bool {
+    Sampler::begin(&Options::default()).is_ok()
+}
+
+/// Works for a time on the clock, in a function of this name.
+const SPIN: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <time.h>
+    #ifndef WORK
+    #define WORK spin
+    #endif
+    static double now(clockid_t clock) { struct timespec time; clock_gettime(clock, &time); return time.tv_sec + 1e-9 * time.tv_nsec; }
+    __attribute__((noinline)) void WORK(double seconds) {
+        volatile double sum = 0;
+        for (double end = now(CLOCK_PROCESS_CPUTIME_ID) + seconds; now(CLOCK_PROCESS_CPUTIME_ID) < end;)
+            for (int i = 0; i < 10000; i++) sum += i;
+    }
+"#;
+const MAIN: &str = "int main(void) { WORK(0.7); return 0; }";
+/// With the hooks that `-finstrument-functions` calls.
+const HOOKS: &str = r#"
+    static long calls;
+    __attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) { calls++; }
+    __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) { }
+"#;
+/// The kernel's clock of a thread, whose work is so short.
+const SHORT: &str = r#"
+    #include <pthread.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    static double now(void) { struct timespec time; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time); return time.tv_sec + 1e-9 * time.tv_nsec; }
+    static void *work(void *none) { volatile double sum = 0; for (double end = now() + 0.6e-3; now() < end;) for (int i = 0; i < 500; i++) sum += i; return none; }
+    static void thread(void) { pthread_t thread; pthread_create(&thread, 0, work, 0); pthread_join(thread, 0); }
+    static void child(void) { pid_t child = fork(); if (!child) { work(0); _exit(0); } waitpid(child, 0, 0); }
+    int main(int count, char **arguments) { for (int i = 0; i < 1000; i++) { if (count > 1) child(); else thread(); } return 0; }
+"#;
+/// Idle joules of a machine that has nothing else to do are a few percent; others' work makes threads wait for their CPUs.
+const IDLE_MAX: f64 = 0.3;
+
+/// Where each of many processes waits for a CPU again: all was idle when only samples counted.
+const WAITING_MAX: f64 = 0.7;
+
+/// Runs a command, and gives the summary and what share of the joules of the ranks view is idle. All are those of CPU time.
+fn measured(place: &Place, command: &[&str]) -> (Value, f64) {
+    let mut measured = place.ampere_run("out", command);
+    measured.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
+    measured.env("AMPERE_ESTIMATE_IDLE_WATTS", "0").env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
+    let done = run(&mut measured);
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let views: Vec<&Value> = devices(&summary).flat_map(|device| list(device, "views")).collect();
+    let ranks = views.iter().filter(|view| view["view"] == "ranks");
+    let idle: f64 = ranks.map(|view| number(view, "idle_joules")).sum();
+    let total: f64 = devices(&summary).map(|device| number(device, "total_joules")).sum();
+    assert_same_figures(&summary, &attribute(&place.path("out/traces.otf2"), &[]));
+    (summary, idle / total)
+}
+
+fn devices(summary: &Value) -> impl Iterator<Item = &Value> {
+    list(summary, "devices").iter().filter(|device| device["unit"] != "s")
+}
+
+/// A function's share of the joules of the ranks view that are in functions.
+fn share(summary: &Value, region: &str) -> f64 {
+    let views = devices(summary).flat_map(|device| list(device, "views"));
+    let regions: Vec<&Value> =
+        views.filter(|view| view["view"] == "ranks").flat_map(|view| list(view, "regions")).collect();
+    let sum = |rows: &mut dyn Iterator<Item = &&Value>| -> f64 {
+        rows.map(|row| number(row, "exclusive_joules")).sum()
+    };
+    sum(&mut regions.iter().filter(|row| row["region"] == region)) / sum(&mut regions.iter())
+}
+
+/// Time in functions, in the ranks view.
+fn seconds(summary: &Value) -> f64 {
+    let views = devices(summary).flat_map(|device| list(device, "views"));
+    let ranks = views.filter(|view| view["view"] == "ranks");
+    ranks.flat_map(|view| list(view, "regions")).map(|row| number(row, "exclusive_seconds")).sum()
+}
+
+/// Whether this is the program whose work is in this function alone.
+fn is_of(place: &Place, command: &[&str], region: &str) {
+    let (summary, idle) = measured(place, command);
+    assert!(share(&summary, region) > 0.8, "{} of {region}: {summary:#}", share(&summary, region));
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+}
+
+#[test]
+fn a_process_that_could_record_its_functions_and_does_not_is_sampled() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic"];
+    let source = [SPIN, MAIN].concat();
+    let place = Place::new();
+    let own_hooks = place.compile("cc", "own", &[SPIN, HOOKS, MAIN].concat(), &instrumented);
+    is_of(&place, &[&own_hooks.to_string_lossy()], "spin");
+    let place = Place::new();
+    let program = place.compile("cc", "static", &source, &["-O1", "-finstrument-functions", "-static"]);
+    is_of(&place, &[&program.to_string_lossy()], "spin");
+    if is_root() && on_path("unshare") {
+        let place = Place::new();
+        let program = place.compile("cc", "apart", &source, &instrumented);
+        // The new one hides where the program is.
+        let hide = "mount -t tmpfs none /dev/shm && exec /proc/self/fd/3";
+        let script = format!("exec 3< {}; {hide}", program.display());
+        is_of(&place, &["unshare", "-m", "sh", "-c", &script], "spin");
+    }
+}
+
+#[test]
+fn functions_of_a_program_that_are_not_instrumented_are_sampled_beside_those_that_are() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let main = "void recorded(double); int main(void) { for (int i = 0; i < 20; i++) { recorded(0.01); spin(0.04); } return 0; }";
+    let instrumented = ["-O1", "-finstrument-functions", "-fPIC", "-shared", "-DWORK=recorded"];
+    let library = place.compile("cc", "libpart.so", SPIN, &instrumented);
+    let program = place.compile("cc", "work", &[SPIN, main].concat(), &["-O1", &library.to_string_lossy()]);
+    let (summary, idle) = measured(&place, &[&program.to_string_lossy()]);
+    let (recorded, sampled) = (share(&summary, "recorded"), share(&summary, "spin"));
+    assert!((0.1..0.32).contains(&recorded) && (0.6..0.9).contains(&sampled), "{recorded}, {sampled}");
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+}
+
+#[test]
+fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let plain = place.compile("cc", "plain", &[SPIN, MAIN].concat(), &["-O1", "-DWORK=plain"]);
+    let plain = plain.to_string_lossy();
+    let main = format!("int main(void) {{ recorded(0.7); return system(\"{plain}\"); }}");
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic", "-DWORK=recorded"];
+    let parent = place.compile("cc", "parent", &[SPIN, &main].concat(), &instrumented);
+    let (summary, idle) = measured(&place, &["sh", "-c", &format!("{}; {plain}", parent.display())]);
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+    // Alone for a third of the time, and beside its parent, which waits for it, for another.
+    assert!((0.3..0.75).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
+}
+
+#[test]
+fn a_process_is_sampled_after_its_recording_has_ended() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    skip_unless!(on_path("mpicc") && on_path("mpirun"), "mpicc is not installed");
+    let place = Place::new();
+    let main = r#"
+        #include <mpi.h>
+        __attribute__((noinline)) void before(void) { spin(0.8); }
+        __attribute__((noinline)) void after(void) { spin(1.6); __asm__ volatile(""); }
+        int main(int count, char **arguments) { MPI_Init(&count, &arguments); before(); MPI_Finalize(); after(); return 0; }
+    "#;
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic"];
+    let program = place.compile("mpicc", "work", &[SPIN, main].concat(), &instrumented);
+    let (summary, idle) = measured(&place, &["mpirun", "-n", "1", &program.to_string_lossy()]);
+    assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
+    assert!(share(&summary, "spin") > 0.7, "{}: {summary:#}", share(&summary, "spin"));
+}
+
+#[test]
+fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    for (arguments, name) in [(&[][..], "threads"), (&["children"][..], "children")] {
+        let place = Place::new();
+        let program = place.compile("cc", "short", SHORT, &["-O1", "-lpthread"]);
+        let program = program.to_string_lossy();
+        let command = [&[&*program], arguments].concat();
+        let (summary, idle) = measured(&place, &command);
+        assert!(idle < WAITING_MAX, "{name}: {idle}: {summary:#}");
+        assert!(share(&summary, "short") > 0.5, "{name}: {summary:#}");
+        // A thousand times 0.6 ms.
+        assert!(seconds(&summary) > 0.5, "{name}: {} s: {summary:#}", seconds(&summary));
+    }
+    let place = Place::new();
+    let (summary, idle) =
+        measured(&place, &["sh", "-c", "i=0; while [ $i -lt 400 ]; do /bin/true; i=$((i+1)); done"]);
+    assert!(idle < WAITING_MAX, "a shell's loop: {idle}: {summary:#}");
+}

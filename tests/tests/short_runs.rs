@@ -1,0 +1,167 @@
+//! Runs that are over before they have well begun, and commands that leave processes running.
+
+use ampere_tests::counting_program::{have_mpi, total_calls};
+use ampere_tests::jobs::{Place, run, start, until};
+use ampere_tests::runs::{list, number};
+use ampere_tests::skip_unless;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Works for this number of milliseconds. Other words than a number: what comes before or after that.
+const WORK: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <time.h>
+    #include <unistd.h>
+    #ifdef WITH_MPI
+    #include <mpi.h>
+    #endif
+    __attribute__((noinline)) void spin(double seconds) {
+        struct timespec begin, now;
+        volatile double sum = 0;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        do {
+            for (int i = 0; i < 1000; i++) sum += i;
+            clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        } while ((now.tv_sec - begin.tv_sec) + (now.tv_nsec - begin.tv_nsec) * 1e-9 < seconds);
+    }
+    int main(int argc, char **argv) {
+    #ifdef WITH_MPI
+        MPI_Init(&argc, &argv);
+        MPI_Barrier(MPI_COMM_WORLD);
+    #endif
+        if (argc > 1) spin(atof(argv[1]) * 1e-3);
+        puts("ok");
+        fflush(stdout);
+        if (argc > 2) { fclose(fopen(argv[2], "w")); for (;;) spin(0.01); }
+    #ifdef WITH_MPI
+        MPI_Finalize();
+    #endif
+        return 3;
+    }
+"#;
+
+/// Joules are those of CPU time alone: 10 W for each busy core.
+fn measured(place: &Place, output: &str, command: &[&str]) -> Command {
+    let mut run = place.ampere_run(output, command);
+    run.env_remove("AMPERE_SAMPLE")
+        .env("AMPERE_COUNTERS", "estimate")
+        .env("AMPERE_ESTIMATE_IDLE_WATTS", "0")
+        .env("AMPERE_ESTIMATE_WATTS_PER_CORE", "10");
+    run
+}
+
+fn total_joules(summary: &Value) -> f64 {
+    list(summary, "devices").iter().map(|device| number(device, "total_joules")).sum()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[track_caller]
+fn is_complete(place: &Place, output: &str, command: &[&str], code: i32) -> Value {
+    let done = run(&mut measured(place, output, command));
+    assert_eq!(done.code, code, "{done:#?}");
+    done.no_panic();
+    let summary = place.summary(output);
+    assert_eq!(summary["run"]["complete"], true, "{command:?}: {:#}", summary["run"]);
+    summary
+}
+
+#[test]
+fn a_run_is_complete_however_short_it_is() {
+    let place = Place::new();
+    let plain = place.compile("cc", "plain", WORK, &[]);
+    let instrumented = place.compile("cc", "instrumented", WORK, &["-finstrument-functions"]);
+    is_complete(&place, "true", &["true"], 0);
+    for milliseconds in ["0", "1", "5", "20", "50"] {
+        is_complete(&place, &format!("plain-{milliseconds}"), &[text(&plain), milliseconds], 3);
+        let output = format!("instrumented-{milliseconds}");
+        let summary = is_complete(&place, &output, &[text(&instrumented), milliseconds], 3);
+        assert_eq!(total_calls(&summary, "spin"), 1, "{:#}", summary["devices"]);
+    }
+    place.is_clean();
+}
+
+#[test]
+fn a_short_mpi_run_is_complete() {
+    skip_unless!(have_mpi(), "no Open MPI");
+    let place = Place::new();
+    let ranks = place.compile("mpicc.openmpi", "mpi", WORK, &["-DWITH_MPI", "-finstrument-functions"]);
+    let command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", text(&ranks), "1"];
+    let summary = is_complete(&place, "ranks", &command, 3);
+    assert_eq!(summary["run"]["ranks"], 2);
+    // By itself a rank needs no launcher, and is over before the clock of a longer run would be measured.
+    is_complete(&place, "alone", &[text(&ranks), "1"], 3);
+    place.is_clean();
+}
+
+/// The kernel shows the time of ended children in steps of 10 ms.
+#[test]
+fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
+    let place = Place::new();
+    let plain = place.compile("cc", "plain", WORK, &[]);
+    for (output, command) in
+        [("one", vec![text(&plain), "6"]), ("many", vec!["sh", "-c", "./plain 2; ./plain 2; ./plain 2"])]
+    {
+        let joules = total_joules(&is_complete(&place, output, &command, 3));
+        assert!(
+            (0.06..0.20).contains(&joules),
+            "{output}: {joules} J for 6 ms of 10 W, and the starts of programs"
+        );
+    }
+}
+
+/// A shell returns at once when a command is sent to the background, and so does `ampere run`.
+#[test]
+fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
+    let place = Place::new();
+    let instrumented = place.compile("cc", "left", WORK, &["-finstrument-functions"]);
+    let plain = place.compile("cc", "left-plain", WORK, &[]);
+    for (program, output) in [(&instrumented, "recorded"), (&plain, "sampled")] {
+        let ready = format!("ready-{output}");
+        let script = format!(
+            "{} 20 {ready} >/dev/null 2>&1 & while [ ! -e {ready} ]; do sleep 0.01; done; sleep 0.1; exit 5",
+            program.display()
+        );
+        let running = start(&mut measured(&place, output, &["sh", "-c", &script]));
+        until("the program is under way", || place.path(&ready).exists());
+        let begun = std::time::Instant::now();
+        let done = running.wait();
+        assert_eq!(done.code, 5, "{done:#?}");
+        // 0.1 s of it are the script's. Before, it was ten seconds.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        let summary = place.summary(output);
+        let left = place.processes();
+        let (pid, _) =
+            left.iter().find(|(_, command)| command.starts_with(text(program))).expect("it goes on");
+        let name = program.file_name().expect("a name").to_string_lossy().into_owned();
+        let notes = summary["run"]["notes"].to_string();
+        assert!(notes.contains("still run") && notes.contains(&format!("{name} (process {pid})")), "{notes}");
+        assert!(total_joules(&summary) > 0.1, "{:#}", summary["devices"]);
+        ampere_tests::jobs::kill(*pid);
+        place.no_process_left();
+    }
+}
+
+/// What such a process starts later finds no session any more, and that is nothing to complain of.
+#[test]
+fn a_program_that_begins_after_the_run_says_nothing() {
+    let place = Place::new();
+    let instrumented = place.compile("cc", "later", WORK, &["-finstrument-functions"]);
+    let script = format!(
+        "(while [ ! -e go ]; do sleep 0.01; done; {} 1 >said 2>&1; touch gone) </dev/null >/dev/null 2>&1 &",
+        instrumented.display()
+    );
+    let done = run(&mut measured(&place, "out", &["sh", "-c", &script]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert_eq!(place.summary("out")["run"]["complete"], true);
+    place.write("go", "");
+    until("the program has ended", || place.path("gone").exists());
+    assert_eq!(std::fs::read_to_string(place.path("said")).expect("a file"), "ok\n");
+    place.is_clean();
+}

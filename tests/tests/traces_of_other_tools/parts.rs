@@ -1,0 +1,150 @@
+//! Devices that are parts of others: each joule counts once.
+
+use crate::*;
+
+/// A Frontier node: the GPUs' own counters, and Cray's.
+#[test]
+fn crays_counters_are_found_and_no_joule_is_counted_twice() {
+    let cray = |name: &str| format!("A2coretemp:::craypm:{name}");
+    let all = [
+        (cray("energy"), 500),
+        (cray("cpu_energy"), 50),
+        (cray("memory_energy"), 30),
+        (cray("accel0_energy"), 130),
+        (cray("accel1_energy"), 240),
+        (cray("accel0_energy_timestamp"), 7_000_000),
+        ("A2rocm_smi:::energy_count:device=0".to_owned(), 120_000_000),
+        ("A2rocm_smi:::energy_count:device=2".to_owned(), 230_000_000),
+    ];
+    // Without the node's, the accelerators' count, and not the GPUs' in them.
+    for (from, total) in [(0, 500.0), (1, 50.0 + 30.0 + 130.0 + 240.0)] {
+        let mut trace = Trace::new();
+        let node = trace.node("frontier00001");
+        let locations = [0, 1].map(|rank| trace.rank(rank, node));
+        for (rank, location) in locations.into_iter().enumerate() {
+            let classes = all[from..].iter().map(|(name, units)| {
+                let class =
+                    trace.metric_in(name, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
+                (class, *units)
+            });
+            let classes: Vec<_> = classes.collect();
+            let mut writer = trace.writer(location);
+            writer.enter(SECOND, trace.main).expect("an event");
+            // Both ranks record them.
+            for reading in 0..=READINGS {
+                for (class, units) in &classes {
+                    let value = MetricValue::U64(1_000 + units * reading / READINGS);
+                    let time = SECOND + reading * SECOND / READINGS + rank as u64;
+                    writer.metric(time, *class, &[value]).expect("a sample");
+                }
+            }
+            writer.leave(2 * SECOND + 1, trace.main).expect("an event");
+            writer.close().expect("a location");
+        }
+        let summary = trace.everywhere();
+        let mut names = names(&summary);
+        names.sort_unstable();
+        let expected = ["GPU-0", "GPU-2", "accel0", "accel1", "cpu", "memory", "node"];
+        assert_eq!(names, expected[..expected.len() - from]);
+        are(&[number(&summary["run"], "total_joules")], &[total]);
+        let accelerator =
+            list(&summary, "devices").iter().find(|d| d["name"] == "accel1").expect("it is there");
+        assert_eq!((&accelerator["kind"], &accelerator["contains"][0]), (&"gpu".into(), &"GPU-2".into()));
+        assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    }
+}
+
+/// A node whose counters have risen by these joules in a second.
+fn of_watts(watts: &[(&str, f64)]) -> Value {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let group = trace.group("MPI Rank 0", node);
+    let thread = trace.location(LocationType::CpuThread, "main", group);
+    trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+    for (metric, watts) in watts {
+        let reader = trace.location(LocationType::Metric, metric, group);
+        let class = trace.class(&[(*metric, "J")]);
+        trace.reads(reader, &[(class.into(), &[(0.0, *watts)])]);
+    }
+    trace.everywhere()
+}
+
+#[test]
+fn parts_are_not_added_to_their_whole() {
+    type Case<'a> = (&'a [(&'a str, f64)], f64);
+    let cases: [Case; 9] = [
+        (&[("package/energy", 100.0), ("core/energy", 70.0), ("system/energy", 200.0)], 200.0),
+        (&[("package/energy", 100.0), ("core/energy", 70.0), ("dram/energy", 20.0)], 120.0),
+        (
+            &[
+                ("hdeem/BLADE/E", 300.0),
+                ("hdeem/CPU0/E", 80.0),
+                ("hdeem/CPU1/E", 90.0),
+                ("hdeem/DDR_AB/E", 9.0),
+            ],
+            300.0,
+        ),
+        (
+            &[
+                ("x86_energy/PACKAGE0/E", 80.0),
+                ("x86_energy/PACKAGE1/E", 90.0),
+                ("x86_energy/CORE0/E", 40.0),
+                ("x86_energy/CORE1/E", 60.0),
+            ],
+            170.0,
+        ),
+        (&[("power/energy-psys/", 150.0), ("power/energy-pkg/", 100.0), ("power/energy-gpu/", 30.0)], 150.0),
+        // A platform has no graphics cards in it.
+        (&[("power/energy-psys/", 150.0), ("rocm_smi:::energy_count:device=0", 200.0)], 350.0),
+        (
+            &[
+                ("gpu0 board energy", 300.0),
+                ("gpu0 energy", 250.0),
+                ("gpu0 memory energy", 40.0),
+                ("gpu1 energy", 10.0),
+            ],
+            310.0,
+        ),
+        // All packages, and each.
+        (&[("cpu energy", 170.0), ("cpu0 energy", 80.0), ("cpu1 energy", 90.0)], 170.0),
+        // One package, by two libraries.
+        (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 99.5)], 100.0),
+    ];
+    for (watts, expected) in cases {
+        let summary = of_watts(watts);
+        are(&[total(&summary)], &[4.0 * expected]);
+        assert_eq!(names(&summary).len(), watts.len(), "all are shown");
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
+#[test]
+fn a_whole_that_its_parts_disprove_is_none() {
+    for (whole, watts) in
+        [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0)]
+    {
+        let summary = of_watts(&[(whole, watts), ("package0 energy", 40.0), ("package1 energy", 60.0)]);
+        are(&[total(&summary)], &[400.0]);
+        assert_eq!(names(&summary), ["package0 energy", "package1 energy"]);
+        assert_eq!(summary["run"]["complete"], false);
+        assert!(notes(&summary).contains(&format!("{whole} on a is left out")), "{}", notes(&summary));
+    }
+    // The whole of a whole: what is wrong is the package.
+    let summary = of_watts(&[("system/energy", 200.0), ("package/energy", 30.0), ("core/energy", 70.0)]);
+    are(&[total(&summary)], &[800.0]);
+    assert_eq!((names(&summary).len(), &summary["run"]["complete"]), (2, &false.into()));
+}
+
+/// What is in what is not known: nothing is counted twice, and the run says so.
+#[test]
+fn parts_of_an_unknown_whole_make_a_run_incomplete() {
+    for (watts, expected) in [
+        (&[("powercap:::ENERGY_UJ:ZONE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0_SUBZONE0", 30.0)][..], 100.0),
+        (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
+        (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
+    ] {
+        let summary = of_watts(watts);
+        are(&[total(&summary)], &[4.0 * expected]);
+        assert_eq!(summary["run"]["complete"], false, "{}", notes(&summary));
+    }
+}

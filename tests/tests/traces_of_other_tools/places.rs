@@ -1,0 +1,199 @@
+//! What values are about: scopes of metric instances, nodes, and ranks.
+
+use crate::*;
+use otf2::{Comm, Group, GroupType, ParadigmType};
+
+/// A node with two packages, and a process with a thread that runs `work` for 4 s and a location for metrics.
+fn with_packages() -> (Trace, [SystemTreeNodeRef; 2], LocationRef) {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let packages = ["0", "1"].map(|name| trace.part("package", name, Some(node), &[]));
+    let group = trace.group("MPI Rank 0", node);
+    let thread = trace.location(LocationType::CpuThread, "main", group);
+    let reader = trace.location(LocationType::Metric, "reader", group);
+    trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+    (trace, packages, reader)
+}
+
+#[test]
+fn instances_about_two_packages_are_two_devices() {
+    // Readings that are the same, that are far apart, and that differ by what one update is.
+    for rises in [[(0.0, 50.0), (0.0, 50.0)], [(1e6, 50.0), (5.0, 80.0)], [(0.0, 50.0), (0.1, 50.0)]] {
+        let (mut trace, packages, reader) = with_packages();
+        let class = trace.class(&[("energy", "J")]);
+        let [first, second] =
+            packages.map(|package| trace.about(class, reader, MetricScope::SystemTreeNode, package.0.into()));
+        trace.reads(reader, &[(first, &rises[..1]), (second, &rises[1..])]);
+        let summary = trace.everywhere();
+        assert_eq!(names(&summary), ["energy@package 0", "energy@package 1"]);
+        let expected: f64 = rises.iter().map(|(_, watts)| 4.0 * watts).sum();
+        are(&[total(&summary), of_region(&summary, "ranks", "work")], &[expected, expected]);
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
+/// Of a class with two members, through an instance for each package; a third one is about the node.
+#[test]
+fn members_of_a_class_are_each_a_device_of_their_part() {
+    let (mut trace, packages, reader) = with_packages();
+    let class = trace.class(&[("package energy", "J"), ("core energy", "J"), ("instructions", "#")]);
+    let [first, second] =
+        packages.map(|package| trace.about(class, reader, MetricScope::SystemTreeNode, package.0.into()));
+    let memory = trace.class(&[("memory energy", "J")]);
+    let memory = trace.about(memory, reader, MetricScope::SystemTreeNode, 0);
+    trace.reads(
+        reader,
+        &[
+            (first, &[(0.0, 50.0), (0.0, 30.0), (0.0, 1e9)]),
+            (second, &[(7.0, 60.0), (0.0, 20.0), (0.0, 1e9)]),
+            (memory, &[(0.0, 10.0)]),
+        ],
+    );
+    let summary = trace.everywhere();
+    let named = |name: &str| {
+        list(&summary, "devices").iter().find(|of| of["name"] == name).expect("it is there").clone()
+    };
+    assert_eq!(named("package energy@package 1")["contains"], serde_json::json!(["core energy@package 1"]));
+    assert_eq!(named("memory energy")["kind"], "memory");
+    are(&[total(&summary)], &[4.0 * (50.0 + 60.0 + 10.0)]);
+}
+
+/// The same metric of a node and of its packages, which are its parts, or disprove it.
+#[test]
+fn a_metric_of_a_node_has_that_of_its_parts_in_it() {
+    for (of_node, expected) in [(150.0, 150.0), (60.0, 50.0 + 60.0)] {
+        let (mut trace, packages, reader) = with_packages();
+        let class = trace.class(&[("energy", "J")]);
+        let node = trace.about(class, reader, MetricScope::SystemTreeNode, 0);
+        let [first, second] =
+            packages.map(|package| trace.about(class, reader, MetricScope::SystemTreeNode, package.0.into()));
+        let at = |watts: f64| [(0.0, watts)];
+        trace.reads(reader, &[(node, &at(of_node)), (first, &at(50.0)), (second, &at(60.0))]);
+        let summary = trace.everywhere();
+        are(&[total(&summary)], &[4.0 * expected]);
+        let is_whole = of_node > 110.0;
+        assert_eq!(names(&summary).contains(&"energy"), is_whole);
+        assert_eq!(summary["run"]["complete"], is_whole, "{}", notes(&summary));
+    }
+}
+
+/// Rank 0 records what each rank has used, in all ways to say so; and what rank 1 alone has.
+#[test]
+fn joules_are_of_whom_the_values_are_about() {
+    for kind in [MetricScope::Location, MetricScope::LocationGroup, MetricScope::Group] {
+        for (about, watts) in [(&[0, 1][..], [30.0, 50.0]), (&[1][..], [0.0, 50.0])] {
+            let mut trace = Trace::new();
+            let node = trace.node("a");
+            let groups = ["MPI Rank 0", "MPI Rank 1"].map(|name| trace.group(name, node));
+            let threads = groups.map(|group| trace.location(LocationType::CpuThread, "main", group));
+            let reader = trace.location(LocationType::Metric, "reader", groups[0]);
+            trace.calls(threads[0], &[(0, "+first"), (40, "-first")]);
+            trace.calls(threads[1], &[(0, "+second"), (40, "-second")]);
+            let class = trace.class(&[("energy", "J")]);
+            let metrics: Vec<(MetricRef, [(f64, f64); 1])> = about
+                .iter()
+                .map(|rank: &usize| {
+                    let number = match kind {
+                        MetricScope::Location => threads[*rank].0,
+                        MetricScope::LocationGroup => groups[*rank].0.into(),
+                        _ => {
+                            let (kind, members) = (GroupType::Locations, vec![threads[*rank].0]);
+                            let group = Group { kind, members, ..Group::default() };
+                            trace.definitions.groups.push(group).0.into()
+                        }
+                    };
+                    (trace.about(class, reader, kind, number), [(0.0, watts[*rank])])
+                })
+                .collect();
+            let metrics: Vec<(MetricRef, &[(f64, f64)])> =
+                metrics.iter().map(|(metric, values)| (*metric, &values[..])).collect();
+            trace.reads(reader, &metrics);
+            let summary = trace.everywhere();
+            let of = |region| of_region(&summary, "ranks", region);
+            are(&[of("first"), of("second")], &watts.map(|watts| 4.0 * watts));
+        }
+    }
+}
+
+#[test]
+fn what_shares_memory_is_a_node() {
+    use SystemTreeDomain::SharedMemory;
+    let trees: [&dyn Fn(&mut Trace, &str) -> SystemTreeNodeRef; 4] = [
+        &|trace, name| {
+            let cluster = trace.part("machine", "cluster", None, &[]);
+            trace.part("host", name, Some(cluster), &[SharedMemory])
+        },
+        // A NUMA domain that is called a node, in a machine that shares memory.
+        &|trace, name| {
+            let machine = trace.part("machine", name, None, &[SharedMemory]);
+            trace.part("node", "numa 0", Some(machine), &[SystemTreeDomain::Numa])
+        },
+        &|trace, name| {
+            let blade = trace.part("blade", name, None, &[SharedMemory]);
+            trace.part("socket", "0", Some(blade), &[SystemTreeDomain::Socket])
+        },
+        &|trace, name| trace.part("machine", name, None, &[]),
+    ];
+    for tree in trees {
+        let mut trace = Trace::new();
+        let class = trace.class(&[("node power", "W")]);
+        for (rank, name) in ["n1", "n2"].into_iter().enumerate() {
+            let parent = tree(&mut trace, name);
+            let group = trace.group(&format!("MPI Rank {rank}"), parent);
+            let thread = trace.location(LocationType::CpuThread, "main", group);
+            let reader = trace.location(LocationType::Metric, "reader", group);
+            trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+            trace.reads(reader, &[(class.into(), &[(100.0, 0.0)])]);
+        }
+        let summary = trace.everywhere();
+        are(&joules(&summary), &[400.0, 400.0]);
+        assert_eq!(summary["run"]["nodes"], serde_json::json!(["n1", "n2"]));
+    }
+}
+
+#[test]
+fn ranks_are_those_of_their_communicator() {
+    // Names of the groups, and the ranks that the communicator gives them; without one, names have to say it.
+    for (names, world) in [
+        (["process 4711", "process 4712"], Some([0, 1])),
+        (["process 4711", "process 4712"], Some([1, 0])),
+        (["SHMEM PE 0", "SHMEM PE 1"], None),
+        (["rank 0", "rank 1"], None),
+    ] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let class = trace.class(&[("energy", "J")]);
+        let mut threads = Vec::new();
+        for (at, name) in names.into_iter().enumerate() {
+            let group = trace.group(name, node);
+            let thread = trace.location(LocationType::CpuThread, "main", group);
+            threads.push(thread.0);
+            trace.calls(
+                thread,
+                if at == 0 { &[(0, "+first"), (40, "-first")] } else { &[(0, "+second"), (40, "-second")] },
+            );
+            if at == 0 {
+                let reader = trace.location(LocationType::Metric, "reader", group);
+                trace.reads(reader, &[(class.into(), &[(0.0, 100.0)])]);
+            }
+        }
+        if let Some(members) = world {
+            let mut group = |kind, members: Vec<u64>| {
+                let paradigm = ParadigmType::Mpi;
+                trace.definitions.groups.push(Group { kind, paradigm, members, ..Group::default() })
+            };
+            group(GroupType::CommLocations, threads);
+            let group = group(GroupType::CommGroup, members.to_vec());
+            let name = "MPI_COMM_WORLD".to_owned();
+            trace.definitions.comms.push(Comm { name, group, parent: None, flags: 0 });
+        }
+        let config = trace.place.path("ampere.toml");
+        std::fs::write(&config, "[[device]]\nname = \"node\"\nmetric = 'energy'\nranks = [0]\n")
+            .expect("room");
+        let summary = trace.attribute(&["--config", config.to_str().expect("text")]);
+        let first = world.is_none_or(|members| members[0] == 0);
+        let of = |region| of_region(&summary, "ranks", region);
+        let expected = if first { [400.0, 0.0] } else { [0.0, 400.0] };
+        are(&[of("first"), of("second")], &expected);
+    }
+}

@@ -1,0 +1,229 @@
+//! Names and units of other tools, and powers.
+
+use crate::*;
+
+/// A power that is 100 W on average: 50 W and 150 W by turns, read `READINGS` times in a second, while `main` runs.
+fn power(trace: &mut Trace, class: MetricClassRef, units_per_watt: f64) {
+    let node = trace.node("a");
+    let location = trace.rank(0, node);
+    let mut writer = trace.writer(location);
+    writer.enter(SECOND, trace.main).expect("an event");
+    for reading in 0..=READINGS {
+        let watts = if reading % 2 == 0 { 50.0 } else { 150.0 };
+        let value = MetricValue::U64((watts * units_per_watt).round() as u64);
+        writer.metric(SECOND + reading * SECOND / READINGS, class, &[value]).expect("a sample");
+    }
+    writer.leave(2 * SECOND, trace.main).expect("an event");
+    writer.close().expect("a location");
+}
+
+#[test]
+fn a_power_is_integrated_in_its_own_unit() {
+    use MetricBase::{Binary, Decimal};
+    for (unit, base, exponent, units_per_watt) in [
+        ("W", Decimal, 0, 1.0),
+        ("uW", Decimal, 0, 1e6),
+        ("mW", Decimal, 0, 1e3),
+        ("kW", Decimal, -6, 1e3),
+        ("W", Decimal, -3, 1e3),
+        ("W", Binary, -4, 16.0),
+    ] {
+        let made = || {
+            let mut trace = Trace::new();
+            let class = trace.metric_in("node_power", unit, (base, exponent), MetricMode::AbsolutePoint);
+            power(&mut trace, class, units_per_watt);
+            trace
+        };
+        // Without any setting, and with one that does not say its scale.
+        let trace = made();
+        let config = trace.place.path("ampere.toml");
+        let setting = "[[device]]\nname = \"node\"\nmetric = 'node_power'\nkind = \"instantaneous\"\n";
+        std::fs::write(&config, setting).expect("room");
+        let configured = trace.attribute(&["--config", config.to_str().expect("text")]);
+        for summary in [configured, made().everywhere()] {
+            are(&joules(&summary), &[100.0]);
+            assert_eq!(summary["run"]["energy"], "integrated", "{unit}");
+            assert_eq!(summary["devices"][0]["energy"], "integrated", "{unit}");
+        }
+    }
+}
+
+#[test]
+fn a_power_is_about_the_time_that_its_mode_says() {
+    use MetricMode::{AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart};
+    // 50 W, 150 W, 150 W after a third of the time each: from a sample on, or until it.
+    for (mode, expected) in
+        [(AbsolutePoint, 200.0), (AbsoluteNext, 200.0), (AccumulatedStart, 200.0), (AbsoluteLast, 300.0)]
+    {
+        let mut trace = Trace::new();
+        let class = trace.metric_in("node_power", "W", (MetricBase::Decimal, 0), mode);
+        let node = trace.node("a");
+        let location = trace.rank(0, node);
+        let mut writer = trace.writer(location);
+        writer.enter(SECOND, trace.main).expect("an event");
+        for (time, watts) in (1..).zip([50, 150, 150]) {
+            writer.metric(time * SECOND, class, &[MetricValue::U64(watts)]).expect("a sample");
+        }
+        writer.leave(3 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+        let summary = trace.everywhere();
+        are(&joules(&summary), &[expected]);
+        are(&[number(&summary["devices"][0]["views"][0], "attributed_joules")], &[expected]);
+    }
+}
+
+/// As PAPI's metrics are by Score-P: no unit, and accumulated by their mode.
+#[test]
+fn powers_of_known_names_are_powers_where_there_is_no_energy() {
+    let papi = |trace: &mut Trace, name: &str| {
+        trace.metric_in(name, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart)
+    };
+    let gpu_power = "A2rocm_smi:::power_average:device=0:sensor=0";
+    let mut trace = Trace::new();
+    let class = papi(&mut trace, gpu_power);
+    papi(&mut trace, "A2rocm_smi:::current_socket_power:device=0");
+    power(&mut trace, class, 1e6);
+    let summary = trace.everywhere();
+    assert_eq!(names(&summary), ["GPU-0"]);
+    are(&joules(&summary), &[100.0]);
+    assert_eq!(summary["run"]["energy"], "integrated");
+    assert!(summary["run"]["notes"].to_string().contains("current_socket_power:device=0 is left out"));
+
+    // A GPU that has its own counter; a limit.
+    let mut trace = Trace::new();
+    let class = papi(&mut trace, gpu_power);
+    power(&mut trace, class, 1e6);
+    let counter = papi(&mut trace, GPU);
+    let limit = trace.metric_in("power_cap", "W", (MetricBase::Decimal, 0), MetricMode::AbsolutePoint);
+    let location = trace.rank(1, SystemTreeNodeRef(0));
+    let mut writer = trace.writer(location);
+    for reading in 0..2 {
+        let time = (1 + reading) * SECOND;
+        writer.metric(time, counter, &[MetricValue::U64(reading * 70_000_000)]).expect("a sample");
+        writer.metric(time, limit, &[MetricValue::U64(500)]).expect("a sample");
+    }
+    writer.close().expect("a location");
+    let summary = trace.attribute(&[]);
+    are(&joules(&summary), &[70.0]);
+    assert_eq!(summary["run"]["energy"], "measured");
+}
+
+/// A thread that works for 4 s, and what is recorded beside it: name, unit, rise in a second or power.
+fn recorded(metrics: &[(&str, &str, f64)]) -> Trace {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let group = trace.group("MPI Rank 0", node);
+    let thread = trace.location(LocationType::CpuThread, "main", group);
+    let reader = trace.location(LocationType::Metric, "reader", group);
+    trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+    let members: Vec<(&str, &str)> = metrics.iter().map(|(name, unit, _)| (*name, *unit)).collect();
+    let class = trace.class(&members);
+    let is_power = |name: &str, unit: &str| unit.ends_with('W') || name.to_lowercase().ends_with("power");
+    let values: Vec<(f64, f64)> = metrics
+        .iter()
+        .map(|(name, unit, value)| if is_power(name, unit) { (*value, 0.0) } else { (0.0, *value) })
+        .collect();
+    trace.reads(reader, &[(class.into(), &values)]);
+    trace
+}
+
+#[test]
+fn energies_of_papis_components_and_others_are_found_by_name() {
+    type Case<'a> = (&'a [(&'a str, &'a str, f64)], f64);
+    let cases: [Case; 6] = [
+        (
+            &[
+                ("rocm_smi:::energy_count:device=0", "#", 100e6),
+                ("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 150e9),
+                ("nvml:::NVIDIA_A100:device_0:total_energy_consumption", "#", 200e3),
+            ],
+            450.0,
+        ),
+        (
+            &[("A2rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("A2rapl:::DRAM_ENERGY:PACKAGE0", "#", 10e9)],
+            60.0,
+        ),
+        (&[("powercap:::ENERGY_UJ:ZONE0", "", 50e6), ("powercap:::ENERGY_UJ:ZONE1", "", 60e6)], 110.0),
+        (
+            &[
+                ("amd_smi:::energy_consumed:device=0", "#", 300e6),
+                ("amd_smi:::energy_consumed:device=1", "#", 200e6),
+            ],
+            500.0,
+        ),
+        (&[("cray_pm:::PM_ENERGY:NODE", "#", 500.0), ("cray_pm:::PM_ENERGY:MEMORY", "#", 40.0)], 500.0),
+        (&[("power/energy-pkg/", "Joules", 70.0), ("power/energy-ram/", "Joules", 7.0)], 77.0),
+    ];
+    for (metrics, watts) in cases {
+        let summary = recorded(metrics).everywhere();
+        are(&[total(&summary)], &[4.0 * watts]);
+        assert_eq!(names(&summary).len(), metrics.len());
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
+#[test]
+fn powers_are_powers_by_the_names_of_papi() {
+    for (name, watts) in [
+        ("nvml:::Tesla_K40c:device_0:power", 100e3),
+        ("cray_pm:::PM_POWER:NODE", 100.0),
+        ("amd_smi:::power_average:device=0", 100.0),
+        ("elab.ariel.s0.package.power", 100.0),
+    ] {
+        let unit = if name.starts_with("elab") { "W" } else { "#" };
+        let mut trace = Trace::new();
+        let class = trace.metric_in(name, unit, (MetricBase::Decimal, 0), MetricMode::AbsolutePoint);
+        power(&mut trace, class, watts / 100.0);
+        let summary = trace.everywhere();
+        are(&joules(&summary), &[100.0]);
+    }
+}
+
+/// A power beside an energy counts if its name says that it is of something else.
+#[test]
+fn a_power_of_what_has_no_energy_is_integrated_beside_energies() {
+    let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("package 1 power", "W", 80.0)]);
+    let summary = summary.everywhere();
+    are(&joules(&summary), &[200.0, 320.0]);
+    assert_eq!(summary["run"]["energy"], "integrated", "as the least of its devices");
+}
+
+#[test]
+fn what_looks_like_energy_and_is_left_out_is_named() {
+    // The metric beside a package's energy, what is said of it, and whether the run is complete.
+    for (name, unit, said, complete) in [
+        ("power_cap", "W", "no consumption", true),
+        ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "no consumption", true),
+        ("package 0 power", "W", "powers of devices whose energy is there", true),
+        ("board_energy_counter", "#", "its unit, '#', is not known", false),
+        ("nvmlPowerUsage", "units", "its unit, 'units', is not known", false),
+        ("supply", "W", "powers beside energies", false),
+    ] {
+        let summary =
+            recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), (name, unit, 80.0)]).everywhere();
+        let notes = notes(&summary);
+        are(&[total(&summary)], &[200.0]);
+        assert!(notes.contains(said) && notes.contains(name), "{name}: {notes}");
+        assert_eq!(summary["run"]["complete"], complete, "{name}: {notes}");
+    }
+}
+
+/// A sensor of an unknown name: of a device whose energy is there, by its values, of something small, or of neither.
+#[test]
+fn a_power_that_is_left_out_matters_by_its_watts() {
+    for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
+        let sensor = ("A2coretemp:::hwmon2:power1_input", "#", watts * 1e6);
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let group = trace.group("MPI Rank 0", node);
+        let thread = trace.location(LocationType::CpuThread, "main", group);
+        let reader = trace.location(LocationType::Metric, "reader", group);
+        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+        let class = trace.class(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#"), (sensor.0, sensor.1)]);
+        trace.reads(reader, &[(class.into(), &[(0.0, 50e9), (sensor.2, 0.0)])]);
+        let summary = trace.everywhere();
+        are(&[total(&summary)], &[200.0]);
+        assert!(notes(&summary).contains(sensor.0), "{}", notes(&summary));
+        assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
+    }
+}

@@ -1,0 +1,234 @@
+//! Who recorded a counter, and who used what it counts.
+
+use crate::*;
+
+/// As PAPI's counters are by Score-P: each process begins at 0, and reads when it has an event.
+#[test]
+fn a_counter_that_each_rank_records_is_one_counter() {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let class = trace.counter();
+    for rank in 0..3 {
+        let location = trace.rank(rank, node);
+        let mut writer = trace.writer(location);
+        a_second(&trace, &mut writer, class, 1_000_000, rank * 20_000);
+        writer.close().expect("a location");
+    }
+    let summary = trace.attribute(&[]);
+    are(&joules(&summary), &[100.0]);
+    assert_eq!(summary["quality"]["counter_resets"], 0);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(
+        notes.contains("energy on a is recorded by 3 locations: the samples of the first are taken"),
+        "{notes}"
+    );
+    assert_eq!(summary["run"]["complete"], true);
+}
+
+#[test]
+fn gpus_that_each_rank_sees_as_number_0_are_each_a_device() {
+    let mut trace = Trace::new();
+    let watts = [100.0, 150.0, 200.0, 250.0, 300.0];
+    ranks_with(&mut trace, GPU, &watts);
+    for rank in 0..5 {
+        let stream = trace.stream(rank, "HIP[0:0]");
+        let mut writer = trace.writer(stream);
+        writer.enter(SECOND + SECOND / 2, trace.main).expect("an event");
+        writer.leave(2 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+    }
+    let summary = trace.everywhere();
+    assert_eq!(names(&summary), [0, 1, 2, 3, 4].map(|rank| format!("GPU-0@rank {rank}")));
+    are(&joules(&summary), &watts);
+    are(&[number(&summary["run"], "total_joules")], &[1000.0]);
+    for (rank, device) in list(&summary, "devices").iter().enumerate() {
+        assert_eq!(by_rank(device).len(), 1);
+        assert_eq!(by_rank(device)[0].0, format!("MPI Rank {rank}"));
+        are(
+            &[by_rank(device)[0].1, number(&list(device, "views")[1], "attributed_joules")],
+            &[watts[rank], watts[rank] / 2.0],
+        );
+    }
+    let run = &summary["run"];
+    assert_eq!(run["complete"], true, "{run}");
+    assert!(run["notes"].to_string().contains("is recorded by 5 locations, and is 5 devices"), "{run}");
+}
+
+#[test]
+fn ranks_that_share_a_gpu_are_told_from_those_that_do_not() {
+    let mut trace = Trace::new();
+    ranks_with(&mut trace, GPU, &[100.0, 100.0, 300.0, 300.0]);
+    let summary = trace.everywhere();
+    assert_eq!(names(&summary), ["GPU-0@rank 0", "GPU-0@rank 2"]);
+    are(&joules(&summary), &[100.0, 300.0]);
+    let of = |device: usize| by_rank(&list(&summary, "devices")[device]);
+    assert_eq!(of(0).iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), ["MPI Rank 0", "MPI Rank 1"]);
+    are(&of(1).iter().map(|(_, joules)| *joules).collect::<Vec<_>>(), &[150.0, 150.0]);
+    assert_eq!(summary["run"]["complete"], true);
+}
+
+/// Two GPUs with the same work, each read by two ranks at times of their own: the counters move every 15 ms, and differ by the noise
+/// of their power alone.
+#[test]
+fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
+    const UPDATE: u64 = 15_000;
+    let mut seed = 1u64;
+    let mut random = move |limit: u64| {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 33) % limit
+    };
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
+    // 300 W, 30 % more or less from update to update, in microjoules.
+    let gpus: Vec<Vec<u64>> = (0..2)
+        .map(|_| {
+            let mut risen = 0;
+            (0..20 * SECOND / UPDATE)
+                .map(|_| {
+                    risen += UPDATE * (210 + random(181));
+                    risen
+                })
+                .collect()
+        })
+        .collect();
+    for rank in 0..4 {
+        let gpu = &gpus[rank as usize / 2];
+        let location = trace.rank(rank, node);
+        let mut writer = trace.writer(location);
+        writer.enter(SECOND, trace.main).expect("an event");
+        let mut time = rank * 1000;
+        while let Some(value) = gpu.get((time / UPDATE) as usize) {
+            let value = MetricValue::U64(value + rank * 777);
+            writer.metric(SECOND + time, class, &[value]).expect("a sample");
+            time += 1 + random(100_000);
+        }
+        writer.leave(22 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+    }
+    let summary = trace.attribute(&[]);
+    assert_eq!(names(&summary), ["GPU-0@rank 0", "GPU-0@rank 2"], "{}", summary["run"]);
+    assert_eq!(summary["run"]["complete"], true);
+}
+
+/// Nothing shows whether it is one GPU or two.
+#[test]
+fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
+    let said = "whether rank 0 and rank 1 read one counter cannot be told";
+    let mut trace = Trace::new();
+    ranks_with(&mut trace, GPU, &[1e-3, 1e-3]);
+    let class = trace.counter();
+    let location = trace.rank(2, SystemTreeNodeRef(0));
+    let mut writer = trace.writer(location);
+    a_second(&trace, &mut writer, class, 1_000_000, 0);
+    writer.close().expect("a location");
+    // Two readings each: no more than one update.
+    let few = |trace: &mut Trace| {
+        let node = trace.node("b");
+        let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
+        for rank in 3..5 {
+            let location = trace.rank(rank, node);
+            let mut writer = trace.writer(location);
+            for reading in 0..2 {
+                let value = MetricValue::U64(17 * rank + reading * 300_000);
+                writer.metric(SECOND + reading * 10_000, class, &[value]).expect("a sample");
+            }
+            writer.close().expect("a location");
+        }
+    };
+    few(&mut trace);
+    let summary = trace.everywhere();
+    let run = &summary["run"];
+    assert!(names(&summary).ends_with(&["GPU-0@rank 3", "GPU-0@rank 4"]), "{:?}", names(&summary));
+    assert!(
+        run["notes"].to_string().contains("whether rank 3 and rank 4 read one counter cannot be told"),
+        "{run}"
+    );
+    assert_eq!(run["complete"], true, "0.3 J of 100 J do not matter: {run}");
+
+    let mut trace = Trace::new();
+    ranks_with(&mut trace, GPU, &[0.0, 0.0]);
+    let summary = trace.attribute(&[]);
+    assert_eq!(names(&summary), ["GPU-0@rank 0", "GPU-0@rank 1"]);
+    assert!(summary["run"]["notes"].to_string().contains(said), "{}", summary["run"]);
+    assert_eq!(summary["run"]["complete"], true);
+
+    let mut trace = Trace::new();
+    few(&mut trace);
+    let run = &trace.everywhere()["run"];
+    assert_eq!(run["complete"], false, "it is all there is: {run}");
+}
+
+#[test]
+fn a_die_whose_counter_stays_0_is_no_device() {
+    let mut trace = Trace::new();
+    ranks_with(&mut trace, GPU, &[100.0, 0.0]);
+    let summary = trace.everywhere();
+    assert_eq!(names(&summary), ["GPU-0"]);
+    are(&joules(&summary), &[100.0]);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("rank 1 recorded nothing but 0, which is no device"), "{notes}");
+}
+
+/// As a part of a trace: counters, and no thread.
+#[test]
+fn a_node_is_known_by_its_counters() {
+    let mut trace = Trace::new();
+    let (node, class) = (trace.node("frontier00001"), trace.counter());
+    let location = trace.rank(0, node);
+    let mut writer = trace.writer(location);
+    a_second(&trace, &mut writer, class, 1_000_000, 0);
+    writer.close().expect("a location");
+    trace.definitions.locations.get_mut(location).expect("it is there").kind = LocationType::Metric;
+    let summary = trace.attribute(&[]);
+    assert_eq!(summary["run"]["nodes"][0], "frontier00001");
+}
+
+/// As lo2s has it: counters in a group of their own. Their processes have to be no consumers, and consumers no recorders.
+#[test]
+fn what_others_recorded_is_used_by_all() {
+    // The group that records, and whether it is a rank of its own.
+    for (recorder, has_thread) in [("Metric Location Group", false), ("MPI Rank 0", true)] {
+        for metric in ["package/energy", "energy"] {
+            let mut trace = Trace::new();
+            let node = trace.node("a");
+            let recorder = trace.group(recorder, node);
+            let user = trace.group("process 42", node);
+            if has_thread {
+                trace.location(LocationType::CpuThread, "idle", recorder);
+            }
+            let thread = trace.location(LocationType::CpuThread, "thread 42", user);
+            let class = trace.class(&[(metric, "J")]);
+            for (name, begin, watts) in [("0", 0.0, 50.0), ("16", 5.0, 80.0)] {
+                let reader = trace.location(LocationType::Metric, name, recorder);
+                trace.reads(reader, &[(class.into(), &[(begin, watts)])]);
+            }
+            trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+            let summary = trace.everywhere();
+            are(&[total(&summary), of_region(&summary, "ranks", "work")], &[520.0, 520.0]);
+        }
+    }
+}
+
+/// A counter of the whole node that the first of two ranks records, and a processor's that each rank has another one of.
+#[test]
+fn who_recorded_a_processor_need_not_have_used_it() {
+    for watts in [&[100.0][..], &[40.0, 60.0][..]] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let class = trace.class(&[("package/energy", "J")]);
+        for (rank, name) in ["+first", "+second"].into_iter().enumerate() {
+            let group = trace.group(&format!("MPI Rank {rank}"), node);
+            let thread = trace.location(LocationType::CpuThread, "main", group);
+            let left = name.replace('+', "-");
+            trace.calls(thread, &[(0, name), (40, &left)]);
+            if let Some(watts) = watts.get(rank) {
+                let reader = trace.location(LocationType::Metric, "reader", group);
+                trace.reads(reader, &[(class.into(), &[(0.0, *watts)])]);
+            }
+        }
+        let summary = trace.everywhere();
+        let of = |region| of_region(&summary, "ranks", region);
+        are(&[total(&summary), of("first"), of("second")], &[400.0, 200.0, 200.0]);
+    }
+}
