@@ -97,7 +97,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     }
     let summary = attributed.summary;
     if let Some(directory) = &arguments.output {
-        std::fs::create_dir_all(directory)
+        ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .with_context(|| format!("cannot create {}", directory.display()))?;
         finish::write_results(directory, &summary)?;
     }

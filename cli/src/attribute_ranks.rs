@@ -33,7 +33,7 @@ impl LaunchedProcess {
     pub fn attribute(self, trace: &Path, how: How, directory: &Path) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
-        std::fs::create_dir_all(directory)
+        ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .with_context(|| format!("cannot create {}", directory.display()))?;
         let config = how.config;
         let files = Files { directory, key: key(trace, &how)?, count: shares.len() };

@@ -69,6 +69,9 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
 /// Finishes what of a run was cut off and no process collects any more, on all of its nodes; says so in one line. Whether
 /// anything was finished.
 pub fn finish_if_cut_off(directory: &Path) -> bool {
+    if ampere_owned::other_owner(directory).is_some() {
+        return false; // `ampere report` says whose it is
+    }
     let found = finish::find(directory).unwrap_or_default();
     let is_cut_off = |left: &Leftover| left.in_use.is_none() && left.has_events();
     let mut found: Vec<Leftover> = found.into_iter().flatten().filter(is_cut_off).collect();

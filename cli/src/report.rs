@@ -10,9 +10,10 @@ use crate::timeline::{self, TimelineArguments};
 use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
+use ampere_collector::run_directory::output::foreign_run;
 use ampere_collector::serving::access::Access;
 use ampere_model::text::{one_line, printable};
-use ampere_report::summary::Summary;
+use ampere_report::summary::{BYTES_MAX, Summary};
 use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
@@ -255,10 +256,13 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
     let is_announced = directory.join("collector.json").exists();
-    let text = match std::fs::read(&file) {
+    let text = match ampere_owned::read(&file, BYTES_MAX) {
         Ok(text) => text,
         Err(_) if is_announced => return ask_collector(directory),
         Err(_) if !spools_below(directory, 0, usize::MAX).0.is_empty() => {
+            if let Some(owner) = ampere_owned::other_owner(directory) {
+                bail!("{} (it has no figures yet)", printable(&foreign_run(directory, owner)));
+            }
             bail!(
                 "{shown} is of a run that was killed: ampere recover {shown} says what is in the way of its results"
             )
@@ -288,6 +292,11 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
         say!(
             "ampere: {shown}: the run goes on on {node} (or was killed within the last seconds): figures as of {end}"
         );
+        return Ok(summary);
+    }
+    if let Some(owner) = ampere_owned::other_owner(directory) {
+        let whose = printable(&foreign_run(directory, owner));
+        say!("ampere: {whose}: the figures are those of {end}, as they were written last");
         return Ok(summary);
     }
     let why =

@@ -44,7 +44,7 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
     let [pages, completions, docs] =
         ["man/man1", "completions", "docs"].map(|name| arguments.directory.join(name));
     for directory in [&pages, &completions, &docs] {
-        std::fs::create_dir_all(directory)
+        ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
     let mut command = shown(command);

@@ -51,6 +51,8 @@ pub struct LiveRun {
     /// `None` in a replay, and in a run that is over.
     pub(crate) node: Option<NodeWatch>,
     pub(crate) notes: Notes,
+    /// The output directory, where it has been made again.
+    pub(crate) output_again: Option<ampere_owned::Held>,
     next_thorough: Instant,
     /// Records that were taken out of rings since the last thorough round.
     taken: usize,
@@ -89,6 +91,7 @@ impl LiveRun {
             publisher: Publisher::new(latest, options.config.metrics.most_series),
             node,
             notes: Notes::default(),
+            output_again: None,
             next_thorough: Instant::now(),
             taken: 0,
             next_liveness: Instant::now(),

@@ -183,7 +183,7 @@ fn directories_of_other_users_are_not_used() {
     );
     as_other(&place, "rm out/traces.def");
     let output = place.ampere_run("out", ["echo", "done"]).output().expect("it runs");
-    assert!(text(&output.stderr).contains("belongs to another user (65534)"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("belongs to another user (nobody)"), "{}", text(&output.stderr));
 }
 
 /// A function that is called like a page, a line of metrics and a terminal's command is a function with a long name.

@@ -1,5 +1,6 @@
 //! Where a run's collector is: its output directory has the address while the run goes on.
 
+use ampere_collector::run_directory::output::foreign_run;
 use ampere_collector::serving::access::Token;
 use ampere_collector::serving::announcement::Announcement;
 use ampere_collector::serving::client::{self, Secret};
@@ -91,6 +92,9 @@ impl Announced {
         }
         let advice = || {
             let directory = self.directory.display();
+            if let Some(owner) = ampere_owned::other_owner(&self.directory) {
+                return foreign_run(&self.directory, owner);
+            }
             match is_here {
                 true => format!("if the run was killed, ampere recover {directory} finishes it"),
                 false => format!("if the run was killed, ampere recover {directory} on {node} finishes it"),

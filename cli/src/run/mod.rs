@@ -301,16 +301,16 @@ fn remove_results(output: &Path, run_id: &str, existed: bool) {
     // A trace is the collector's: there was none when it claimed the directory.
     let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));
     for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
-        let _ = std::fs::remove_file(output.join(name));
+        let _ = ampere_owned::remove_file(&output.join(name));
     }
-    let _ = std::fs::remove_dir_all(output.join("traces"));
+    let _ = ampere_owned::remove_flat(&output.join("traces"));
     // Directories go only if they are empty.
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
-        let _ = std::fs::remove_dir(spool.path());
+        let _ = ampere_owned::remove_directory(&spool.path());
     }
     if !existed {
-        let _ = std::fs::remove_dir(output);
+        let _ = ampere_owned::remove_directory(output);
     }
 }
 

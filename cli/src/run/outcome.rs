@@ -4,7 +4,7 @@ use crate::collector::keeper::Results;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::holds_foreign_page;
 use ampere_model::text::{joules as joules_text, printable};
-use ampere_report::summary::{Run, Summary};
+use ampere_report::summary::{BYTES_MAX, Run, Summary};
 use ampere_report::text::render;
 use ampere_ring::{Session, files};
 use std::io::IsTerminal;
@@ -29,8 +29,9 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
         );
         return false;
     }
-    let summary =
-        std::fs::read(output.join("summary.json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let summary = ampere_owned::read(&output.join("summary.json"), BYTES_MAX)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return false };
     let is_measured = summary.quality.events > 0 || !nodes::below(output, &summary.run.id).is_empty();
     if !is_measured {

@@ -223,7 +223,8 @@ impl LiveRun {
     fn remake_output(&mut self) -> Result<(), ResultsError> {
         self.ingest.disk.release();
         if !self.ingest.disk.is_of(&self.options.output) {
-            output::remake(&self.options.output).map_err(|why| self.write_elsewhere(why.into()))?;
+            let remade = output::remake(&self.options.output, &self.options.run_id);
+            self.output_again = remade.map_err(|why| self.write_elsewhere(why.into()))?;
             self.notes.add("the output directory was removed while the job ran, and has been made again");
         }
         Ok(())

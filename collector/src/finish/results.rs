@@ -1,12 +1,10 @@
 //! The files that a run leaves in its output directory.
 
 use crate::live::{LiveRun, Mode};
-use crate::run_directory::files::{WriteError, write_whole, write_whole_with};
+use crate::run_directory::files::{WriteError, write_result, write_result_with};
 use crate::run_directory::output::{self, ClaimError};
 use ampere_report::json;
-use ampere_report::summary::{Head, QualityFigures, Summary};
-use std::fs::File;
-use std::os::unix::fs::DirBuilderExt;
+use ampere_report::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, QualityFigures, Summary};
 use std::path::{Path, PathBuf};
 
 /// Why results are not where they belong, in one line.
@@ -59,7 +57,7 @@ impl LiveRun {
             return why; // `ampere recover -o` may have another directory
         }
         let directory = std::env::temp_dir().join(output::default_directory(&self.options.run_id));
-        let is_made = std::fs::DirBuilder::new().mode(0o700).create(&directory).is_ok();
+        let is_made = ampere_owned::make(&directory, ampere_owned::PRIVATE_MODE).is_ok();
         if is_made && write_results(&directory, &self.summary(false)).is_ok() {
             if !self.ingest.spool.directory.exists() {
                 self.remove_records();
@@ -98,14 +96,14 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsE
 
 /// `summary.json`, whole or not at all.
 pub(crate) fn write_summary(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    Ok(write_whole_with(&directory.join("summary.json"), |file| json::write(file, summary))?)
+    Ok(write_result_with(&directory.join("summary.json"), |file| json::write(file, summary))?)
 }
 
 /// Writes what is known of the run before the tables that are there. Whether that could be done.
 fn describe_tables(directory: &Path, summary: &Summary) -> bool {
     let path = directory.join("summary.json");
-    let Ok(mut earlier) = File::open(&path) else { return false };
-    write_whole_with(&path, |file| json::write_with_tables_of(&mut earlier, file, summary)).is_ok()
+    let Ok(mut earlier) = ampere_owned::open_own(&path) else { return false };
+    write_result_with(&path, |file| json::write_with_tables_of(&mut earlier, file, summary)).is_ok()
         && write_text(directory, summary).is_ok()
 }
 
@@ -124,7 +122,8 @@ fn end_running(directory: &Path) -> Result<(), ResultsError> {
 
 fn read_summary(directory: &Path) -> Result<Summary, ResultsError> {
     let path = directory.join("summary.json");
-    let known = std::fs::read(&path).and_then(|text| Ok(serde_json::from_slice(&text)?));
+    let known =
+        ampere_owned::read(&path, SUMMARY_BYTES_MAX).and_then(|text| Ok(serde_json::from_slice(&text)?));
     known.map_err(|why| ResultsError::Read { path, why })
 }
 
@@ -134,10 +133,10 @@ fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError>
 }
 
 fn write_text(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    Ok(write_whole(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
+    Ok(write_result(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
 }
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     let page = ampere_report::render(summary, ampere_report::Format::Html, false)?;
-    Ok(write_whole(&directory.join(output::PAGE), page)?)
+    Ok(write_result(&directory.join(output::PAGE), page)?)
 }

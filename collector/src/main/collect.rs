@@ -70,7 +70,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
     if let Some(output) = session.output() {
         let claimed = |node: &String| output::claimed_by(session.directory(), &output, node);
         if let Some((output, manifest)) = names_of_this_node().iter().find_map(claimed) {
-            return take_over(&output, manifest, session, &arguments);
+            return take_over(&output.held(), manifest, session, &arguments);
         }
         // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
         // another run's results, which the claim below will find.
@@ -112,6 +112,7 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
         manifest.job = None; // it did not spend the energy
     }
     let mut notes = Vec::new();
+    output::let_group_write(config.group_writable);
     let output = claim(&wanted, &mut manifest, &mut notes)?;
     if config.trace {
         let of = (run_id.as_str(), manifest.node.as_str());
@@ -194,6 +195,7 @@ fn take_over(
     let manifest = manifest.by_this_process();
     let notes = manifest.save(&output.spool).err().map(|why| why.to_string()).into_iter().collect();
     let config = manifest.config()?;
+    output::let_group_write(config.group_writable);
     let serving = address.and_then(|address| Ok((address, Access::load(&config)?)));
     let start = Start { config, serving, manifest, notes, takes_over: true };
     let result = collect_into(output, session, arguments, start);
@@ -330,7 +332,7 @@ fn serve(
 /// Ends the session. The files go first: a process that waits for the state finds everything done.
 fn end(session: Session, output: &Path) {
     for name in ["collector.json", RUN_TOKEN] {
-        let _ = std::fs::remove_file(output.join(name));
+        let _ = ampere_owned::remove_file(&output.join(name));
     }
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);

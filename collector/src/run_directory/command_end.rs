@@ -1,5 +1,6 @@
 //! How the command ended: what `ampere run` leaves for the collector, in the session's directory.
 
+use crate::run_directory::files::write_own_result;
 use ampere_report::summary::SignalNumber;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -20,10 +21,11 @@ pub struct CommandEnd {
 
 impl CommandEnd {
     const FILE_NAME: &str = "command.end";
+    const BYTES_MAX: u64 = 4096;
 
     /// Leaves it in the session's directory. A failure is ignored: then the summary does not name the signal.
     pub fn save(&self, session: &Path) {
-        let _ = ampere_ring::files::replace_private(
+        let _ = write_own_result(
             &session.join(CommandEnd::FILE_NAME),
             &serde_json::to_string(self).unwrap_or_default(),
         );
@@ -31,7 +33,8 @@ impl CommandEnd {
 
     /// What was saved, if anything.
     pub fn load(session: &Path) -> Option<CommandEnd> {
-        serde_json::from_slice(&std::fs::read(session.join(CommandEnd::FILE_NAME)).ok()?).ok()
+        let text = ampere_owned::read(&session.join(CommandEnd::FILE_NAME), CommandEnd::BYTES_MAX);
+        serde_json::from_slice(&text.ok()?).ok()
     }
 
     /// The signal that killed it, if one did.

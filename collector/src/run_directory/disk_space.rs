@@ -2,6 +2,7 @@
 //! the trace ends while there is still space to write it, and the figures go on. Limits that cannot be seen in advance (a
 //! quota) are covered by a reserve that is kept for the summary.
 
+use crate::run_directory::files::PRIVATE_FILE_MODE;
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -56,11 +57,11 @@ impl DiskSpace {
     /// Reserves space in the spool. On a file system without room or without `fallocate` there is no reserve.
     pub fn reserve(spool: &Path) -> DiskSpace {
         let reserve = spool.join(RESERVE);
-        let kept = ampere_ring::files::create_private(&reserve).is_ok_and(|file| {
+        let kept = ampere_owned::create(&reserve, PRIVATE_FILE_MODE).is_ok_and(|file| {
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok()
         });
         if !kept {
-            let _ = std::fs::remove_file(&reserve);
+            let _ = ampere_owned::remove_file(&reserve);
         }
         let output = spool.parent().and_then(|output| File::open(output).ok());
         DiskSpace { spool: spool.to_owned(), output, recorded_bytes: None }
@@ -92,5 +93,5 @@ impl DiskSpace {
 
 /// Frees the reserve in a spool, which a killed collector may have left.
 pub fn release_reserve(spool: &Path) {
-    let _ = std::fs::remove_file(spool.join(RESERVE));
+    let _ = ampere_owned::remove_file(&spool.join(RESERVE));
 }

@@ -4,7 +4,7 @@
 //! It is written before the first record and removed before the last one: a spool with a manifest is of an unfinished run, one
 //! without is being removed.
 
-use crate::run_directory::files::WriteError;
+use crate::run_directory::files::{WriteError, write_own_result};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
 use ampere_model::Clocks;
@@ -22,6 +22,8 @@ use std::time::Duration;
 pub const FILE_NAME: &str = "run.json";
 /// How often a living collector touches the manifest, for observers on other nodes.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
+/// More bytes it cannot have: it contains a settings file and some variables.
+pub const BYTES_MAX: u64 = 16 << 20;
 const FORMAT: u32 = 1;
 
 /// The manifest. As JSON, all groups of fields are flat.
@@ -230,8 +232,8 @@ impl Manifest {
     /// The manifest in a spool.
     pub fn load(spool: &Path) -> Result<Manifest, ManifestError> {
         let path = spool.join(FILE_NAME);
-        let text =
-            std::fs::read(&path).map_err(|why| ManifestError::Unreadable { path: path.clone(), why })?;
+        let text = ampere_owned::read(&path, BYTES_MAX)
+            .map_err(|why| ManifestError::Unreadable { path: path.clone(), why })?;
         let manifest: Manifest = serde_json::from_slice(&text)
             .map_err(|why| ManifestError::Damaged { path: path.clone(), why })?;
         if manifest.format != FORMAT {
@@ -243,7 +245,7 @@ impl Manifest {
     /// Writes it to a spool, whole or not at all.
     pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
         let path = spool.join(FILE_NAME);
-        ampere_ring::files::replace_private(&path, &self.text()).map_err(|why| WriteError::new(&path, why))
+        write_own_result(&path, &self.text())
     }
 
     /// Its JSON text.
@@ -329,8 +331,7 @@ impl Heartbeat {
             // The file system's time, as for everything else that is written there.
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
-            let no_link = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-            let _ = rustix::fs::utimensat(rustix::fs::CWD, &path, &times, no_link);
+            let _ = ampere_owned::open_own(&path).map(|file| rustix::fs::futimens(&file, &times));
             if ended.recv_timeout(HEARTBEAT) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
@@ -344,8 +345,8 @@ impl Heartbeat {
 pub fn remove_spool(directory: &Path) {
     let records = Manifest::load(directory).ok().and_then(|manifest| manifest.records);
     let records = records.filter(|records| spool_place::is_of(records, directory));
-    let _ = std::fs::remove_file(directory.join(FILE_NAME));
-    let _ = std::fs::remove_dir_all(directory);
+    let _ = ampere_owned::remove_file(&directory.join(FILE_NAME));
+    let _ = ampere_owned::remove_tree(directory);
     records.iter().for_each(|records| spool_place::remove(records));
 }
 

@@ -5,17 +5,23 @@
 //! link `.ampere-owner`, which is removed when nothing is left to be finished.
 
 use crate::run_directory::disk_space;
-use crate::run_directory::files::WriteError;
+use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
 use crate::run_directory::manifest::{self, Manifest};
 use crate::serving::listen::{Listen, own_addresses};
+use ampere_model::text::printable;
+use ampere_owned::{Held, PRIVATE_MODE};
 use ampere_report::clock_text;
 use ampere_report::summary::{Head, Run};
-use ampere_ring::files::{is_without_rename, replace_private, write_private};
+use ampere_ring::files::is_without_rename;
 use ampere_ring::process::own_name;
-use std::io::Read;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+/// More bytes `collector.json` cannot have.
+const ANNOUNCED_BYTES_MAX: u64 = 1 << 20;
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
 /// The result files besides the trace.
 pub const RESULTS: [&str; 3] = ["summary.json", "summary.txt", PAGE];
@@ -30,7 +36,7 @@ pub const CLAIM: &str = "spool-";
 const BESIDE_MAX: u32 = 10_000;
 
 /// A claimed directory.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Output {
     /// Where the results go.
     pub directory: PathBuf,
@@ -38,6 +44,29 @@ pub struct Output {
     pub spool: PathBuf,
     /// The directory was made by this claim, and is removed if there are no results.
     is_new: bool,
+    /// What is done there is done in the directory that was claimed, also if somebody has put another one in its place.
+    _held: Arc<Vec<Held>>,
+}
+
+impl PartialEq for Output {
+    fn eq(&self, other: &Output) -> bool {
+        (&self.directory, &self.spool, self.is_new) == (&other.directory, &other.spool, other.is_new)
+    }
+}
+
+/// Whether the group may write into directories that are made for results.
+static GROUP_WRITES: AtomicBool = AtomicBool::new(false);
+
+/// Makes directories for results that the group may write into, from now on.
+pub fn let_group_write(is_wanted: bool) {
+    GROUP_WRITES.store(is_wanted, Ordering::Relaxed);
+}
+
+fn directory_mode() -> u32 {
+    match GROUP_WRITES.load(Ordering::Relaxed) {
+        true => ampere_owned::GROUP_DIRECTORY_MODE,
+        false => ampere_owned::DIRECTORY_MODE,
+    }
 }
 
 /// Why a directory cannot be used for results; each in one line.
@@ -108,10 +137,10 @@ pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimE
     let node = file_name(node);
     let refuse = |why: std::io::Error| ClaimError::unusable("write to", wanted, why);
     if others(wanted, &node).is_empty() {
-        let (directory, is_new) = enter(wanted)?;
+        let (directory, is_new, held) = enter(wanted)?;
         let is_owner = becomes_owner(&directory, &node).inspect_err(|_| remove_if_new(&directory, is_new));
         if is_owner.map_err(refuse)? {
-            let claimed = claim_here(directory.clone(), is_new, &node, manifest);
+            let claimed = claim_here(directory.clone(), (is_new, held), &node, manifest);
             if claimed.is_err() {
                 release(&directory, &node);
                 remove_if_new(&directory, is_new);
@@ -119,8 +148,9 @@ pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimE
             return claimed;
         }
     }
-    let (directory, is_new) = enter(&wanted.join(&node))?;
-    claim_here(directory.clone(), is_new, &node, manifest).inspect_err(|_| remove_if_new(&directory, is_new))
+    let (directory, is_new, held) = enter(&wanted.join(&node))?;
+    claim_here(directory.clone(), (is_new, held), &node, manifest)
+        .inspect_err(|_| remove_if_new(&directory, is_new))
 }
 
 /// The link that says which node has the directory: its target is the node's name. Making a link is atomic, also on network
@@ -130,12 +160,14 @@ const OWNER: &str = ".ampere-owner";
 /// Makes this node the owner of the directory, unless another one is. Of several nodes at the same moment, one succeeds.
 fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
     use rustix::io::Errno;
-    match rustix::fs::symlink(node, directory.join(OWNER)) {
+    match ampere_owned::symlink(node, &directory.join(OWNER)) {
         Ok(()) => Ok(true),
-        Err(Errno::EXIST) => Ok(is_owner(directory, node)),
-        // A file system without links is hardly shared with other nodes.
-        Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
-        Err(error) => Err(error.into()),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::EXIST) => Ok(is_owner(directory, node)),
+            // A file system without links is hardly shared with other nodes.
+            Some(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(true),
+            _ => Err(error),
+        },
     }
 }
 
@@ -146,13 +178,13 @@ fn is_owner(directory: &Path, node: &str) -> bool {
 /// Removes the link if it is this node's and its claim is gone.
 fn release(directory: &Path, node: &str) {
     if is_owner(directory, node) && !exists(&directory.join(format!("{CLAIM}{node}"))) {
-        let _ = std::fs::remove_file(directory.join(OWNER));
+        let _ = ampere_owned::remove_file(&directory.join(OWNER));
     }
 }
 
 fn remove_if_new(directory: &Path, is_new: bool) {
     if is_new {
-        let _ = std::fs::remove_dir(directory); // fails if it is not empty
+        let _ = ampere_owned::remove_directory(directory); // fails if it is not empty
     }
 }
 
@@ -190,7 +222,7 @@ fn remove_unfinished_claims(directory: &Path, node: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.strip_prefix(&prefix).is_some_and(ampere_ring::process::is_gone) {
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = ampere_owned::remove_tree(&entry.path());
         }
     }
 }
@@ -201,9 +233,7 @@ pub fn remove_unfinished_trace(directory: &Path, manifest: &mut Manifest) {
     if !std::mem::take(&mut manifest.progress.trace_begun) {
         return;
     }
-    let _ = std::fs::remove_file(directory.join("traces.otf2"));
-    let _ = std::fs::remove_file(directory.join("traces.def"));
-    let _ = std::fs::remove_dir_all(directory.join("traces"));
+    ampere_trace::write::remove(directory);
 }
 
 /// Whether the directory holds a run's results, which are never overwritten.
@@ -226,6 +256,10 @@ pub fn holds_final_results(directory: &Path) -> bool {
     holds_results(directory) && run_in(directory).is_none_or(|run| !run.running)
 }
 
+fn is_of_run(directory: &Path, run_id: &str) -> bool {
+    run_in(directory).is_some_and(|run| run.id == run_id)
+}
+
 fn run_in(directory: &Path) -> Option<Run> {
     Head::of(&directory.join("summary.json")).map(|head| head.run)
 }
@@ -234,11 +268,14 @@ fn run_in(directory: &Path) -> Option<Run> {
 pub fn holds_foreign_page(directory: &Path, run_id: &str) -> bool {
     let path = directory.join(PAGE);
     let Ok(there) = path.symlink_metadata() else { return false };
-    let mut beginning = Vec::new();
-    // Opening a pipe would wait for its writer.
-    let is_read = there.is_file()
-        && std::fs::File::open(&path).is_ok_and(|file| file.take(1024).read_to_end(&mut beginning).is_ok());
-    !(is_read && String::from_utf8_lossy(&beginning).contains(&ampere_report::page_mark(run_id).0))
+    let beginning = if there.is_file() {
+        ampere_owned::read_beginning(&path, 1024)
+    } else {
+        Err(std::io::ErrorKind::NotFound.into())
+    };
+    !beginning.is_ok_and(|beginning| {
+        String::from_utf8_lossy(&beginning).contains(&ampere_report::page_mark(run_id).0)
+    })
 }
 
 /// Whether the directory holds a file with one of a trace's names.
@@ -252,7 +289,7 @@ fn exists(path: &Path) -> bool {
 }
 
 /// Makes or opens a directory that must be this user's and hold no results. Returns its canonical path and whether it is new.
-fn enter(directory: &Path) -> Result<(PathBuf, bool), ClaimError> {
+fn enter(directory: &Path) -> Result<(PathBuf, bool, Held), ClaimError> {
     let refuse = |action, why: String| ClaimError::unusable(action, directory, why);
     if holds_results(directory) {
         return Err(ClaimError::holds_results(directory));
@@ -261,74 +298,118 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool), ClaimError> {
     if let Some(above) = above.filter(|above| is_world_writable_without_sticky_bit(above)) {
         return Err(refuse("use", format!("every user may replace what is in {}", above.display())));
     }
-    let is_new = make(directory).map_err(|e| refuse("create", e.to_string()))?;
-    let directory = std::fs::canonicalize(directory).map_err(|e| refuse("find", e.to_string()))?;
-    if !is_new {
-        require_own(&directory)?;
+    let is_new = make(directory).map_err(|why| refuse("create", words_of(&why)))?;
+    let (directory, held) = ampere_owned::hold(directory).map_err(|why| refuse("use", words_of(&why)))?;
+    // It may be another one than was looked at before.
+    if holds_results(&directory) {
+        return Err(ClaimError::holds_results(&directory));
     }
-    Ok((directory, is_new))
+    Ok((directory, is_new, held))
+}
+
+/// Why a directory is not used, after a text that names it already.
+fn words_of(why: &std::io::Error) -> String {
+    use ampere_owned::Refusal;
+    let of = |owner: u32| user_text(owner);
+    match ampere_owned::refusal(why) {
+        Some(Refusal::OfAnother { owner, .. }) => format!("it belongs to another user ({})", of(*owner)),
+        Some(Refusal::LinkOfAnother { owner, .. }) => {
+            format!("it leads through a link of another user ({})", of(*owner))
+        }
+        _ => why.to_string(),
+    }
+}
+
+/// The line about a run of another user that is not finished.
+pub fn foreign_run(directory: &Path, owner: u32) -> String {
+    let (shown, owner) = (directory.display(), user_text(owner));
+    format!(
+        "{shown} belongs to {owner}, who alone can finish the run if it was cut off (ampere recover {shown})"
+    )
+}
+
+/// A user for people: the name, else the number.
+pub fn user_text(user: u32) -> String {
+    let known = uzers::get_user_by_uid(user);
+    known.map_or_else(|| user.to_string(), |known| printable(&known.name().to_string_lossy()))
 }
 
 /// Whether a directory is another user's and lets every user replace what others have in it.
-pub(crate) fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
+fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
 }
 
-/// The owner of a directory could put links in the way of what is written there.
-fn require_own(directory: &Path) -> Result<(), ClaimError> {
-    let refuse = |why: String| Err(ClaimError::unusable("use", directory, why));
-    match std::fs::metadata(directory) {
-        Ok(data) if data.uid() == rustix::process::geteuid().as_raw() => Ok(()),
-        Ok(data) => refuse(format!("it belongs to another user ({})", data.uid())),
-        Err(error) => refuse(error.to_string()),
-    }
-}
-
-/// Makes the directory again if it has been removed. One that is there must be this user's.
-pub fn remake(directory: &Path) -> Result<(), ClaimError> {
+/// Makes the directory again if it has been removed. One that is there must be this user's. What is done there is done in that one
+/// while the result exists.
+pub fn remake(directory: &Path, run_id: &str) -> Result<Option<Held>, ClaimError> {
     match make(directory) {
-        Ok(false) => require_own(directory),
-        _ => Ok(()), // the error of a directory that cannot be made is reported when it is written to
+        Err(_) => Ok(None), // it is reported when it is written to
+        // Somebody has put another run's directory there.
+        Ok(false) if holds_results(directory) && !is_of_run(directory, run_id) => {
+            Err(ClaimError::holds_results(directory))
+        }
+        Ok(is_new) => match ampere_owned::hold_anew(directory) {
+            Ok(held) => Ok(Some(held)),
+            Err(_) if is_new => Ok(None),
+            Err(why) => Err(ClaimError::unusable("use", directory, words_of(&why))),
+        },
     }
 }
 
 /// Renames a claim, or, where the file system renames nothing, makes it anew: for a moment it has no manifest then.
 fn put_in_place(making: &Path, spool: &Path) -> std::io::Result<()> {
-    match std::fs::rename(making, spool) {
+    match ampere_owned::rename(making, spool) {
         Err(why) if is_without_rename(&why) => {}
         renamed => return renamed,
     }
-    std::fs::DirBuilder::new().mode(0o700).create(spool)?;
+    ampere_owned::make(spool, PRIVATE_MODE)?;
     for entry in std::fs::read_dir(making)? {
         let file = entry?;
-        std::fs::copy(file.path(), spool.join(file.file_name()))?;
+        let text = ampere_owned::read(&file.path(), manifest::BYTES_MAX)?;
+        write_private(&spool.join(file.file_name()), &text)?;
     }
-    std::fs::remove_dir_all(making)
+    ampere_owned::remove_tree(making)
 }
 
-fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> Result<Output, ClaimError> {
+fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    ampere_owned::create(path, PRIVATE_FILE_MODE)?.write_all(text)
+}
+
+/// Holds a claim that was put in its place just now.
+fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
+    let (_, held) = ampere_owned::hold(spool)?;
+    let found = ampere_owned::read(&spool.join(manifest::FILE_NAME), manifest::BYTES_MAX)?;
+    if found == manifest.as_bytes() { Ok(held) } else { Err(std::io::ErrorKind::AlreadyExists.into()) }
+}
+
+fn claim_here(
+    directory: PathBuf,
+    (is_new, held): (bool, Held),
+    node: &str,
+    manifest: &str,
+) -> Result<Output, ClaimError> {
     let spool = directory.join(format!("{CLAIM}{node}"));
     // Made under another name and renamed, so that it is never seen without its manifest. Renaming does not replace a
     // directory that is not empty.
     let making = directory.join(format!(".{CLAIM}{node}.{}", own_name()));
     remove_unfinished_claims(&directory, node);
-    let claimed = std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&making)
-        .and_then(|()| write_private(&making.join(manifest::FILE_NAME), manifest))
-        .and_then(|()| if is_new { write_private(&making.join(IS_NEW), "") } else { Ok(()) })
-        .and_then(|()| put_in_place(&making, &spool));
+    let claimed = ampere_owned::make(&making, PRIVATE_MODE)
+        .and_then(|()| write_private(&making.join(manifest::FILE_NAME), manifest.as_bytes()))
+        .and_then(|()| if is_new { write_private(&making.join(IS_NEW), b"") } else { Ok(()) })
+        .and_then(|()| put_in_place(&making, &spool))
+        .and_then(|()| hold_claim(&spool, manifest));
     match claimed {
         // Another run may have ended here since the directory was entered.
-        Ok(()) if holds_results(&directory) => {
+        Ok(_held) if holds_results(&directory) => {
             manifest::remove_spool(&spool);
             Err(ClaimError::holds_results(&directory))
         }
-        Ok(()) => Ok(Output { directory, spool, is_new }),
+        Ok(of_spool) => Ok(Output { directory, spool, is_new, _held: Arc::new(vec![held, of_spool]) }),
         Err(error) => {
-            let _ = std::fs::remove_dir_all(&making);
-            let in_use = [std::io::ErrorKind::AlreadyExists, std::io::ErrorKind::DirectoryNotEmpty];
+            let _ = ampere_owned::remove_tree(&making);
+            use std::io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory};
+            let in_use = [AlreadyExists, DirectoryNotEmpty, NotADirectory];
             if !in_use.contains(&error.kind()) {
                 return Err(ClaimError::unusable("write to", &directory, error));
             }
@@ -341,16 +422,16 @@ fn claim_here(directory: PathBuf, is_new: bool, node: &str, manifest: &str) -> R
 /// moment.
 fn make(directory: &Path) -> std::io::Result<bool> {
     use std::io::ErrorKind;
-    // Never writable for all users, whatever the umask is.
-    let create = || std::fs::DirBuilder::new().mode(0o775).create(directory);
+    let create = || ampere_owned::make(directory, directory_mode());
     let made = create().or_else(|error| {
         let above = directory.parent().filter(|_| error.kind() == ErrorKind::NotFound).ok_or(error)?;
-        std::fs::create_dir_all(above)?;
+        ampere_owned::make_all(above, directory_mode())?;
         create()
     });
+    let is_there = [ErrorKind::AlreadyExists, ErrorKind::InvalidInput]; // a path like `..` has no name
     match made {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && directory.is_dir() => Ok(false),
+        Err(error) if is_there.contains(&error.kind()) && directory.is_dir() => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -377,7 +458,16 @@ impl Output {
     /// The output of an earlier collector's claim.
     pub fn of_spool(spool: &Path) -> Output {
         let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
-        Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)) }
+        let _held = Arc::default();
+        Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)), _held }
+    }
+
+    /// The same, whose directories stay the same from now on.
+    pub fn held(self) -> Output {
+        let both =
+            [&self.directory, &self.spool].into_iter().filter_map(|path| ampere_owned::hold(path).ok());
+        let _held = Arc::new(both.map(|(_, held)| held).collect());
+        Output { _held, ..self }
     }
 
     /// The output directory of the run's first node, if this is another's.
@@ -399,12 +489,12 @@ impl Output {
         let text =
             serde_json::json!({ "pid": pid, "url": url, "node": node, "run": run, "addresses": addresses });
         let path = self.directory.join("collector.json");
-        replace_private(&path, &format!("{text}\n")).map_err(|why| WriteError::new(&path, why))
+        files::write_own_result(&path, &format!("{text}\n"))
     }
 
     /// Where an earlier collector could be found.
     pub fn announced(&self) -> Option<Listen> {
-        let text = std::fs::read(self.directory.join("collector.json")).ok()?;
+        let text = ampere_owned::read(&self.directory.join("collector.json"), ANNOUNCED_BYTES_MAX).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
         let url = json.get("url")?.as_str()?;
         url.strip_prefix("http://").unwrap_or(url).parse().ok()
@@ -417,7 +507,7 @@ impl Output {
 
     /// Removes `collector.json`.
     pub fn end_announcement(&self) {
-        let _ = std::fs::remove_file(self.directory.join("collector.json"));
+        let _ = ampere_owned::remove_file(&self.directory.join("collector.json"));
     }
 
     /// Removes the claim, and the directory if it is new and empty. A spool with records stays.

@@ -50,6 +50,11 @@ pub enum Traced {
 pub struct RecoverError(#[from] Problem);
 
 impl RecoverError {
+    /// Whether it is another user's.
+    pub fn is_of_another(&self) -> bool {
+        matches!(self.0, Problem::OfAnother(_))
+    }
+
     /// Whether the records are out of reach, as on another node's disk: there it can be recovered.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.0, Problem::Manifest(ManifestError::NoRecords { .. }))
@@ -63,6 +68,8 @@ enum Problem {
     Absent(String),
     #[error("cannot find {place}: {why}")]
     Unreadable { place: String, why: std::io::Error },
+    #[error("{0}")]
+    OfAnother(String),
     #[error("{0} is no session of this ampere")]
     NoSession(String),
     #[error("{0} holds the results of a finished run: there is nothing to recover")]
@@ -104,6 +111,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
     if !directory.exists() {
         return Err(Problem::Absent(shown));
     }
+    require_own(directory)?;
     let directory = match std::fs::canonicalize(directory) {
         Ok(directory) => directory,
         Err(why) => return Err(Problem::Unreadable { place: shown, why }),
@@ -121,9 +129,31 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
     Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
+/// What is another user's is only shown: nothing of it is finished, removed, or written to.
+fn require_own(directory: &Path) -> Result<(), Problem> {
+    use ampere_owned::Refusal;
+    let shown = directory.display();
+    match ampere_owned::Directory::own(directory) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(match ampere_owned::refusal(&why) {
+            Some(Refusal::OfAnother { owner, .. }) => {
+                Problem::OfAnother(output::foreign_run(directory, *owner))
+            }
+            Some(Refusal::LinkOfAnother { owner, .. }) => Problem::OfAnother(format!(
+                "{shown} leads through a link of {}: name the directory itself",
+                output::user_text(*owner)
+            )),
+            _ => return Ok(()), // what it is, if it is no directory, is found later
+        }),
+    }
+}
+
 /// What is in a spool, with its session if that is still in shared memory. If the spool is a copy, and the original is still
 /// in its place, the session belongs to the original.
 pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
+    require_own(spool)?;
+    let alone = ampere_owned::Directory::own_alone(spool); // else anybody may have written what is in it
+    alone.map_err(|why| Problem::Unreadable { place: spool.display().to_string(), why })?;
     let manifest = Manifest::load(spool).map_err(Problem::from)?;
     let session = Leftover::of_session(&manifest.session);
     let is_here = manifest.is_of_this_boot();
@@ -158,7 +188,8 @@ struct Locked {
 }
 
 impl Locked {
-    fn lock(left: Leftover) -> Result<Locked, Problem> {
+    fn lock(mut left: Leftover) -> Result<Locked, Problem> {
+        left.output = left.output.map(Output::held);
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
         let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
         let place = of_session.or(of_output).unwrap_or_default();
@@ -246,7 +277,8 @@ impl Locked {
 
 /// The summary that the run's collector wrote while it went on.
 fn left_summary(options: &Options) -> Option<Summary> {
-    let text = std::fs::read(options.output.join("summary.json")).ok()?;
+    let text =
+        ampere_owned::read(&options.output.join("summary.json"), ampere_report::summary::BYTES_MAX).ok()?;
     let summary: Summary = serde_json::from_slice(&text).ok()?;
     (summary.run.running && summary.run.id == options.run_id).then_some(summary)
 }
@@ -262,6 +294,7 @@ fn finish(
     let replay = manifest.replay.then(|| Replay::load(&replay)).transpose()?;
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     let config = manifest.config()?;
+    output::let_group_write(config.group_writable);
     let is_traced = config.trace;
     let mut options = Options::new(&output, config, manifest, replay, mode);
     options.left = left_summary(&options).map(Box::new);

@@ -2,12 +2,13 @@
 //! share. Only where nothing else has room are they in the output directory.
 
 use crate::run_directory::disk_space::{Room, room_in};
+use crate::run_directory::files::PRIVATE_FILE_MODE;
 use crate::run_directory::manifest;
-use crate::run_directory::output::{file_name, is_world_writable_without_sticky_bit};
+use crate::run_directory::output::file_name;
+use ampere_owned::PRIVATE_MODE;
 use ampere_ring::files::{read_text, write_private};
-use ampere_trace::spool::{RECORDS, make_private};
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use ampere_trace::spool::RECORDS;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Less free space is no room for a spool.
@@ -105,12 +106,21 @@ pub fn make(
     made
 }
 
+/// Whether others can rename a directory that is made in this one: its owner can, and without the sticky bit all who may write.
+fn others_may_replace_in(directory: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    rustix::fs::stat(directory).is_ok_and(|found| {
+        let is_anothers = ![0, own].contains(&found.st_uid);
+        is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0)
+    })
+}
+
 /// Makes a directory of this name that no other run has.
 fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
-    make_private(&directory)?;
-    if is_world_writable_without_sticky_bit(&directory) {
-        return Err(io::Error::other("every user may replace what is in it"));
+    ampere_owned::make_all(&directory, PRIVATE_MODE)?;
+    if others_may_replace_in(&directory) {
+        return Err(io::Error::other("other users may replace what is in it"));
     }
     match room_in(&directory) {
         Some(Room { left, .. }) if left < LEAST_BYTES => {
@@ -118,13 +128,14 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
         }
         _ => {}
     }
-    let make = |path: &PathBuf| std::fs::DirBuilder::new().mode(0o700).create(path);
+    let make = |path: &PathBuf| ampere_owned::make(path, PRIVATE_MODE);
     let mut number = 1;
     let mut path = directory.join(name);
     loop {
         match make(&path) {
             Ok(()) => {
-                let named = write_private(&path.join(CLAIM_FILE), &claim.display().to_string());
+                let named = ampere_owned::create(&path.join(CLAIM_FILE), PRIVATE_FILE_MODE);
+                let named = named.and_then(|mut file| file.write_all(claim.as_os_str().as_encoded_bytes()));
                 return named.inspect_err(|_| remove(&path)).map(|()| path);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_OF_ONE_NAME => {}
@@ -169,9 +180,9 @@ pub fn remove_if_unclaimed(session: &Path) {
 /// Removes a directory that was made here, with its records.
 pub fn remove(directory: &Path) {
     for name in [RECORDS, CLAIM_FILE] {
-        let _ = std::fs::remove_file(directory.join(name));
+        let _ = ampere_owned::remove_file(&directory.join(name));
     }
-    let _ = std::fs::remove_dir(directory);
+    let _ = ampere_owned::remove_directory(directory);
 }
 
 #[cfg(test)]

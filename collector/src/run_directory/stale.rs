@@ -70,7 +70,7 @@ fn remove_if_old(directory: &Path) {
         std::fs::symlink_metadata(directory).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
     let alive = Session::open(directory).is_ok_and(|session| session.collector_is_alive());
     if !alive && age.is_some_and(|age| age >= STALE_AFTER) && directory.is_dir() {
-        let _ = std::fs::remove_dir_all(directory);
+        let _ = ampere_owned::remove_tree(directory);
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod samples;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::{Mode, Options};
+use crate::run_directory::files::PRIVATE_FILE_MODE;
 use crate::stacks::StackSampling;
 use ampere_counters::SharedRunCpu;
 use ampere_model::{Definition, Device, Timestamp};
@@ -185,7 +186,10 @@ impl Sampling {
         };
         notes.extend(found.notes);
         let log = sampler::LOG_NAME;
-        let _ = std::fs::copy(self.directory.join(log), spool.directory.join(log));
+        let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {
+            let mut copy = ampere_owned::create(&spool.directory.join(log), PRIVATE_FILE_MODE)?;
+            std::io::copy(&mut of_session, &mut copy)
+        });
         let new = match ring {
             Some(ring) => {
                 self.samples = Some(Samples::new(ring, spool, options.manifest.progress.breaks.clone()));

@@ -34,7 +34,7 @@ impl TargetFile {
         let path = directory.join(format!("{}-{}.json", file_name(run), file_name(node)));
         let path = std::path::absolute(&path).unwrap_or(path);
         let list = json!([{ "targets": [address(url, node)] }]);
-        std::fs::create_dir_all(directory)
+        ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
             .and_then(|()| replace(&path, create_shared, |file| writeln!(file, "{list}")))
             .map_err(|why| TargetError::Write(path.clone(), why))?;
         Ok(TargetFile(path))

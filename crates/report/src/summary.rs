@@ -120,6 +120,9 @@ impl Head {
     }
 }
 
+/// More bytes a `summary.json` that anybody may have written is not read of.
+pub const BYTES_MAX: u64 = 1 << 30;
+
 impl Summary {
     fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
         self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))

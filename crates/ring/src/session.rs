@@ -116,6 +116,8 @@ pub enum CollectorState {
 pub struct Session {
     directory: PathBuf,
     map: Mapping,
+    /// The device and the number of the page's file.
+    page_file: (u64, u64),
 }
 
 // SAFETY: the page consists of atomics; the mapping belongs to no thread.
@@ -250,7 +252,7 @@ impl Session {
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
                 let map = mapping::create(&making, PAGE_BYTES, ToLeave::NOTHING)?;
-                let session = Session { directory: directory.to_owned(), map };
+                let session = Session::of(directory, &making, map)?;
                 let page = session.page();
                 page.magic.store(MAGIC, Ordering::Relaxed);
                 page.abi_version.store(ABI_VERSION, Ordering::Relaxed);
@@ -272,7 +274,7 @@ impl Session {
             }
         }
         let map = mapping::open(&path, PAGE_BYTES)?;
-        let session = Session { directory: directory.to_owned(), map };
+        let session = Session::of(directory, &path, map)?;
         let page = session.page();
         if page.state.load(Ordering::Acquire) != 1 || page.magic.load(Ordering::Relaxed) != MAGIC {
             return Err(Error::malformed(&path, "it does not begin with AMPSESS1"));
@@ -282,6 +284,11 @@ impl Session {
             return Err(Error::malformed(&path, format!("format version {version}, {ABI_VERSION} expected")));
         }
         Ok(session)
+    }
+
+    fn of(directory: &Path, page: &Path, map: Mapping) -> Result<Session, Error> {
+        let found = rustix::fs::lstat(page).map_err(|e| Error::io("look at", page, e))?;
+        Ok(Session { directory: directory.to_owned(), map, page_file: (found.st_dev, found.st_ino) })
     }
 
     fn page(&self) -> &Page {
@@ -602,13 +609,26 @@ impl Session {
     /// Removes the session's files. A process that has the page open still sees it. The page goes last: while it exists, another
     /// process can continue an interrupted removal.
     pub fn remove(&self) {
-        for file in std::fs::read_dir(&self.directory).into_iter().flatten().flatten() {
-            if file.file_name() != PAGE_NAME {
-                let _ = std::fs::remove_file(file.path());
+        // Another directory may have been put there, or a link to one: what is removed is in the directory that has this page.
+        let opened = ampere_owned::Directory::own_alone(&self.directory);
+        let Ok(directory) = opened.and_then(|directory| self.is_in(&directory).map(|()| directory)) else {
+            return;
+        };
+        for name in directory.names().unwrap_or_default() {
+            if name != PAGE_NAME {
+                let _ = directory.remove_file(&name);
             }
         }
-        let _ = std::fs::remove_file(self.directory.join(PAGE_NAME));
-        let _ = std::fs::remove_dir_all(&self.directory);
+        let _ = directory.remove_file(PAGE_NAME.as_ref());
+        let _ = directory.remove_contents();
+        let _ = ampere_owned::remove_directory(&self.directory);
+    }
+
+    /// Whether the page in a directory is this one.
+    fn is_in(&self, directory: &ampere_owned::Directory) -> std::io::Result<()> {
+        let found = directory.look(PAGE_NAME.as_ref())?;
+        let is_this = (found.st_dev, found.st_ino) == self.page_file;
+        if is_this { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
     }
 
     /// Whether it has been removed. False for a process that cannot see its place, because it has changed its root.
@@ -645,16 +665,22 @@ fn make_private(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// In a world-writable directory without the sticky bit, other users could replace ours.
+/// Whoever can rename things in a directory could replace ours: its owner, and without the sticky bit all who may write.
 fn check_root(root: &Path) -> Result<(), Error> {
     // If it does not exist, making ours will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };
-    let (is_world_writable, is_sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
-    if is_world_writable && !is_sticky {
-        return Err(Error::NotOurs {
-            path: root.to_owned(),
-            why: "may be written to by everybody, and is not sticky",
-        });
+    let refuse = |why| Err(Error::NotOurs { path: root.to_owned(), why });
+    let is_sticky = stat.st_mode & 0o1000 != 0;
+    match stat.st_mode {
+        _ if ![0, rustix::process::geteuid().as_raw()].contains(&stat.st_uid) => {
+            refuse("belongs to another user, who may replace what is in it")
+        }
+        mode if mode & 0o002 != 0 && !is_sticky => {
+            refuse("may be written to by everybody, and is not sticky")
+        }
+        mode if mode & 0o020 != 0 && !is_sticky => {
+            refuse("may be written to by its group, and is not sticky")
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -31,6 +31,8 @@ pub struct Config {
     pub trace_power: bool,
     /// Where records are kept until the trace is written. `None`: on a disk of the node's own.
     pub spool: Option<PathBuf>,
+    /// Whether the group may write into directories that are made for results.
+    pub group_writable: bool,
     /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
     pub by_local_rank: bool,
     /// Where the collector runs. `None`: where `ampere run` was started, else the CPU set of the job's control group.
@@ -146,6 +148,7 @@ impl Default for Config {
             trace: true,
             trace_power: true,
             spool: None,
+            group_writable: false,
             by_local_rank: false,
             cpus: None,
             left_out: Vec::new(),

@@ -21,6 +21,7 @@ const TABLES: &[(&str, &str)] = &[
     ("counters", "Which readings of counters are believed."),
     ("trace", "The OTF2 trace."),
     ("spool", "Records on disk, of which the trace is made."),
+    ("output", "The directories for results."),
     ("estimate", "The estimate from CPU time, where no counter can be read."),
     ("topology", "Which rank uses which GPU."),
     ("collector", "The process on each node."),

@@ -169,6 +169,12 @@ pub const SETTINGS: &[Setting] = &[
         ..file("spool", "directory", "AMPERE_SPOOL_DIRECTORY")
     },
     Setting {
+        about: "Lets the group write into directories that are made for results, as far as the umask does: whoever is in it can \
+                replace results.",
+        keeper: Keeper::Config(|config| &mut config.group_writable),
+        ..file("output", "group_writable", "AMPERE_GROUP_WRITABLE")
+    },
+    Setting {
         about: "Watts of the node when nothing runs, for the estimate.",
         within: Within::AtLeast(0.0),
         if_wrong: IfWrong::RefusedByRun,

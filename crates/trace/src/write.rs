@@ -12,11 +12,14 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
 use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, Program, Timestamp};
+use ampere_owned::Directory;
 use ampere_ring::decoder::{Decoder, Event};
+use ampere_ring::process::{is_gone, own_name};
 use ampere_timeline::attributor::counter_name;
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};
+use anyhow::Context;
 use events::{LocationEvents, ProgramStrings, Task};
 use otf2::{
     ArchiveWriter, Attribute, AttributeRef, ClockProperties, Definitions, LocationGroup, LocationGroupRef,
@@ -216,16 +219,80 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
         let why = format!("no complete trace in {output}: {}; the records are in {parts}", one_line(&*error));
         NoTrace { why, was_begun }
     };
-    let archive = ArchiveWriter::create(output).map_err(|error| {
-        let was_begun = !matches!(error, otf2::Error::Exists(_) | otf2::Error::NotFound(_));
-        no_trace(error.into(), was_begun)
-    })?;
-    fill(parts, archive, run).map_err(|error| {
+    if let Some(there) =
+        FILES.map(|name| output.join(name)).iter().find(|path| path.symlink_metadata().is_ok())
+    {
+        return Err(no_trace(otf2::Error::Exists(there.clone()).into(), false));
+    }
+    let begun = begin(output).map_err(|error| no_trace(error, false))?;
+    // The library, which knows only paths, writes into this very directory.
+    let within = begun.through_proc();
+    let written = ArchiveWriter::create(&within).map_err(anyhow::Error::new);
+    let written = written.and_then(|archive| fill(parts, archive, run));
+    let put = written.and_then(|left_out| put_in_place(begun.path(), output).map(|()| left_out));
+    put.map_err(|error| {
         // Half an archive cannot be read, and takes space that the summary may need.
-        remove_all(&output.join("traces"));
-        let _ = std::fs::remove_file(output.join("traces.def"));
-        no_trace(error, true)
+        remove(output);
+        let words = one_line(&*error).replace(&*within.to_string_lossy(), &output.to_string_lossy());
+        no_trace(anyhow::Error::msg(words), true)
     })
+    .inspect(|_| remove_begun(output))
+}
+
+/// In the order in which they get their places: an archive without the last is none.
+const FILES: [&str; 3] = ["traces", "traces.def", "traces.otf2"];
+/// The directory of this user alone, in the output directory, in which an archive is until it is whole: nobody can put a link in
+/// the way of what is written there. The name of the process follows.
+const BEGUN: &str = ".ampere-trace-";
+
+fn begin(output: &Path) -> anyhow::Result<Directory> {
+    remove_begun(output);
+    let begun = output.join(format!("{BEGUN}{}", own_name()));
+    let made = ampere_owned::make(&begun, ampere_owned::PRIVATE_MODE);
+    made.and_then(|()| Directory::own_alone(&begun))
+        .with_context(|| format!("cannot make {}", begun.display()))
+}
+
+fn put_in_place(begun: &Path, output: &Path) -> anyhow::Result<()> {
+    ampere_owned::limit_mode(&begun.join(FILES[0]), mode_like(output))?;
+    for name in FILES {
+        let to = output.join(name);
+        let moved = ampere_owned::move_new(&begun.join(name), &to);
+        moved.with_context(|| format!("cannot move the trace to {}", to.display()))?;
+    }
+    Ok(())
+}
+
+/// The group may write into the trace's directory if it may write into that of the run.
+fn mode_like(output: &Path) -> u32 {
+    let of_group =
+        Directory::own(output).and_then(|output| output.stat()).map_or(0, |found| found.st_mode & 0o020);
+    ampere_owned::DIRECTORY_MODE | of_group
+}
+
+/// Removes a trace that this program has begun, or made, in a directory.
+pub fn remove(output: &Path) {
+    let _ = ampere_owned::remove_file(&output.join("traces.otf2"));
+    let _ = ampere_owned::remove_file(&output.join("traces.def"));
+    let _ = ampere_owned::remove_flat(&output.join("traces"));
+    remove_begun(output);
+}
+
+/// This process', and those of processes of this node that were killed.
+fn remove_begun(output: &Path) {
+    let own = own_name();
+    for entry in std::fs::read_dir(output).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix(BEGUN).is_some_and(|process| process == own || is_gone(process)) {
+            remove_archive(&entry.path());
+        }
+    }
+}
+
+/// Removes a directory that has an archive. Files that are still open somewhere, as OTF2 leaves them after an error, take no space.
+fn remove_archive(directory: &Path) {
+    let _ = ampere_owned::remove_flat(&directory.join(FILES[0]));
+    let _ = ampere_owned::remove_tree(directory);
 }
 
 /// Why there is no trace.
@@ -236,16 +303,6 @@ pub struct NoTrace {
     pub why: String,
     /// Whether files with a trace's names are ours.
     pub was_begun: bool,
-}
-
-/// Removes a directory and its files. Files that are still open somewhere, as OTF2 leaves them after an error, take no space.
-fn remove_all(directory: &Path) {
-    for file in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if file.file_type().is_ok_and(|kind| kind.is_file()) {
-            let _ = std::fs::OpenOptions::new().write(true).truncate(true).open(file.path());
-        }
-    }
-    let _ = std::fs::remove_dir_all(directory);
 }
 
 fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result<u64> {

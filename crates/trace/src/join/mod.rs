@@ -13,11 +13,12 @@ mod clocks;
 #[cfg(test)]
 mod tests;
 
+use ampere_owned::Directory;
 use clocks::Clock;
 use otf2::{ArchiveWriter, Definitions, JoinedDefinitions, LocalDefinitions, LocationRef, Trace};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -98,16 +99,20 @@ impl Identity {
 /// # Errors
 /// Why they stay apart.
 pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
-    let directory = &first.directory;
-    carry_out(directory)?;
+    carry_out(&first.directory)?;
+    if !is_own(&first.directory) {
+        return Ok(());
+    }
+    let (directory, _held) = hold(&first.directory)?;
+    let directory = &directory;
     remove_left_over(directory);
     let writing = directory.join(format!("{WRITING}{}", ampere_ring::process::own_name()));
     let written = write(first, others, &writing).and_then(|()| {
         let begun = directory.join(BEGUN);
-        std::fs::rename(&writing, &begun).map_err(JoinError::of("make", &begun))
+        ampere_owned::rename(&writing, &begun).map_err(JoinError::of("make", &begun))
     });
     if let Err(why) = written {
-        let _ = std::fs::remove_dir_all(&writing);
+        let _ = ampere_owned::remove_tree(&writing);
         // Another process was faster.
         return if directory.join(BEGUN).exists() { carry_out(directory) } else { Err(why) };
     }
@@ -129,7 +134,7 @@ fn remove_left_over(directory: &Path) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone) {
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = ampere_owned::remove_tree(&entry.path());
         }
     }
 }
@@ -143,8 +148,9 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
     let mut clock = Clock::of(&whole.clock, &first.clock);
     let mut taken = processes_of(&whole);
     let mut joined = JoinedDefinitions::new(whole);
-    std::fs::create_dir(writing).map_err(JoinError::of("make", writing))?;
-    let archive = ArchiveWriter::create(writing)?;
+    let made = ampere_owned::make(writing, ampere_owned::PRIVATE_MODE);
+    let made = made.and_then(|()| Directory::own_alone(writing)).map_err(JoinError::of("make", writing))?;
+    let archive = ArchiveWriter::create(&made.through_proc())?;
     archive.set_creator(concat!("ampere ", env!("CARGO_PKG_VERSION")))?;
     let mut nodes = Vec::new();
     for node in others {
@@ -165,7 +171,8 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
     archive.finish(joined.whole())?;
     let (plan, path) = (Plan { made_from, nodes }, writing.join(PLAN));
     let text = serde_json::to_vec(&plan).map_err(io::Error::from);
-    text.and_then(|text| std::fs::write(&path, text)).map_err(JoinError::of("write", &path))
+    let written = text.and_then(|text| ampere_owned::create(&path, 0o600)?.write_all(&text));
+    written.map_err(JoinError::of("write", &path))
 }
 
 /// The lower halves of locations' numbers: ranks, where all processes have one.
@@ -188,12 +195,24 @@ fn shifted(location: LocationRef, shift: u64) -> LocationRef {
 /// # Errors
 /// What is in the way. It can be done again.
 pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
-    let begun = directory.join(BEGUN);
+    if !is_own(directory) || directory.join(BEGUN).symlink_metadata().is_err() {
+        return Ok(());
+    }
+    let (directory, _held) = hold(directory)?;
+    let directory = &directory;
+    let (begun, _begun_held) = match ampere_owned::hold(&directory.join(BEGUN)) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
+        held => held.map_err(JoinError::of("open", &directory.join(BEGUN)))?,
+    };
     let path = begun.join(PLAN);
-    let plan: Plan = match std::fs::read(&path) {
+    // A plan is believed if nobody else can have written it.
+    let read = Directory::own_alone(&begun).and_then(|_| ampere_owned::open_own(&path));
+    let plan: Plan = match read {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
         read => {
-            read.and_then(|text| Ok(serde_json::from_slice(&text)?)).map_err(JoinError::of("read", &path))?
+            let text = read
+                .and_then(|file| serde_json::from_reader(io::BufReader::new(file)).map_err(io::Error::from));
+            text.map_err(JoinError::of("read", &path))?
         }
     };
     // In this order: once the definitions are in their place, they are no longer beside it.
@@ -208,8 +227,8 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     }
     rename(&begun.join(ANCHOR), &directory.join(ANCHOR))?;
     for node in plan.nodes.iter().filter_map(|moves| directory_of(directory, moves)) {
-        let _ = std::fs::remove_file(node.join(DEFINITIONS));
-        let _ = std::fs::remove_dir_all(node.join(LOCATIONS));
+        let _ = ampere_owned::remove_file(&node.join(DEFINITIONS));
+        let _ = ampere_owned::remove_flat(&node.join(LOCATIONS));
     }
     remove(&begun)
 }
@@ -217,13 +236,23 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
 fn move_locations(directory: &Path, begun: &Path, moves: &Moves) -> Result<(), JoinError> {
     let Some(node) = directory_of(directory, moves) else { return Ok(()) };
     // It is no archive from here on.
-    let _ = std::fs::remove_file(node.join(ANCHOR));
+    let _ = ampere_owned::remove_file(&node.join(ANCHOR));
     let file = |of: &Path, location: u64, kind: &str| of.join(LOCATIONS).join(format!("{location}.{kind}"));
     for &(own, new) in &moves.locations {
         rename(&file(&node, own, "evt"), &file(directory, new, "evt"))?;
         rename(&file(begun, new, "def"), &file(directory, new, "def"))?;
     }
     Ok(())
+}
+
+/// Its path without links; it stays the same directory while the other result exists.
+fn hold(directory: &Path) -> Result<(PathBuf, ampere_owned::Held), JoinError> {
+    ampere_owned::hold(directory).map_err(JoinError::of("open", directory))
+}
+
+/// What is another user's is left as it is.
+fn is_own(directory: &Path) -> bool {
+    Directory::own(directory).is_ok()
 }
 
 /// `None`: it would be somewhere else.
@@ -235,14 +264,14 @@ fn directory_of(directory: &Path, moves: &Moves) -> Option<PathBuf> {
 
 /// What is not there has been moved already.
 fn rename(from: &Path, to: &Path) -> Result<(), JoinError> {
-    match std::fs::rename(from, to) {
+    match ampere_owned::rename(from, to) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("move the trace to", to)(why)),
         _ => Ok(()),
     }
 }
 
 fn remove(directory: &Path) -> Result<(), JoinError> {
-    match std::fs::remove_dir_all(directory) {
+    match ampere_owned::remove_tree(directory) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("remove", directory)(why)),
         _ => Ok(()),
     }

@@ -15,7 +15,6 @@ pub use store::{RECORDS, Store};
 
 use ampere_ring::{Kind, MOST_RECORDS, Record};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use store::PieceKind;
@@ -298,11 +297,6 @@ impl Spool {
 
 /// Records that are read at a time: they stay in the second-level cache.
 const RECORDS_AT_ONCE: usize = 4 << 10;
-
-/// Makes a directory that only this user can read, and those above it.
-pub fn make_private(directory: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
-}
 
 #[cfg(test)]
 mod tests;

@@ -16,11 +16,11 @@
 //! If the file cannot be made or is full, there is a second one, in another directory. To streams both are one: places in it are
 //! counted through.
 
-use super::{Pieces, RECORD_BYTES, Retired, make_private};
+use super::{Pieces, RECORD_BYTES, Retired};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,6 @@ const HEAD_BYTES: usize = 64;
 const NAME_BYTES: usize = 40;
 /// So much is written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
-const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
 
 /// What a piece is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,7 +242,7 @@ impl Store {
     fn begin_part(&mut self, path: &Path) -> io::Result<()> {
         let file = open_file(path, true).or_else(|error| {
             let directory = path.parent().filter(|_| error.kind() == io::ErrorKind::NotFound).ok_or(error)?;
-            make_private(directory)?; // it was removed
+            ampere_owned::make_private(directory)?; // it was removed
             open_file(path, true)
         })?;
         self.parts.push(Part { file: Arc::new(file), path: path.to_owned(), from: self.written });
@@ -314,8 +313,10 @@ pub(super) fn read_at(store: &Mutex<Store>, at: u64, into: &mut [u8]) -> io::Res
 }
 
 fn open_file(path: &Path, is_new: bool) -> io::Result<File> {
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true).create(is_new).mode(0o600).custom_flags(NO_LINK).open(path)
+    match is_new {
+        true => ampere_owned::open_or_create(path, 0o600),
+        false => ampere_owned::open_own(path),
+    }
 }
 
 impl Head {

@@ -6,7 +6,6 @@
 use super::power::{LocationPower, Values};
 use super::{CALLS, Span, communicators};
 use crate::scorep_names::{collective_operation, paradigm, root};
-use crate::spool;
 use crate::spool::Spool;
 use ampere_attribution::LocationIndex;
 use ampere_model::numbers::Handles;
@@ -16,7 +15,7 @@ use ampere_ring::decoder::{Decoder, Event};
 use anyhow::Context;
 use otf2::{ArchiveWriter, CommRef, EventWriter, LocationRef, MetricValue, RegionRef, StringRef};
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One location.
@@ -95,16 +94,16 @@ pub fn write(
 
 /// A directory with an archive of its own, for as long as it takes.
 struct Part {
-    directory: PathBuf,
+    directory: ampere_owned::Directory,
 }
 
 impl Part {
     fn make(spool: &Path, number: usize) -> anyhow::Result<Part> {
         let directory = spool.join(format!("part{number}"));
-        let _ = std::fs::remove_dir_all(&directory); // of a collector that was killed here
+        let _ = ampere_owned::remove_tree(&directory); // of a collector that was killed here
         // The spool's directory may have been removed.
-        spool::make_private(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        Ok(Part { directory })
+        let made = ampere_owned::make_private(&directory);
+        Ok(Part { directory: made.with_context(|| format!("cannot make {}", directory.display()))? })
     }
 
     fn write<'t, 'a: 't>(
@@ -112,13 +111,13 @@ impl Part {
         take: impl Fn() -> Option<&'t Task<'a>>,
     ) -> anyhow::Result<(Vec<LocationEvents>, Span)> {
         // Never finished: only its event files are wanted.
-        let archive = ArchiveWriter::create(&self.directory)?;
+        let archive = ArchiveWriter::create(&self.directory.through_proc())?;
         write_some(&archive, take)
     }
 
     fn hand_over(&self, archive: &ArchiveWriter, written: &[LocationEvents]) -> anyhow::Result<()> {
         for LocationEvents { reference, events, .. } in written {
-            archive.adopt(*reference, *events, &self.directory)?;
+            archive.adopt(*reference, *events, &self.directory.through_proc())?;
         }
         Ok(())
     }
@@ -126,7 +125,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        super::remove_all(&self.directory);
+        super::remove_archive(self.directory.path());
     }
 }
 

@@ -1,0 +1,441 @@
+//! What is done to a file or a directory, by its path.
+
+use crate::directory::Directory;
+use crate::{PRIVATE_MODE, Refusal, own_user};
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// The directory that a path's last name is in, which must be this user's.
+fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
+    let (above, name) = split(path)?;
+    Ok((Directory::own(above)?, name))
+}
+
+fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    Ok((above.unwrap_or(Path::new(".")), name))
+}
+
+/// Makes a file with at most these permissions, in place of an existing one.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn create(path: &Path, mode: u32) -> io::Result<File> {
+    let (directory, name) = in_own(path)?;
+    remove_if_there(&directory, name)?;
+    directory.create(name, mode)
+}
+
+/// Opens an existing file of this user's for reading and writing.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    let (directory, name) = in_own(path)?;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        return Err(Refusal::NoRegularFile(path.to_owned()).into());
+    }
+    if found.st_uid != own_user() {
+        return Err(Refusal::OfAnother { path: path.to_owned(), owner: found.st_uid }.into());
+    }
+    Ok(file.into())
+}
+
+/// The same, or makes it, with at most these permissions.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
+    match open_own(path) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            let (directory, name) = in_own(path)?;
+            directory.create(name, mode)
+        }
+        opened => opened,
+    }
+}
+
+/// Takes permissions of a directory away that are not among these.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn limit_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let (above, name) = split(path)?;
+    let above = Directory::open(above)?;
+    let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let directory = rustix::fs::openat(&above, name, readable, Mode::empty())?;
+    let found = rustix::fs::fstat(&directory)?;
+    if found.st_uid != own_user() {
+        return Err(Refusal::OfAnother { path: path.to_owned(), owner: found.st_uid }.into());
+    }
+    let left = found.st_mode & (0o7000 | mode);
+    Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(left))?)
+}
+
+/// Writes a file with at most these permissions under another name, and then gives it its own: it is there whole or not at all.
+///
+/// # Errors
+/// A [`Refusal`], the file system's, or that of `write`.
+pub fn replace(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let (directory, name) = in_own(path)?;
+    let mut unfinished = std::ffi::OsString::from(".ampere-");
+    unfinished.push(name);
+    unfinished.push(".part");
+    remove_if_there(&directory, &unfinished)?;
+    let written = directory.create(&unfinished, mode).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write(&mut file)?;
+        file.flush()
+    });
+    let renamed = written.and_then(|()| {
+        match rustix::fs::renameat(&directory, &unfinished, &directory, name).map_err(io::Error::from) {
+            Err(why) if is_without_rename(&why) => copy(&directory, &unfinished, name, mode),
+            renamed => renamed,
+        }
+    });
+    renamed.inspect_err(|_| _ = directory.remove_file(&unfinished))
+}
+
+/// Whether a file system renames nothing, as some do that keep objects, or are in the user's own program.
+fn is_without_rename(why: &io::Error) -> bool {
+    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::INVAL];
+    why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
+}
+
+fn copy(directory: &Directory, from: &OsStr, to: &OsStr, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mut whole = File::from(rustix::fs::openat(directory, from, flags, Mode::empty())?);
+    remove_if_there(directory, to)?;
+    let copied = directory.create(to, mode).and_then(|mut copy| io::copy(&mut whole, &mut copy));
+    let failed =
+        |why| io::Error::other(format!("this file system renames no files, and a copy failed: {why}"));
+    copied.map_err(failed)?;
+    directory.remove_file(from)
+}
+
+fn remove_if_there(directory: &Directory, name: &OsStr) -> io::Result<()> {
+    match directory.remove_file(name) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => Err(why),
+        _ => Ok(()),
+    }
+}
+
+/// Makes a link whose target is no path of a file, but a word.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn symlink(word: &str, path: &Path) -> io::Result<()> {
+    let (directory, name) = in_own(path)?;
+    Ok(rustix::fs::symlinkat(word, &directory, name)?)
+}
+
+/// Removes a file, or a link itself.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    let (directory, name) = in_own(path)?;
+    directory.remove_file(name)
+}
+
+/// Removes an empty directory of this user's, which may be in one of another user.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn remove_directory(path: &Path) -> io::Result<()> {
+    let (above, name) = split(path)?;
+    let above = Directory::open(above)?;
+    let empty = above.own_below(name)?;
+    above.remove_emptied(name, &empty)
+}
+
+/// Removes a directory of this user's, which may be in one of another user, with what is in it.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let (above, name) = split(path)?;
+    let above = Directory::open(above)?;
+    match Directory::held(path) {
+        // Another directory may have been put in its place.
+        Some(held) => held.remove_contents().and(above.remove_emptied(name, &held)),
+        None => above.remove_tree(name),
+    }
+}
+
+/// Removes a directory of this user's with the files in it, if nothing but files is: what somebody has put in its place with
+/// directories in it stays. The files are emptied, so that they take no space where they are still open.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn remove_flat(path: &Path) -> io::Result<()> {
+    let (above, name) = split(path)?;
+    let above = Directory::open(above)?;
+    let flat = above.own_below(name)?;
+    for name in flat.names()? {
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let found = flat.look(&name)?;
+        let is_own_alone = found.st_nlink == 1 && found.st_uid == own_user();
+        if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile && is_own_alone {
+            let _ = rustix::fs::openat(&flat, &name, flags, Mode::empty());
+        }
+        flat.remove_file(&name)?;
+    }
+    above.remove_emptied(name, &flat)
+}
+
+/// Makes a directory with at most these permissions, whatever the umask and the directory above say. That may be another user's:
+/// a new directory is put in the place of nothing.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn make(path: &Path, mode: u32) -> io::Result<()> {
+    let (above, name) = split(path)?;
+    let above = Directory::open(above)?;
+    Ok(rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(mode))?)
+}
+
+/// The same with the directories above it. One that exists is left as it is.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn make_all(path: &Path, mode: u32) -> io::Result<()> {
+    match make(path, mode) {
+        Err(why) if why.kind() == io::ErrorKind::NotFound => {
+            make_all(path.parent().ok_or(why)?, mode)?;
+            match make(path, mode) {
+                Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Directory::open(path).map(drop),
+                made => made,
+            }
+        }
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => Directory::open(path).map(drop),
+        Err(why) if why.kind() == io::ErrorKind::AlreadyExists => Directory::open(path).map(drop),
+        made => made,
+    }
+}
+
+/// Makes a directory for this user alone and those above it, or opens the one that is there, which must be this user's.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn make_private(path: &Path) -> io::Result<Directory> {
+    make_all(path, PRIVATE_MODE)?;
+    Directory::own(path)
+}
+
+/// Renames within and between directories of this user's. What is in the place of `to` is replaced.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let ((above, name), (to_above, to_name)) = (in_own(from)?, in_own(to)?);
+    Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?)
+}
+
+/// As [`rename`], if there is nothing in the place of `to`, not even a link.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`], a [`Refusal`], or the file system's.
+pub fn move_new(from: &Path, to: &Path) -> io::Result<()> {
+    let ((above, name), (to_above, to_name)) = (in_own(from)?, in_own(to)?);
+    match rustix::fs::renameat_with(&above, name, &to_above, to_name, RenameFlags::NOREPLACE) {
+        // Network file systems and old kernels cannot do that.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+        renamed => return Ok(renamed?),
+    }
+    match to_above.look(to_name) {
+        Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        Err(_) => Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{hold, refusal};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink as link};
+
+    fn place() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn links_pipes_and_second_names_are_replaced_and_not_written_to() {
+        let place = place();
+        let (precious, path) = (place.path().join("precious"), place.path().join("file"));
+        std::fs::write(&precious, "mine").unwrap();
+        let put: [&dyn Fn(); 2] =
+            [&|| link(&precious, &path).unwrap(), &|| std::fs::hard_link(&precious, &path).unwrap()];
+        for put in put {
+            put();
+            assert!(open_own(&path).is_err() || path.metadata().unwrap().nlink() == 2);
+            create(&path, 0o600).unwrap().write_all(b"new").unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+            std::fs::remove_file(&path).unwrap();
+            put();
+            replace(&path, 0o644, |file| file.write_all(b"newer")).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "newer");
+            remove_file(&path).unwrap();
+            put();
+            assert_eq!(move_new(&precious, &path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+            remove_file(&path).unwrap();
+            assert_eq!(std::fs::read_to_string(&precious).unwrap(), "mine");
+        }
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_tree_is_removed_without_what_links_in_it_lead_to() {
+        let place = place();
+        let (tree, other) = (place.path().join("tree"), place.path().join("other"));
+        make_all(&tree.join("a/b"), 0o755).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("precious"), "mine").unwrap();
+        std::fs::write(tree.join("a/b/file"), "").unwrap();
+        link(&other, tree.join("a/link")).unwrap();
+        link(other.join("precious"), tree.join("file")).unwrap();
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists() && other.join("precious").exists());
+        link(&other, &tree).unwrap();
+        assert!(
+            remove_tree(&tree).is_err() && remove_flat(&tree).is_err() && other.join("precious").exists()
+        );
+        assert!(
+            remove_directory(&tree).is_err() && make_private(&tree).is_ok(),
+            "a link of one's own is followed"
+        );
+        let nested = place.path().join("nested");
+        make_all(&nested.join("sub"), 0o755).unwrap();
+        std::fs::write(nested.join("sub/file"), "").unwrap();
+        assert!(remove_flat(&nested).is_err() && nested.join("sub/file").exists());
+    }
+
+    #[test]
+    fn what_is_done_in_a_held_directory_is_done_in_that_one() {
+        let place = place();
+        let place = place.path().canonicalize().unwrap();
+        let [out, moved, other] = ["out", "moved", "other"].map(|name| place.join(name));
+        make(&out, 0o755).unwrap();
+        make(&other, 0o755).unwrap();
+        std::fs::write(other.join("file"), "mine").unwrap();
+        let (real, held) = hold(&out).unwrap();
+        assert_eq!(real, out);
+        std::fs::rename(&out, &moved).unwrap();
+        link(&other, &out).unwrap();
+        replace(&out.join("file"), 0o644, |file| file.write_all(b"ours")).unwrap();
+        make_private(&out.join("sub/sub")).unwrap();
+        remove_file(&out.join("absent")).unwrap_err();
+        assert_eq!(std::fs::read_to_string(moved.join("file")).unwrap(), "ours");
+        assert_eq!(std::fs::read_to_string(other.join("file")).unwrap(), "mine");
+        assert!(moved.join("sub/sub").is_dir() && !other.join("sub").exists());
+        // One that was removed is held no longer.
+        std::fs::remove_dir_all(&moved).unwrap();
+        std::fs::remove_file(&out).unwrap();
+        make_all(&out, 0o755).unwrap();
+        create(&out.join("file"), 0o644).unwrap();
+        assert!(out.join("file").exists());
+        drop(held);
+        create(&out.join("file"), 0o644).unwrap();
+    }
+
+    #[test]
+    fn a_held_directory_is_removed_and_not_what_was_put_in_its_place() {
+        let place = place();
+        let place = place.path().canonicalize().unwrap();
+        let [spool, moved, other] = ["spool", "moved", "other"].map(|name| place.join(name));
+        make(&spool, 0o700).unwrap();
+        make(&other, 0o755).unwrap();
+        std::fs::write(spool.join("file"), "ours").unwrap();
+        std::fs::write(other.join("file"), "mine").unwrap();
+        let (_, _held) = hold(&spool).unwrap();
+        std::fs::rename(&spool, &moved).unwrap();
+        std::fs::rename(&other, &spool).unwrap();
+        assert_eq!(crate::read(&spool.join("file"), 10).unwrap(), b"ours");
+        remove_tree(&spool).unwrap_err();
+        assert_eq!(std::fs::read_to_string(spool.join("file")).unwrap(), "mine");
+        assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_directory_is_open_to_no_more_than_is_wanted() {
+        let place = place();
+        let path = place.path().join("a");
+        make(&path, 0o755).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2777)).unwrap();
+        let refused = Directory::own_alone(&path).unwrap_err();
+        assert!(matches!(refusal(&refused), Some(Refusal::OpenToOthers { mode: 0o2777, .. })), "{refused}");
+        limit_mode(&path, 0o755).unwrap();
+        assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o2755);
+        Directory::own_alone(&path).unwrap();
+    }
+
+    #[test]
+    fn what_another_user_owns_is_left_as_it_is() {
+        if own_user() != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        let place = place();
+        let theirs = place.path().join("theirs");
+        make_all(&theirs.join("sub"), 0o755).unwrap();
+        std::fs::write(theirs.join("file"), "theirs").unwrap();
+        std::fs::write(theirs.join("sub/file"), "theirs").unwrap();
+        for path in [&theirs, &theirs.join("sub")] {
+            std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+        }
+        let file = theirs.join("file");
+        let tried = [
+            create(&file, 0o600).map(drop),
+            open_own(&file).map(drop),
+            replace(&file, 0o600, |_| Ok(())),
+            remove_file(&file),
+            rename(&file, &place.path().join("mine")),
+            move_new(&file, &place.path().join("mine")),
+            remove_tree(&theirs),
+            remove_flat(&theirs.join("sub")),
+            remove_directory(&theirs.join("sub")),
+            limit_mode(&theirs, 0o700),
+            symlink("word", &theirs.join("link")),
+            make_private(&theirs).map(drop),
+            hold(&theirs).map(drop),
+        ];
+        for (number, tried) in tried.into_iter().enumerate() {
+            let why = tried.expect_err(&number.to_string());
+            assert!(
+                matches!(refusal(&why), Some(Refusal::OfAnother { owner: 65534, .. })),
+                "{number}: {why}"
+            );
+        }
+        assert_eq!(std::fs::read_to_string(theirs.join("sub/file")).unwrap(), "theirs");
+        // Through their links nothing is done either, by whichever way the path goes.
+        link(place.path(), theirs.join("link")).unwrap();
+        std::os::unix::fs::lchown(theirs.join("link"), Some(65534), None).unwrap();
+        for way in ["link/x", "link/../x", "sub/../link/x", "./link/./x"] {
+            let why = create(&theirs.join(way), 0o600).expect_err(way);
+            assert!(
+                matches!(refusal(&why), Some(Refusal::LinkOfAnother { owner: 65534, .. })),
+                "{way}: {why}"
+            );
+        }
+    }
+
+    #[test]
+    fn links_that_lead_in_a_circle_end() {
+        let place = place();
+        link("b", place.path().join("a")).unwrap();
+        link("a", place.path().join("b")).unwrap();
+        assert!(create(&place.path().join("a/file"), 0o600).is_err());
+    }
+}
