@@ -10,7 +10,6 @@
 
 mod not_seen;
 mod preloaded;
-mod privileged;
 mod results;
 pub mod running;
 mod settling;

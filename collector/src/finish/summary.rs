@@ -1,6 +1,6 @@
 //! What the summary says of a run that was measured live.
 
-use super::{preloaded, privileged, unseen};
+use super::{preloaded, unseen};
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
@@ -82,7 +82,8 @@ impl LiveRun {
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
         if complete && self.options.replay.is_none() {
             let sampled = self.ingest.processes.iter().filter(|process| process.is_sampled());
-            notes.extend(unseen::notes(sampled.map(|process| process.info.executable.as_str())));
+            let sampled = sampled.map(|process| process.info.executable.as_str());
+            notes.extend(unseen::notes(sampled, &self.options.command));
         }
         let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
         let mut hosts = self.ingest.processes.iter().map(|process| process.info.host.as_str());
@@ -193,7 +194,6 @@ impl LiveRun {
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
-        notes.extend(privileged::note(&self.options.command));
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
         if quality.suppressed_calls > 0 {
             notes.push(format!(
