@@ -34,7 +34,7 @@ const LONGEST_STACK_WAIT: Duration = Duration::from_millis(500);
 /// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
 const BATCHES_PER_ROUND: usize = 32;
 /// How long the command's start waits for the counters. A vendor's library can take a second.
-const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(10);
+const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Records in which a first event is looked for.
 const FIRST_RECORDS: usize = 64;
 
@@ -133,6 +133,11 @@ impl LiveRun {
     /// Whether processes have come and all of them are over.
     pub fn all_over(&mut self) -> bool {
         self.ingest.all_over(&self.session)
+    }
+
+    /// Whether `ampere run` has said that its command has ended.
+    pub fn command_has_ended(&self) -> bool {
+        CommandEnd::load(self.session.directory()).is_some()
     }
 
     /// The command of `ampere run` has ended: what of it may still come, if there is anything.

@@ -43,7 +43,7 @@ fn main() {
     println!("cargo:rerun-if-changed=src");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
-    println!("cargo:rustc-env=AMPERE_PRELOAD_DIRECTORY={}", beside.display());
+    println!("cargo:rustc-env=PRELOAD_BUILT_IN={}", beside.display());
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
         return;
     }

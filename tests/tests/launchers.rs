@@ -174,7 +174,7 @@ fn two_nodes_of_one_name_are_two_nodes_of_the_run() {
     });
     running.into_iter().for_each(|rank| assert_eq!(rank.wait().code, 0));
     let done = run(&mut place.ampere(["report", "out", "--format", "json"]));
-    let summary: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    let summary: Value = ampere_tests::runs::parse(&done.stdout).expect("JSON");
     let nodes: Vec<&str> = list(&summary["run"], "nodes").iter().filter_map(Value::as_str).collect();
     assert_eq!(nodes.len(), 2, "{nodes:?} {done:#?}");
     assert!(nodes.iter().all(|node| node.starts_with("same")), "{nodes:?}");

@@ -106,7 +106,10 @@ fn hostile_names_are_right_in_every_format() {
         metrics.len() >= known.len()
     });
     let labels = set(metrics.iter().map(|sample| sample.label("region").to_owned()));
-    assert_eq!(labels, set(known.clone()), "/metrics");
+    assert_eq!(labels.len(), known.len(), "/metrics keeps names apart");
+    // A long label ends in a hash of the whole name.
+    let begin = |name: &String| name[..name.find("...#").unwrap_or(name.len()).min(400)].to_owned();
+    assert_eq!(set(labels.iter().map(begin)), set(known.iter().map(begin)), "/metrics");
     let address = announced(&place.path("out")).expect("a collector").address();
     let live = http::get(address, "/summary.json").expect("an answer").body;
     assert_eq!(regions(&parse(&live).expect("JSON")), set(known.clone()), "/summary.json");

@@ -5,7 +5,7 @@
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
 //! settling.rs  figures that are computed again from the trace     not_seen.rs   CPU time that is in no row
-//! privileged.rs  commands into which nothing can be preloaded
+//! preloaded.rs processes that the preloaded library left alone     unseen.rs   programs whose MPI calls cannot be recorded
 //! ```
 
 mod not_seen;

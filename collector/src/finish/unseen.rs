@@ -31,8 +31,14 @@ fn notes_of_files(sampled: BTreeSet<PathBuf>, command: &[String]) -> Vec<String>
         .filter_map(|path| Some(format!("{} {}", name(&path), privilege(&path, user, group)?)))
         .collect();
     [
-        note(static_mpi, "linked with MPI statically: its MPI calls are not recorded, and only samples show them"),
-        note(privileged, "the loader preloads nothing into it, and its MPI calls and marked ranges are not recorded"),
+        note(
+            static_mpi,
+            "linked with MPI statically: its MPI calls are not recorded, and only samples show them",
+        ),
+        note(
+            privileged,
+            "the loader preloads nothing into it, and its MPI calls and marked ranges are not recorded",
+        ),
     ]
     .into_iter()
     .flatten()

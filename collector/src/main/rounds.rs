@@ -32,6 +32,8 @@ const RANKS_MAX: Duration = Duration::from_millis(100);
 /// Ranks whose launcher was killed end by themselves when they notice.
 const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
 const OTHERS_MAX: Duration = Duration::from_millis(5);
+/// How long a command is measured whose `ampere run` was killed.
+const ORPHANS_MAX: Duration = Duration::from_secs(10);
 /// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
 /// more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
@@ -86,9 +88,20 @@ impl EndConditions {
             Some(input) if input.is_closed.load(Ordering::Relaxed) => {
                 self.is_urgent |= self.closed_at.is_none();
                 let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
-                let Some(outlasting) = run.outlasting() else { return Some(End::Complete) };
-                if closed_at.elapsed() > waits_for(outlasting) {
-                    return Some(End::Incomplete);
+                if !run.command_has_ended() {
+                    // `ampere run` itself was killed, and its command may still run.
+                    if run.all_over() || run.processes_seen() == 0 {
+                        return Some(End::Complete);
+                    }
+                    if closed_at.elapsed() > ORPHANS_MAX {
+                        run.add_note("ampere run was killed, and its command still runs: it was measured for a while longer");
+                        return Some(End::Incomplete);
+                    }
+                } else {
+                    let Some(outlasting) = run.outlasting() else { return Some(End::Complete) };
+                    if closed_at.elapsed() > waits_for(outlasting) {
+                        return Some(End::Incomplete);
+                    }
                 }
             }
             Some(_) => {}

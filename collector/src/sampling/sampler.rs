@@ -66,6 +66,8 @@ impl Sampler {
         let (stopped, directory) = (stop.clone(), directory.to_owned());
         let work = move || match SamplerThread::open(&directory, timer, options, reports) {
             Ok((mut thread, found)) => {
+                // The command starts when the counters have been found: its first joules come after a reading.
+                thread.read_first();
                 let _ = found_sender.send(Ok(found));
                 thread.run(&stopped);
             }

@@ -205,6 +205,11 @@ impl SamplerThread {
         Ok((thread, Found { devices, notes: opened.notes }))
     }
 
+    /// Reads each counter once.
+    pub(super) fn read_first(&mut self) {
+        self.read_due(0, false);
+    }
+
     /// Samples until `stop` is set, and takes a last sample of every device then.
     pub(super) fn run(&mut self, stop: &AtomicBool) {
         let start = Instant::now();

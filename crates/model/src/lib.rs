@@ -9,6 +9,7 @@
 //! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
 //! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
 //! order.rs       the largest first                            counted.rs   which part of a node a metric counts
+//! time_namespace.rs  start times of processes whose clocks have another zero
 //! ```
 //!
 //! The names of recorded environment variables are below.

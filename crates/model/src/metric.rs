@@ -337,11 +337,11 @@ mod tests {
             ("coretemp:::craypm:accel0_energy_timestamp", None),
             ("coretemp:::craypm:accel0_power_cap", None),
             ("coretemp:::craypm:freshness", None),
-            ("coretemp:::hwmon2:power1_input", None),
         ] {
             assert_eq!(cray_device(name), known, "{name}");
             assert_eq!(quantity_of_name(name), known.map(|(_, quantity)| quantity));
         }
         assert_eq!(device_name("A2coretemp:::craypm:memory_energy"), "memory");
+        assert_eq!(cray_device("coretemp:::hwmon2:power1_input"), None, "a sensor of Linux, not of Cray");
     }
 }

@@ -13,7 +13,7 @@
 #![warn(missing_docs)]
 
 /// The directory that the build made.
-pub const BUILT: &str = env!("AMPERE_PRELOAD_DIRECTORY");
+pub const BUILT: &str = env!("PRELOAD_BUILT_IN");
 /// The name of the directory beside the host, of which each platform has a directory.
 pub const DIRECTORY: &str = "ampere-preload";
 /// The library's name in its platform's directory.

@@ -217,6 +217,7 @@ fn parts_that_are_missing_are_a_problem() {
     for file in ["libscorep_substrate_ampere.so", "libampere_host.so"] {
         std::fs::copy(artifact(file), alone.join(file)).expect("a copy");
     }
+    std::os::unix::fs::symlink(artifact("ampere-preload"), alone.join("ampere-preload")).expect("a link");
     script(&alone.join("ampere-collector"), "#!/bin/sh\necho ampere-collector 0.0.1\n");
     ask(doctor()).says("ampere", "collector", "problem", &["0.0.1", "install all of ampere again"]);
     script(&alone.join("ampere-collector"), "#!/bin/sh\necho 'libotf2.so.10: cannot open' >&2; exit 127\n");

@@ -84,8 +84,18 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         idle_microwatts: (idle * 1e6).round() as u64,
         per_core_microwatts: (per_core * 1e6).round() as u64,
     };
-    Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
+    Some(Estimate {
+        model,
+        cpu_time,
+        busy_ns: 0,
+        run: None,
+        before_nanojoules: FIRST_NANOJOULES,
+        devices: [device],
+    })
 }
+
+/// The estimate begins here: a counter that reads 0 is taken for one whose device sleeps.
+const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
 impl Estimate {
     fn nanojoules(&mut self, now_ns: u64) -> Result<u64, ReadError> {
@@ -138,7 +148,8 @@ impl Source for Estimate {
             && let Ok(now) = self.nanojoules(now_ns())
         {
             let meanwhile = (last.watts.max(0.0) * last.ago.as_nanos() as f64) as u64;
-            self.before_nanojoules = last.nanojoules.wrapping_add(meanwhile).wrapping_sub(now);
+            let ahead = last.nanojoules.wrapping_add(meanwhile).wrapping_sub(now);
+            self.before_nanojoules = self.before_nanojoules.wrapping_add(ahead);
         }
     }
 
