@@ -47,19 +47,15 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let quality = quality_of(&all);
     let runs = || all.iter().map(|part| &part.run);
     let nodes: BTreeSet<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
-    let mut notes: Vec<String> = Vec::new();
-    for note in runs().flat_map(|run| &run.notes) {
-        if !notes.contains(note) {
-            notes.push(note.clone());
-        }
-    }
+    // In an order that does not depend on which nodes were attributed together.
+    let notes: BTreeSet<String> = runs().flat_map(|run| run.notes.iter().cloned()).collect();
     let run = Run {
         complete: runs().all(|run| run.complete),
         nodes: nodes.into_iter().collect(),
         ranks: runs().map(|run| run.ranks).sum(),
         node_ranks: runs().flat_map(Run::ranks_of_nodes).collect(),
         energy: least_trusted(runs().map(|run| run.energy.as_str())).to_owned(),
-        notes,
+        notes: notes.into_iter().collect(),
         ..Run::default()
     };
     let mut whole = all.remove(0);

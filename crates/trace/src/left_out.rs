@@ -91,12 +91,12 @@ const SAME_POWER: f64 = 0.15;
 /// A power matters from this part of all on.
 const MATTERS: f64 = 0.01;
 
-/// Why a run is incomplete of which these metrics have samples. `counted`: the nodes and the mean powers of the devices.
+/// The metrics whose joules may be missing. `counted`: the nodes and the mean powers of the devices.
 pub(crate) fn missing(
     definitions: &Definitions,
     shown: &HashMap<Series, Shown>,
     counted: &[(String, f64)],
-) -> Option<String> {
+) -> BTreeSet<String> {
     let is_counted = |series: &Series, of: &Shown, member: &MetricMember| {
         let Some(Quantity::Power(watts_per_unit)) = quantity_of(member) else { return false };
         let watts = of.sum / of.readings.max(1) as f64 * watts_per_unit;
@@ -105,13 +105,17 @@ pub(crate) fn missing(
         let sum: f64 = of_node.clone().sum();
         watts < MATTERS * sum || of_node.any(|counted| (watts - counted).abs() <= SAME_POWER * counted)
     };
-    let names: BTreeSet<&str> = (shown.iter())
+    (shown.iter())
         .filter(|(_, of)| of.sum != 0.0)
         .filter_map(|(series, of)| Some((series, of, definitions.metric_members.get(series.member)?)))
         .filter(|(series, of, member)| !is_no_consumption(&member.name) && !is_counted(series, of, member))
-        .map(|(_, _, member)| member.name.as_str())
-        .collect();
-    let names: Vec<&str> = names.into_iter().collect();
+        .map(|(_, _, member)| member.name.clone())
+        .collect()
+}
+
+/// Why a run is incomplete of which these metrics have samples.
+pub(crate) fn doubt(missing: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| {
         format!("joules may be missing: {} is left out and has samples: see the notes on it", listed(&names))
     })

@@ -27,7 +27,7 @@ use anyhow::{Context, bail};
 use otf2::{
     AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -305,6 +305,8 @@ struct Known {
     is_disproved_late: bool,
     /// Why joules are in doubt, a line each.
     doubts: Vec<String>,
+    /// Metrics whose joules may be missing.
+    missing: BTreeSet<String>,
     /// What metrics have shown that may be missing.
     shown: HashMap<Series, Shown>,
 }
@@ -334,7 +336,7 @@ impl Known {
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
         self.doubts.extend(doubts);
-        self.doubts.extend(left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules)));
+        self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }
 }
 
@@ -406,6 +408,7 @@ fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: V
         readings: readings_of(attributor),
         devices: known.devices.iter().map(|found| found.series.as_numbers()).collect(),
         doubts: known.disproved_notes.iter().chain(&known.doubts).cloned().collect(),
+        missing: known.missing.clone(),
         nesting: Nesting::default(),
         other_threads: OtherThreads::of(attributor),
         doubtful_joules: known.recorders.as_ref().map_or(0.0, Recorders::doubtful_joules),

@@ -481,7 +481,7 @@ impl<'a> Survey<'a> {
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
         let counted = mean_watts(&self.attributor, &of);
         let missing = left_out::missing(self.devices.definitions(), &self.devices.missing, &counted);
-        notes.into_iter().chain(doubts).chain(missing).collect()
+        notes.into_iter().chain(doubts).chain(left_out::doubt(&missing)).collect()
     }
 
     /// Finds which devices are parts of others, and which are no whole of theirs.

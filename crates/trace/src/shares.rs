@@ -3,6 +3,7 @@
 use crate::devices::{Metrics, Series};
 use crate::evidence;
 use crate::index::{IN_DOUBT, no_energy, trace_id};
+use crate::left_out;
 use crate::metric_recorders::are_in_doubt;
 use crate::nesting::Nesting;
 use crate::offline::{Attributed, add_locations};
@@ -127,6 +128,8 @@ pub struct Part {
     pub(crate) devices: Vec<(u64, u32, Option<u32>)>,
     /// Why joules are in doubt, one line each.
     pub(crate) doubts: Vec<String>,
+    /// Metrics whose joules may be missing.
+    pub(crate) missing: BTreeSet<String>,
     pub(crate) nesting: Nesting,
     /// When counters were read first and last, in ticks.
     pub(crate) readings: Option<(u64, u64)>,
@@ -161,8 +164,11 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     let doubtful_joules = parts.iter().map(|part| part.doubtful_joules).sum();
     let nesting = parts.iter().fold(Nesting::default(), |all, part| all.and(part.nesting));
     odd.extend(nesting.note());
-    let doubts: BTreeSet<String> =
-        parts.iter().flat_map(|part| part.doubts.clone()).chain(nesting.doubt()).collect();
+    let missing = parts.iter().flat_map(|part| part.missing.iter().cloned()).collect();
+    let doubts: BTreeSet<String> = (parts.iter().flat_map(|part| part.doubts.clone()))
+        .chain(left_out::doubt(&missing))
+        .chain(nesting.doubt())
+        .collect();
     let other_threads = other_threads(definitions, &mut parts);
     let mut summaries = parts.into_iter().map(|part| part.summary);
     let first = summaries.next().context("a trace without a share")?;

@@ -227,3 +227,23 @@ fn a_power_that_is_left_out_matters_by_its_watts() {
         assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
     }
 }
+
+/// Each node has its own sensors, of a device whose energy is there or of neither.
+#[test]
+fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {
+    let mut trace = Trace::new();
+    for (rank, name) in ["a", "b"].into_iter().enumerate() {
+        let node = trace.node(name);
+        let group = trace.group(&format!("MPI Rank {rank}"), node);
+        let thread = trace.location(LocationType::CpuThread, "main", group);
+        let reader = trace.location(LocationType::Metric, "reader", group);
+        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+        let sensor = format!("supply of {name}");
+        let class = trace.class(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#"), (&sensor, "W")]);
+        trace.reads(reader, &[(class.into(), &[(0.0, 50e9), (80.0, 0.0)])]);
+    }
+    let (_place, trace) = trace.finish();
+    let [one, two] = ["1", "2"].map(|threads| attribute(&trace, &["--threads", threads]));
+    assert!(notes(&one).contains("joules may be missing: supply of a, supply of b is left out"), "{one}");
+    assert_eq!(one, two);
+}
