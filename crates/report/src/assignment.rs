@@ -50,7 +50,7 @@ pub fn of_attributor(attributor: &Attributor, only: Option<ViewKind>) -> Vec<Lin
             assignment
                 .links
                 .iter()
-                .filter(|l| attributor.counts(l.device))
+                .filter(|l| !attributor.is_left_out(l.device))
                 .map(|l| link(Some(name(l.device)), &l.reason)),
         );
         all.extend(assignment.no_gpu.iter().map(|why| link(None, why)));

@@ -248,9 +248,10 @@ impl Tables<'_> {
         let (first, last) = self.attributor.sampled_span(&device.info.node)?;
         let figures = device.counter_figures();
         let own = figures.first.zip(figures.last).filter(|_| device.info.unit == Unit::Joules)?;
-        // Counters are not read at the same times.
-        let beyond = |ticks: u64| ticks.saturating_sub(figures.longest_interval_ticks + device.delay_ticks);
-        let outside = self.seconds(beyond(own.0.saturating_sub(first)) + beyond(last.saturating_sub(own.1)));
+        let [own_first, own_last] = [own.0, own.1].map(|time| time.saturating_add(device.delay_ticks));
+        let ends = [own_first.saturating_sub(first), last.saturating_sub(own_last)];
+        let outside: f64 =
+            ends.iter().map(|ticks| (self.seconds(*ticks) - shown.end_seconds()).max(0.0)).sum();
         let whole = self.seconds(last - first);
         let unknown = outside + shown.uncovered_seconds;
         (unknown > UNKNOWN_SHARE_MAX * whole).then(|| {

@@ -129,7 +129,9 @@ fn watts(summary: &Summary) -> Option<String> {
         *of_node = of_node.max(device.sampled_seconds);
     }
     let seconds = |device: &Device| seconds.get(device.node.as_str()).copied().unwrap_or_default();
-    let is_known = |device: &Device| device.known_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device);
+    let is_known = |device: &Device| {
+        device.known_seconds() + 2.0 * device.end_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device)
+    };
     let known: Option<Vec<f64>> =
         topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();
     let bound = || topmost(summary).filter(|d| seconds(d) > 0.0).map(|d| d.total_joules / seconds(d)).sum();

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::BufReader;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// What `schema` is.
@@ -642,6 +643,13 @@ impl Device {
         (self.sampled_seconds - self.uncovered_seconds).max(0.0)
     }
 
+    /// At each end of the run this much time may pass without a sample of it: counters are read one after another, and some are
+    /// renewed ten times per second only.
+    pub(crate) fn end_seconds(&self) -> f64 {
+        let most = END_SECONDS.end().max(self.sample_seconds);
+        self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
+    }
+
     /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before it.
     pub fn mean_watts(&self) -> Option<f64> {
         let known_seconds = self.known_seconds();
@@ -765,6 +773,9 @@ impl Watts {
 
 /// Fewer resolved samples do not make a rate.
 pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
+
+/// The least and the most of [`Device::end_seconds`], but for a device that is sampled less often.
+const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 
 /// How much of the run is in the figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

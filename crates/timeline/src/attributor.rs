@@ -282,12 +282,14 @@ impl Attributor {
         self.sampling_ended = Some(time);
     }
 
-    /// From the first sample of a node's devices to the last, or to the time until which they were to be sampled.
+    /// From the first reading of a node's devices to the last, or to the time until which they were to be read.
     pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
         let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
         let spans = energies.filter_map(|device| {
             let figures = device.counter_figures();
-            figures.first.zip(figures.last)
+            // A sensor's delay makes samples earlier than their readings.
+            let read_at = |time: Timestamp| time.saturating_add(device.delay_ticks);
+            figures.first.map(read_at).zip(figures.last.map(read_at))
         });
         let span = spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
         span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))

@@ -216,6 +216,11 @@ impl Attributor {
         self.devices[device].standing == Standing::Counts
     }
 
+    /// Whether a device's joules are known to be no part of its node's. Consumers draw from one that is undecided.
+    pub fn is_left_out(&self, device: usize) -> bool {
+        matches!(self.devices[device].standing, Standing::Repeats(_) | Standing::Disproved(_))
+    }
+
     /// One line for each device that is left out, and whether the run is incomplete by it.
     pub fn notes_of_left_out(&self) -> Vec<(String, bool)> {
         let notes = self.devices.iter().filter_map(|device| {
