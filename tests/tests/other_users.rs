@@ -406,7 +406,8 @@ fn pipes_and_files_without_end_are_not_waited_for() {
     let huge = |path: &Path| {
         std::fs::File::create(path).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
     };
-    let kinds: [(&str, &dyn Fn(&Path)); 3] = [("pipe", &pipe), ("endless", &endless), ("huge", &huge)];
+    type Make<'a> = &'a dyn Fn(&Path);
+    let kinds: [(&str, Make); 3] = [("pipe", &pipe), ("endless", &endless), ("huge", &huge)];
     for (kind, make) in kinds {
         for name in ["summary.json", "collector.json", "spool-n/run.json", ".ampere-joined/plan.json"] {
             let place = place();

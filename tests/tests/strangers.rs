@@ -160,7 +160,7 @@ fn a_collector_json_that_is_a_pipe_or_has_no_end_holds_nobody() {
         let done = run(place.command("sh").args(["-c", &format!("rm -rf d; mkdir d; {script}")]));
         assert_eq!(done.code, 0, "{}", done.stderr);
         for command in ["report", "top"] {
-            let done = run(&mut place
+            let done = run(place
                 .command("timeout")
                 .arg("20")
                 .arg(ampere_tests::artifact("ampere"))

@@ -109,7 +109,7 @@ mod tests {
             let built = Command::new("cc").args(["-o", &path(name), &path("source.c")]).status();
             assert!(built.expect("a C compiler").success());
         }
-        let of = |names: [&str; 3]| notes(names.map(|name| path(name)).iter().map(String::as_str), &[]);
+        let of = |names: [&str; 3]| notes(names.map(path).iter().map(String::as_str), &[]);
         assert_eq!(of(["other", "source.c", "absent"]), Vec::<String>::new());
         let found = of(["own", "other", "absent"]);
         assert!(found.len() == 1 && found[0].starts_with("own: linked with MPI statically"), "{found:?}");

@@ -219,7 +219,7 @@ mod tests {
             let named = RegionRef(region.unsigned_abs());
             let _ = match *region {
                 i32::MIN => nest.leave(*time, UNDEFINED, &mut seen),
-                ..0 => nest.leave(*time, named, &mut seen),
+                _ if *region < 0 => nest.leave(*time, named, &mut seen),
                 _ => nest.enter(*time, named, None, &mut seen),
             };
         }

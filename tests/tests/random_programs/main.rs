@@ -282,7 +282,7 @@ fn a_program_does_the_same_with_ampere() {
         let Some(program) = program.clone() else { return println!("cannot be built here: {build:?}") };
         let actions = build.draw_actions(random);
         let command = build.draw_start(random, &place, &program, &actions);
-        let plain = run(&mut place.command(&command[0]).args(&command[1..]));
+        let plain = run(place.command(&command[0]).args(&command[1..]));
         let mut measured = place.ampere_run("out", &command);
         if random.below(2) == 0 {
             measured.env_remove("AMPERE_SAMPLE");

@@ -118,7 +118,8 @@ fn joules_are_of_whom_the_values_are_about() {
 #[test]
 fn what_shares_memory_is_a_node() {
     use SystemTreeDomain::SharedMemory;
-    let trees: [&dyn Fn(&mut Trace, &str) -> SystemTreeNodeRef; 4] = [
+    type Tree<'a> = &'a dyn Fn(&mut Trace, &str) -> SystemTreeNodeRef;
+    let trees: [Tree; 4] = [
         &|trace, name| {
             let cluster = trace.part("machine", "cluster", None, &[]);
             trace.part("host", name, Some(cluster), &[SharedMemory])
