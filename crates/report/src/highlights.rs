@@ -130,7 +130,7 @@ fn watts(summary: &Summary) -> Option<String> {
     }
     let seconds = |device: &Device| seconds.get(device.node.as_str()).copied().unwrap_or_default();
     let is_known = |device: &Device| {
-        device.known_seconds() + 2.0 * device.end_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device)
+        device.known_seconds() + device.end_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device)
     };
     let known: Option<Vec<f64>> =
         topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();

@@ -248,3 +248,46 @@ fn cpu_time_of_a_part_of_the_run_is_called_that() {
     assert_eq!(cpu.words(5.1), whole);
     assert_eq!(cpu.words(15.3), format!("{whole}, in 5.0 of 15.3 s"));
 }
+
+/// Two devices on one node: of the first readings for 2 s, of the other only from `from` milliseconds on; `every`: from one
+/// reading to the next.
+fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
+    let mut attributor = Attributor::new(Config::parse(config, "test").expect("settings"), TICKS_PER_SECOND);
+    for (number, from) in [0, from].into_iter().enumerate() {
+        let found = FoundDevice {
+            node: "n".to_owned(),
+            metric: format!("energy{number}"),
+            source: "trace".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1.0),
+        };
+        let device = attributor.add_device(found).expect("an energy");
+        for time in (from..=2000).step_by(every as usize) {
+            attributor.devices[device].read(
+                5000 + time,
+                ampere_model::MetricValue::U64(50 + time / every),
+                0,
+            );
+        }
+        attributor.end_readings(device);
+    }
+    let run = Run { complete: true, ..Run::default() };
+    let seen = Summary::new(&attributor, Some(ViewKind::Ranks), run, QualityFigures::default());
+    let said = crate::highlights::sentences(&seen).join("\n");
+    assert_eq!(seen.run.complete, !seen.run.notes.iter().any(|note| note.contains("is known for")));
+    assert_eq!(seen.run.complete, !said.contains("at least"), "{said}");
+    seen.run.complete
+}
+
+#[test]
+fn a_counter_that_begins_a_moment_later_is_complete() {
+    for (every, from) in [(10, 50), (20, 60), (50, 100), (100, 100), (500, 500)] {
+        assert!(complete_though_late("", every, from), "every {every} ms, from {from} ms on");
+    }
+    for (every, from) in [(10, 250), (100, 250), (500, 1000)] {
+        assert!(!complete_though_late("", every, from), "every {every} ms, from {from} ms on");
+    }
+    // Both were read at the same times.
+    let delayed = "[[device]]\nname = 'first'\nmetric = 'energy0'\ndelay = '1s'\n[[device]]\nname = 'other'\nmetric = 'energy1'\n";
+    assert!(complete_though_late(delayed, 10, 0));
+}
