@@ -238,8 +238,10 @@ fn recorded_counters_agree_with_their_sensors() {
     let trace = recorded_trace();
     skip_unless!(trace.is_some(), "no ../shared/traces/mi300a-two-kernels");
     let summary = attribute(&trace.expect("checked"), &[]);
-    let notes: Vec<String> =
-        list(&summary["run"], "notes").iter().map(|note| note.as_str().unwrap_or_default().to_owned()).collect();
+    let notes: Vec<String> = list(&summary["run"], "notes")
+        .iter()
+        .map(|note| note.as_str().unwrap_or_default().to_owned())
+        .collect();
     assert!(notes.iter().all(|note| note.starts_with("metrics are left out as powers")), "{notes:?}");
     for device in ["GPU-0", "GPU-1", "GPU-2", "GPU-3"] {
         let check = check(&summary, device, "power sensor");

@@ -160,7 +160,7 @@ fn a_process_is_sampled_after_its_recording_has_ended() {
     let program = place.compile("mpicc", "work", &[SPIN, main].concat(), &instrumented);
     let (summary, idle) = measured(&place, &["mpirun", "-n", "1", &program.to_string_lossy()]);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
-    assert!(share(&summary, "spin") > 0.5, "{}: {summary:#}", share(&summary, "spin"));
+    assert!(share(&summary, "spin") > 0.7, "{}: {summary:#}", share(&summary, "spin"));
 }
 
 #[test]

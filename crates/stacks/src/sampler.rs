@@ -1,6 +1,6 @@
 //! Begin and poll: records of all CPUs in the order of time, handed to a `Sink`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -91,6 +91,8 @@ pub struct Sampler {
     /// When it was last looked which CPUs there are, and what says so.
     cpus_looked: u64,
     cpus: fn() -> Vec<u32>,
+    /// Processes whose events [`Sampler::retain`] has closed.
+    without_events: HashSet<u32>,
     /// How much the time of day is ahead of the clock of all times.
     day_ahead: i64,
     scratch: Scratch,
@@ -149,6 +151,7 @@ impl Sampler {
             refreshed: 0,
             cpus_looked: 0,
             cpus: online,
+            without_events: HashSet::new(),
             day_ahead: 0,
             scratch: Scratch::default(),
         })
@@ -174,9 +177,11 @@ impl Sampler {
     ///
     /// The kernel does not allow it, or has no room.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
-        if self.processes.has(process) {
+        // Records from before its events were closed can make a process known again, without events.
+        if self.processes.has(process) && !self.without_events.remove(&process) {
             return Ok(());
         }
+        self.without_events.remove(&process);
         self.add(process, threads_of(process)?, Begin::Now)?;
         self.look_at_threads_again(process)
     }
@@ -204,6 +209,7 @@ impl Sampler {
             }
         }
         drop(before);
+        self.without_events.extend(self.processes.all().into_iter().filter(|process| !is_sampled(*process)));
         self.processes.retain(is_sampled);
         Ok(())
     }
@@ -418,6 +424,7 @@ impl Sampler {
                 self.switch_out(process, thread, time, sink);
                 sink.ended(process, Some(thread), time);
                 if self.processes.ended(process, thread) {
+                    self.without_events.remove(&process);
                     self.files.forget(process);
                     self.counts.end(process);
                     self.events.retain(|root| self.processes.has_any_of(root));
