@@ -84,17 +84,10 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         idle_microwatts: (idle * 1e6).round() as u64,
         per_core_microwatts: (per_core * 1e6).round() as u64,
     };
-    Some(Estimate {
-        model,
-        cpu_time,
-        busy_ns: 0,
-        run: None,
-        before_nanojoules: FIRST_NANOJOULES,
-        devices: [device],
-    })
+    Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
 }
 
-/// The estimate begins here: a counter that reads 0 is taken for one whose device sleeps.
+/// The estimate of a run begins here: a counter that reads 0 is taken for one whose device sleeps.
 const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
 impl Estimate {
@@ -139,7 +132,7 @@ impl Source for Estimate {
             idle_microwatts as f64 * 1e-6,
             self.model.per_core_microwatts as f64 * 1e-6
         );
-        (self.run, self.busy_ns) = (Some(run.clone()), 0);
+        (self.run, self.busy_ns, self.before_nanojoules) = (Some(run.clone()), 0, FIRST_NANOJOULES);
     }
 
     /// The CPU time until then is not known here: the estimate continues at the last power.
