@@ -47,6 +47,11 @@ impl NodeWatch {
         self.with(|run| run.add(pid, start_time));
     }
 
+    /// A process that waits until it may become a program of the run.
+    pub(crate) fn add_command(&self, pid: u32, start_time: u64) {
+        self.with(|run| run.add_command(pid, start_time));
+    }
+
     /// What the command has used from its begin to its end, with the children that it waited for.
     pub(crate) fn command_used(&self, cpu_ns: u64) {
         self.with(|run| run.command_used(cpu_ns));

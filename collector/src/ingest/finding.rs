@@ -28,7 +28,7 @@ impl Ingest {
         }
         self.generation = generation;
         self.find_processes(session, node, notes);
-        self.find_commands(session);
+        self.find_commands(session, node);
         for process in &mut self.processes {
             process.read_log(&self.spool);
         }
@@ -69,7 +69,7 @@ impl Ingest {
         }
     }
 
-    fn find_commands(&mut self, session: &Session) {
+    fn find_commands(&mut self, session: &Session, node: Option<&NodeWatch>) {
         for command in session.commands() {
             if self.commands.len() >= limits::MOST_PROCESSES {
                 return;
@@ -79,7 +79,11 @@ impl Ingest {
             }
             let is_of_this_namespace = command.pid_namespace == ampere_ring::process::pid_namespace();
             match ampere_ring::process::start_time(command.pid).filter(|_| is_of_this_namespace) {
-                Some(started) => self.commands.push((command, started)),
+                Some(started) => {
+                    let waiting = node.filter(|_| command.waits);
+                    waiting.iter().for_each(|node| node.add_command(command.pid, started));
+                    self.commands.push((command, started));
+                }
                 None => session.release_command(&command),
             }
         }

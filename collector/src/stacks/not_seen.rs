@@ -1,7 +1,7 @@
 //! CPU time of processes of the run that are neither sampled nor record their own functions: what they did is not seen.
 
 use ampere_counters::{ProcessCpu, SharedRunCpu};
-use ampere_ring::process::is_alive;
+use ampere_ring::process::{is_alive, is_ending};
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
@@ -29,6 +29,7 @@ struct Watched {
     /// What it used since it was last seen.
     waiting: u64,
     looks: u32,
+    was_seen: bool,
     has_row: bool,
     /// All that was not seen.
     total: u64,
@@ -64,7 +65,10 @@ impl NotSeen {
             let used = process.own_ns + process.children_ns;
             let new = used.saturating_sub(watched.used);
             watched.used = watched.used.max(used);
-            if is_seen(process.pid) {
+            // What a process used last is known only after it has ended, and is as seen as what it used before.
+            watched.was_seen = is_seen(process.pid)
+                || watched.was_seen && (!is_alive(process.pid, process.started) || is_ending(process.pid));
+            if watched.was_seen {
                 (watched.waiting, watched.looks) = (0, 0);
                 continue;
             }

@@ -137,6 +137,14 @@ impl RunCpu {
         }
     }
 
+    /// A process that is about to become a program of the run, by its pid and its start time in clock ticks since boot. What it has
+    /// used until now is not counted.
+    pub fn add_command(&mut self, pid: u32, started: u64) {
+        self.add(pid, started);
+        let used = cpu_time_ns(pid).unwrap_or(0);
+        self.members.get_mut(&pid).into_iter().for_each(|member| member.base = used);
+    }
+
     /// `ampere run`: its children are the run's, but for this process.
     pub fn add_launcher(&mut self, pid: u32) {
         if let Some(stat) = Stat::of(pid) {
