@@ -485,7 +485,7 @@ fn ten_thousand_call_paths_can_be_searched_and_filtered() {
         "from the last to the first of 10,000 call paths: {:.0} ms",
         1e3 * begun.elapsed().as_secs_f64()
     );
-    assert!(begun.elapsed().as_secs_f64() < 2.0, "{begun:?}");
+    assert!(begun.elapsed().as_secs_f64() < 20.0, "{begun:?}");
     terminal.press(&["q"]);
     terminal.is_given_back(0);
 }

@@ -8,6 +8,7 @@ use ampere_counters::{Gauge, Settings, Source, open_sources};
 use common::{AMD_SMI, NVML, ROCM_SMI, compile, probe_with, put};
 
 #[test]
+#[ignore = "a process that other tests start"]
 fn probe_child() {
     common::child();
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use common::{Told, made_up_gpus, probe_under};
 
 #[test]
+#[ignore = "a process that other tests start"]
 fn probe_child() {
     made_up_gpus::serve(common::child);
 }

@@ -56,7 +56,7 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
     collecting.kill();
     let another = || announced(&place.path("out")).is_some_and(|now| now.pid != collecting.pid);
     until("another collector", another);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     place.write("go", "");
     as_ever(&running.wait(), "done\n");
     assert_eq!(whole(&place, "out"), 2);
