@@ -57,8 +57,8 @@ pub struct LiveRun {
     /// Records that were taken out of rings since the last thorough round.
     taken: usize,
     next_liveness: Instant,
-    /// The command of `ampere run` has ended.
-    pub(crate) command_has_ended: bool,
+    /// How the command of `ampere run` ended, once that is known.
+    pub(crate) command_end: Option<CommandEnd>,
     /// The loop has seen nothing happen for a while.
     pub is_idle: bool,
 }
@@ -95,7 +95,7 @@ impl LiveRun {
             next_thorough: Instant::now(),
             taken: 0,
             next_liveness: Instant::now(),
-            command_has_ended: false,
+            command_end: None,
             is_idle: false,
             session,
             options,
@@ -135,19 +135,29 @@ impl LiveRun {
         self.ingest.all_over(&self.session)
     }
 
-    /// Whether `ampere run` has said that its command has ended.
+    /// Reads how the command of `ampere run` ended, where `ampere run` has left that.
+    pub fn learn_command_end(&mut self) {
+        if self.command_end.is_none() {
+            self.command_end = CommandEnd::load(self.session.directory());
+        }
+    }
+
+    /// Whether the command of `ampere run` is known to have ended.
     pub fn command_has_ended(&self) -> bool {
-        CommandEnd::load(self.session.directory()).is_some()
+        self.command_end.is_some()
     }
 
     /// The command of `ampere run` has ended: what of it may still come, if there is anything.
     pub fn outlasting(&mut self) -> Option<Outlasting> {
-        self.command_has_ended = true;
         self.read_definitions();
+        // The end of a location comes after all of its records.
+        if self.is_catching_up() {
+            return Some(Outlasting::ReadAgain);
+        }
         self.next_liveness = Instant::now();
         self.check_liveness();
-        let end = CommandEnd::load(self.session.directory());
-        self.ingest.outlasting(&self.session, end.is_some_and(|end| end.signal().is_some()))
+        let was_killed = self.command_end.as_ref().is_some_and(|end| end.signal().is_some());
+        self.ingest.outlasting(&self.session, was_killed)
     }
 
     /// Starts the sampler of the counters, which opens them in a thread of its own.

@@ -21,7 +21,6 @@ pub use results::{ResultsError, knows_more, write_results};
 use crate::ingest::process::Process;
 use crate::live::{LiveRun, Mode};
 use crate::live_timeline::LiveTimeline;
-use crate::run_directory::command_end::CommandEnd;
 use crate::run_directory::manifest::{self, Losses};
 use crate::run_directory::{nodes, output, spool_place};
 use crate::sampling::clock::{CALIBRATION_MIN, Timer};
@@ -53,6 +52,7 @@ impl LiveRun {
     /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
+        self.learn_command_end();
         let samples_stacks = self.sampling.stacks.is_some();
         let stack_period = self.end_stacks();
         self.read_everything();
@@ -159,10 +159,10 @@ impl LiveRun {
 
     /// Names the processes that the command has left running. What they have recorded until now is in the figures.
     fn note_still_running(&mut self) {
-        let running = match self.command_has_ended {
-            true => self.ingest.still_running(),
-            false => return,
-        };
+        if self.options.mode != Mode::Collector || !self.command_has_ended() {
+            return;
+        }
+        let running = self.ingest.still_running();
         if running.is_empty() {
             return;
         }
@@ -188,7 +188,7 @@ impl LiveRun {
     fn end_sampling(&mut self) {
         // What ended processes used last is in the sampler's last reading.
         if let Some(node) = &self.node {
-            CommandEnd::load(self.session.directory()).iter().for_each(|end| node.command_used(end.cpu_ns));
+            self.command_end.iter().for_each(|end| node.command_used(end.cpu_ns));
             node.read_processes();
         }
         if let Some(loss) = self.node.as_ref().and_then(|node| node.loss()) {
@@ -342,8 +342,7 @@ impl LiveRun {
         manifest.progress.losses = losses;
         manifest.has_no_collector();
         self.options.save_manifest(&self.ingest.spool, &mut self.notes);
-        let end = CommandEnd::load(self.session.directory());
-        end.iter().for_each(|end| end.save(&self.ingest.spool.directory));
+        self.command_end.iter().for_each(|end| end.save(&self.ingest.spool.directory));
     }
 
     /// What is lost for a trace that is made when the rings are gone.

@@ -111,7 +111,7 @@ impl LiveRun {
                 .left
                 .as_ref()
                 .and_then(|left| left.run.node_cpu)),
-            command_status: CommandEnd::load(self.session.directory()).map(|end| end.status),
+            command_status: self.command_end.as_ref().map(|end| end.status),
             endings,
             gaps,
             mpi: MpiRanks::of(self.mpi_ranks()),
@@ -232,12 +232,12 @@ impl LiveRun {
             let time = clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));
             time.map_or_else(String::new, clock_text::rfc3339)
         };
-        let command = CommandEnd::load(self.session.directory());
+        let command = self.command_end.as_ref();
         let is_died = |process: &&Process| process.life.state == State::Died && !process.is_sampled();
         let died = self.ingest.processes.iter().filter(is_died);
         let ending = |process: &Process| {
             let pid = process.info.pid;
-            let signal = command.as_ref().filter(|end| end.pid == pid).and_then(CommandEnd::signal);
+            let signal = command.filter(|end| end.pid == pid).and_then(CommandEnd::signal);
             let what = match signal {
                 Some(signal) => format!("killed by {signal}"),
                 None => "ended without finishing its measurement".to_owned(),

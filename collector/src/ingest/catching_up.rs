@@ -73,7 +73,6 @@ impl Ingest {
         if self.processes[process].locations[location].read_again(&mut batch, BATCH) {
             self.decode(process, location, &batch, timeline);
             self.skip_unspooled_records(process, location, timeline, notes);
-            self.end_if_over((process, location), (mode, session), predecessors_last, timeline);
         } else {
             let of = &self.processes[process];
             let (group, name) = (of.group(), &of.locations[location].definition.name);
@@ -82,6 +81,7 @@ impl Ingest {
             ));
         }
         self.batch = batch;
+        self.end_if_over((process, location), (mode, session), predecessors_last, timeline);
     }
 
     /// The disk was full when an earlier collector read the rest: what was open ends where the records do, and what comes next
@@ -107,7 +107,8 @@ impl Ingest {
         ));
     }
 
-    /// All of a location has been read again: it may be that no more will come.
+    /// All of a location has been read again: it may be that no more will come. The locations of a process that is over end together,
+    /// as one of them says when that was.
     fn end_if_over(
         &mut self,
         (process, location): (usize, usize),
@@ -116,23 +117,24 @@ impl Ingest {
         timeline: &mut LiveTimeline,
     ) {
         let of = &mut self.processes[process];
-        let live = &mut of.locations[location];
-        // A process that has just ended in order may have written more than has been brought to disk.
-        if live.left.catching_up.is_some() || live.waiting() > 0 {
-            return;
-        }
         let is_running = of.life.state == State::Running;
-        if is_running && live.may_go_on() && mode == Mode::Collector && of.is_alive() {
-            // It was closed by a collector that was about to end the run, and goes on.
-            self.processes[process].locations[location].reopen();
+        let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
+        // A process that has just ended in order may have written more than has been brought to disk.
+        let is_more = |live: &mut LiveLocation| live.left.catching_up.is_some() || live.waiting() > 0;
+        if of.locations[awaited.clone()].iter_mut().any(is_more) {
             return;
         }
-        let of = &self.processes[process];
-        let end = of.locations[location].left.ended_at;
-        let end = end.or((!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last)));
-        if let Some(end) = end {
-            let keeps_rings = mode != Mode::Collector;
-            self.close_location(process, location, end, timeline, (session, keeps_rings));
+        if is_running && of.locations[location].may_go_on() && mode == Mode::Collector && of.is_alive() {
+            // It was closed by a collector that was about to end the run, and goes on.
+            of.locations[location].reopen();
+            return;
+        }
+        let end_of_process = (!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last));
+        for location in awaited {
+            let end = self.processes[process].locations[location].left.ended_at.or(end_of_process);
+            if let Some(end) = end {
+                self.close_location(process, location, end, timeline, (session, mode != Mode::Collector));
+            }
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Ingest {
 /// What may still come of a run whose command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlasting {
+    /// Records that an earlier collector had read, and that are being read again.
+    ReadAgain,
     /// The end of a process that the kernel is taking down.
     Ending,
     /// The ends of ranks, whose launcher may end a little before them, or a process that is just beginning to record.

@@ -86,8 +86,11 @@ impl EndConditions {
     fn end_of(&mut self, run: &mut LiveRun) -> Option<End> {
         match &self.input {
             Some(input) if input.is_closed.load(Ordering::Relaxed) => {
-                self.is_urgent |= self.closed_at.is_none();
-                let closed_at = *self.closed_at.get_or_insert_with(Instant::now);
+                let closed_at = *self.closed_at.get_or_insert_with(|| {
+                    self.is_urgent = true;
+                    run.learn_command_end();
+                    Instant::now()
+                });
                 if !run.command_has_ended() {
                     // `ampere run` itself was killed, and its command may still run.
                     if run.all_over() || run.processes_seen() == 0 {
@@ -131,6 +134,7 @@ impl EndConditions {
 
 fn waits_for(outlasting: Outlasting) -> Duration {
     match outlasting {
+        Outlasting::ReadAgain => Duration::MAX,
         Outlasting::Ending => ENDING_MAX,
         Outlasting::Ranks => RANKS_MAX,
         Outlasting::OrphanedRanks => ORPHANED_RANKS_MAX,

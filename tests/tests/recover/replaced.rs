@@ -43,6 +43,74 @@ fn collectors_killed_at_random_moments_lose_nothing() {
     println!("{kills} collectors killed, {gaps} gaps in sampling");
 }
 
+/// Its replacement comes when the command has ended already, and much was recorded before: the end of each location comes after
+/// all of its records, and is the program's end also where the location that says so is read later than another.
+#[test]
+fn a_collector_that_takes_over_when_the_command_has_ended_loses_nothing() {
+    const STEPS_BEFORE: u64 = 400;
+    const CALLS_PER_STEP: u64 = 2000;
+    let source = r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        __attribute__((noinline)) void tiny(void) { __asm__ volatile(""); }
+        __attribute__((noinline)) void step(void) { for (int i = 0; i < 2000; i++) tiny(); usleep(500); }
+        __attribute__((noinline)) void stays(void) { for (;;) pause(); }
+        __attribute__((noinline)) void waits(void) { while (access("go", F_OK)) usleep(500); }
+        void *work(void *unused) { stays(); return unused; }
+        int main(void) {
+            pthread_t worker;
+            pthread_create(&worker, 0, work, 0);
+            for (int i = 0; i < 400; i++) step();
+            waits();
+            return 7;
+        }
+    "#;
+    let place = Place::new();
+    let program = place.compile("cc", "stays", source, &["-finstrument-functions", "-pthread"]);
+    let mut command = place.ampere_run("out", [&program]);
+    let settings = place.write("ampere.toml", "[attribution]\nlocations = \"all\"\n");
+    command.env("AMPERE_EVENTS", "all").env("AMPERE_CONFIG", &settings);
+    let running = start(with_gpus(&mut command));
+    let first = collector(&place, "out", &[]);
+    until_events(&place, "out", 2 * STEPS_BEFORE * CALLS_PER_STEP);
+    let directory = session_directory(&place);
+    let session = ampere_ring::Session::open(&directory).expect("a session");
+    running.signal(Signal::STOP);
+    kill(first);
+    let mut lock = None;
+    until("the collector is dead", || {
+        lock = session.lock_collector().expect("a lock");
+        lock.is_some()
+    });
+    running.signal(Signal::CONT);
+    sleep_ms(300); // the worker spends them in its function, and no collector runs
+    place.write("go", "");
+    until("the command has ended", || directory.join("command.end").exists());
+    drop(lock);
+    let done = running.wait();
+    assert_eq!(done.code, 7, "{done:#?}");
+    let summary = place.summary("out");
+    assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
+    for key in ["suppressed_calls", "dropped_records", "repaired_events", "damaged_records", "late_events"] {
+        assert_eq!(summary["quality"][key], 0, "{key}");
+    }
+    let calls = calls(&summary);
+    let seen = ["main", "step", "tiny", "work", "stays"].map(|region| calls[region]);
+    assert_eq!(seen, [1, STEPS_BEFORE, STEPS_BEFORE * CALLS_PER_STEP, 1, 1]);
+    let seconds = |region: &str| {
+        let regions = list(&summary["devices"][0]["views"][0], "regions");
+        let row = regions.iter().find(|row| row["region"] == region).expect("a row");
+        number(row, "exclusive_seconds")
+    };
+    let of_main = ["main", "step", "tiny", "waits"].map(seconds).iter().sum::<f64>();
+    assert!((of_main - seconds("stays")).abs() < 0.15, "{of_main} s and {} s", seconds("stays"));
+    check_conserved(&summary, true);
+    let trace = place.path("out/traces.otf2");
+    let again = attribute(&trace, &["--config", settings.to_str().expect("UTF-8")]);
+    ampere_tests::runs::assert_same_figures(&summary, &again);
+    place.is_clean();
+}
+
 #[test]
 fn under_mpi_every_call_of_each_rank_is_counted() {
     if !have_mpi() {
