@@ -1,7 +1,8 @@
 //! The event path: Score-P calls these functions for every enter and leave. Each writes one record.
 //!
-//! A location's writer is attached to Score-P's location object, and known by its address ([`known_locations`]). One thread at a
-//! time writes its events, so nothing is shared and nothing is locked. The names in capitals are promises of Score-P ([`scorep_abi::guarantees`]).
+//! A location's writer is attached to Score-P's location object, and found by its address ([`known_locations`]). One thread at a
+//! time writes its events, so nothing is shared and nothing is locked. Names in capitals in SAFETY comments are promises of Score-P
+//! ([`scorep_abi::guarantees`]).
 //!
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
@@ -20,16 +21,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fe
 type GetData = unsafe extern "C" fn(*const Location, usize) -> *mut c_void;
 type HandleToHandle = unsafe extern "C" fn(AnyHandle) -> u32;
 
-/// What is attached to a location.
+/// The plugin's data of a location, which is attached to Score-P's object.
 pub struct LocationData {
-    /// [`FREE`], or the stack address of the thread that is writing an event; and [`INTERRUPTED`].
+    /// [`FREE`], or the stack address of the thread that is writing an event, with the flag [`INTERRUPTED`].
     busy: AtomicUsize,
-    /// Dropped events that have not been reported.
+    /// The number of dropped events that have not been reported.
     dropped: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
 
-/// Used by one event at a time.
+/// The data that one event at a time uses.
 struct Inner {
     writer: EventWriter,
     /// The innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
@@ -37,26 +38,25 @@ struct Inner {
 }
 
 const FREE: usize = 0;
-/// Bytes on the stack between an interrupted frame and the handler's: the kernel puts more there. Addresses are taken in different
-/// functions of ours, which are less apart.
+/// Bytes on the stack that tell a signal handler from the interrupted function: the kernel puts more between their frames, and the
+/// functions in which we read stack addresses are closer to each other.
 const SIGNAL_FRAME: usize = 512;
-/// Flag of `busy`, in which addresses on the stack are even: a signal handler's events were dropped.
+/// Flag in `busy`, where stack addresses are even: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
 
 impl LocationData {
-    /// For a new location.
     pub fn new(writer: EventWriter) -> LocationData {
         let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
         LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
     }
 
-    /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler interrupted the
-    /// other one: all events of the handler are dropped, enters and leaves, so that the stream still nests (`false`). But if a
-    /// handler was left by `siglongjmp`, the thread is about where it was before, and the other event was abandoned: the writer
-    /// is repaired (`true`). Called by the thread that writes the location's events.
+    /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler has interrupted the
+    /// other one: then all events of the handler are dropped, enters and leaves, so that the stream still nests, and this returns
+    /// `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as deep as before, and the other event was
+    /// abandoned: then this repairs the writer and returns `true`. Called by the thread that writes the location's events.
     #[cold]
     fn take_over(&self, here: usize) -> bool {
-        // Of the two, one is dropped either way.
+        // One of the two events is dropped in either case.
         self.dropped.fetch_add(1, Ordering::Relaxed);
         let other = self.busy.load(Ordering::Relaxed) & !INTERRUPTED;
         if here + SIGNAL_FRAME <= other || is_on_alternate_stack() {
@@ -70,7 +70,7 @@ impl LocationData {
         true
     }
 
-    /// Begins an event. `false`: another one is being written.
+    /// Begins an event. Returns `false` if another one is being written.
     #[inline(always)]
     fn begin(&self) -> bool {
         let is_free = self.busy.load(Ordering::Relaxed) == FREE;
@@ -93,8 +93,8 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Release);
     }
 
-    /// This and the other rare cases of the event path have the calling convention of the functions that Score-P calls, and like them do
-    /// not unwind: so these can jump to them, and save no registers.
+    /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that Score-P
+    /// calls: so those can jump to them and need not save registers.
     #[cold]
     #[inline(never)]
     extern "C" fn end_interrupted(&self) {
@@ -117,7 +117,7 @@ impl LocationData {
         inner.writer.count_dropped_events(self.dropped.swap(0, Ordering::Relaxed));
     }
 
-    /// Counts dropped events, from any thread. `true`: an event is being written, which will report them.
+    /// Counts dropped events, from any thread. Returns `true` if an event is being written, which will report them.
     fn add_dropped(&self, events: u64) -> bool {
         self.dropped.fetch_add(events, Ordering::Relaxed);
         self.busy
@@ -128,9 +128,9 @@ impl LocationData {
     }
 }
 
-/// Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
+/// No calling context, Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
 const NO_CONTEXT: AnyHandle = 0;
-/// The number of calling contexts that are collected at a time when many are entered at once.
+/// The number of calling contexts that are collected at a time when many are entered.
 const CONTEXTS_AT_ONCE: usize = 256;
 
 static PLUGIN_ID: AtomicUsize = AtomicUsize::new(0);
@@ -147,17 +147,17 @@ extern "C" fn no_handle(_handle: AnyHandle) -> u32 {
     0
 }
 
-/// Score-P's number for this plugin.
+/// Stores Score-P's number for this plugin.
 pub fn set_plugin_id(plugin_id: usize) {
     PLUGIN_ID.store(plugin_id, Ordering::Relaxed);
 }
 
-/// See [`set_plugin_id`].
+/// Score-P's number for this plugin.
 pub fn plugin_id() -> usize {
     PLUGIN_ID.load(Ordering::Relaxed)
 }
 
-/// Takes the functions that the event path calls.
+/// Stores those of Score-P's functions that the event path calls.
 pub fn set_callbacks(callbacks: &Callbacks) {
     if let Some(get_data) = callbacks.location_get_data {
         GET_DATA.store(get_data as *mut (), Ordering::Relaxed);
@@ -170,7 +170,7 @@ pub fn set_callbacks(callbacks: &Callbacks) {
     }
 }
 
-/// Whether events are ignored.
+/// Whether events are ignored, because [`stop`] was called.
 fn is_stopped() -> bool {
     std::ptr::eq(GET_DATA.load(Ordering::Relaxed), no_data as *mut ())
 }
@@ -181,7 +181,7 @@ pub fn stop() {
     known_locations::forget_all();
 }
 
-/// Runs `body` with what is attached to a location, unless that interrupts an event. `false`: nothing is attached.
+/// Runs `body` with the location's data, unless that interrupts an event. Returns `false` if the location has none.
 ///
 /// # Safety
 /// LOCATION LIFE, and this thread is the location's ONE WRITER.
@@ -196,7 +196,7 @@ unsafe fn with_data(location: *const Location, body: impl FnOnce(&mut Inner)) ->
     true
 }
 
-/// Calls without a location to record them on. In shards, because many threads may count.
+/// The number of calls without a location to record them on, in shards because many threads may count.
 static UNRECORDED: [CachePadded<AtomicU64>; SHARDS] = [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS];
 const SHARDS: usize = 64;
 
@@ -207,12 +207,12 @@ fn count_unrecorded(location: *const Location, calls: u64) {
     }
 }
 
-/// The number of calls without a location so far.
+/// The number of calls so far that had no location to record them on.
 pub fn unrecorded_calls() -> u64 {
     UNRECORDED.iter().map(|shard| shard.load(Ordering::Relaxed)).sum()
 }
 
-/// What `process::new_location` attached.
+/// The data that `process::new_location` attached to the location.
 #[inline(always)]
 fn data_of<'a>(location: *const Location) -> Option<&'a LocationData> {
     known_locations::find(location).or_else(|| ask_for_data(location))
@@ -229,20 +229,20 @@ fn ask_for_data<'a>(location: *const Location) -> Option<&'a LocationData> {
 /// The embedded host reports calls that it could not pass on as events.
 ///
 /// # Safety
-/// `location` is NULL, or one of the host's of which this thread, or none, is the ONE WRITER.
+/// `location` is NULL or one of the host's, and no thread but this one is its ONE WRITER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u64) {
     let data = if location.is_null() { None } else { data_of(location) };
     match data {
         None => count_unrecorded(location, calls),
-        // First: this call may be made on another stack than the events, whose addresses cannot be compared.
+        // This comes first: the function may be called on another stack than events are, and their addresses cannot be compared.
         Some(data) if data.add_dropped(calls) => {}
         // SAFETY: by this function's contract.
         Some(data) => _ = unsafe { with_data(location, |inner| data.report_dropped(inner)) },
     }
 }
 
-/// The embedded host reports that this thread has abandoned an event of the location in the middle.
+/// The embedded host reports that this thread has abandoned an unfinished event of the location.
 ///
 /// # Safety
 /// `location` is one of the host's of which this thread is the ONE WRITER, and this is called on the thread's own stack.
@@ -252,7 +252,7 @@ pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// As [`with_data`], but not while an event is being written.
+/// Does as [`with_data`] does, but nothing while an event is being written.
 ///
 /// # Safety
 /// `location` is a QUIET LOCATION.
@@ -266,10 +266,10 @@ unsafe fn between_events(location: *const Location, body: impl FnOnce(&mut Inner
     }
 }
 
-/// Reports what was dropped just as an event ended, after [`LocationData::end`] had looked.
+/// Reports events that were dropped just as another one ended, after [`LocationData::end`] had checked.
 ///
 /// # Safety
-/// As of [`with_data`].
+/// As for [`with_data`].
 unsafe fn report_last_dropped(location: *const Location) {
     let is_needed = |data: &&LocationData| {
         data.busy.load(Ordering::Acquire) == FREE && data.dropped.load(Ordering::Relaxed) > 0
@@ -280,8 +280,7 @@ unsafe fn report_last_dropped(location: *const Location) {
     }
 }
 
-/// A thread begins to write events of the location. An event that still counts as being written was abandoned by a thread that
-/// has ended.
+/// A thread starts to write events of the location. If an event still counts as being written, a thread that has ended abandoned it.
 pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.busy.store(FREE, Ordering::Relaxed);
@@ -290,13 +289,13 @@ pub fn activate_location(location: *const Location) {
     }
 }
 
-/// The location's thread pauses.
+/// The location's thread stops writing events, perhaps for some time only.
 pub fn deactivate_location(location: *const Location) {
     // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush()) };
 }
 
-/// No event of the location will follow.
+/// The location will have no further events.
 pub fn delete_location(location: *const Location) {
     // SAFETY: Score-P's QUIET LOCATION.
     unsafe { between_events(location, |inner| inner.writer.flush_last()) };
@@ -309,7 +308,7 @@ pub unsafe extern "C" fn enter(
     region: AnyHandle,
     _metrics: *mut u64,
 ) {
-    // The frequent cases call nothing, so that no registers are saved; all else is a call at the end.
+    // The frequent case calls no function, so that no registers are saved; every other case is one call at the end.
     let data = match known_locations::find(location) {
         Some(data) if data.begin() => data,
         // SAFETY: ONE WRITER, LOCATION LIFE.
@@ -393,7 +392,7 @@ unsafe extern "C" fn program_begin(
     if communication::is_wanted() {
         let count = if arguments.is_null() { 0 } else { number_of_arguments as usize };
         let arguments = std::ptr::NonNull::new(arguments.cast_mut()).unwrap_or(std::ptr::NonNull::dangling());
-        // SAFETY: so many arguments come with the event; none where there is no pointer.
+        // SAFETY: the event has `number_of_arguments` arguments; the slice is empty if there is no pointer.
         let arguments = unsafe { std::slice::from_raw_parts(arguments.as_ptr(), count) };
         crate::guard::guarded((), || crate::process::new_program(name, arguments));
     }
@@ -442,7 +441,7 @@ unsafe extern "C" fn task_end(
     unsafe { leave(location, timestamp, region, metrics) };
 }
 
-/// With unwinding, Score-P passes the whole stack as a calling context instead of the region.
+/// With unwinding enabled, Score-P passes the whole stack as a calling context instead of the region.
 unsafe extern "C" fn context_enter(
     location: *mut Location,
     timestamp: u64,
@@ -469,7 +468,7 @@ unsafe extern "C" fn context_leave(
     unsafe { with_data(location, |inner| move_to(inner, timestamp, parent_of(context), 1)) };
 }
 
-/// Called in a signal handler. The context is `NO_CONTEXT` when measurement of the thread stops.
+/// Score-P calls this in a signal handler. The context is `NO_CONTEXT` when measurement of the thread stops.
 unsafe extern "C" fn sample(
     location: *mut Location,
     timestamp: u64,
@@ -496,11 +495,11 @@ fn parent_of(context: AnyHandle) -> AnyHandle {
     unsafe { std::mem::transmute::<*mut (), HandleToHandle>(CONTEXT_PARENT.load(Ordering::Relaxed))(context) }
 }
 
-/// Moves from the previous calling context to `target`, as Score-P's own profile does.
+/// Writes the leaves and enters that lead from the previous calling context to `target`, as Score-P's own profile does.
 ///
 /// A calling context is a region, a place in it, and the context that called it. The `distance - 1` innermost contexts of
 /// `target` are new. The next one was open before, perhaps at another place in the same region: its frame stays open, and
-/// those below it have ended.
+/// the frames inside it have ended.
 fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
     let (mut stays, mut new) = (target, 0);
     while new + 1 < distance as usize && stays != NO_CONTEXT {
@@ -512,10 +511,10 @@ fn move_to(data: &mut Inner, timestamp: u64, target: AnyHandle, distance: u32) {
         open = parent_of(open);
     }
     if open == NO_CONTEXT {
-        // The first context, or recording was switched off meanwhile: the enclosing frames have to be entered as well.
+        // This is the first context, or recording was switched off meanwhile: the enclosing frames have to be entered as well.
         new = depth_of(target);
     }
-    // From the outermost new one to the target, some at a time: nothing may be allocated here.
+    // Enters from the outermost new context to the target, some at a time: nothing may be allocated here.
     let mut at_once = [NO_CONTEXT; CONTEXTS_AT_ONCE];
     while new > 0 {
         let first = new - new.min(CONTEXTS_AT_ONCE);
@@ -548,7 +547,7 @@ fn depth_of(mut context: AnyHandle) -> usize {
     depth
 }
 
-/// Records a message, a collective, a request or what a team of threads does.
+/// Records an event of a message, a collective, a request or a team of threads.
 ///
 /// # Safety
 /// ONE WRITER, LOCATION LIFE.
@@ -557,7 +556,7 @@ pub unsafe fn communicate(location: *const Location, timestamp: u64, event: Comm
     unsafe { with_data(location, |inner| inner.writer.communication(timestamp, event)) };
 }
 
-/// Length of our event arrays: up to the last event that we handle. Score-P accepts shorter arrays than its own.
+/// The length of our event arrays, which reach to the last event that we handle. Score-P accepts shorter arrays than its own.
 pub const TAKEN: usize = event::COMM_DESTROY + 1;
 
 macro_rules! entry {
@@ -569,14 +568,14 @@ macro_rules! entry {
 
 pub(crate) use entry;
 
-/// Without a trace: what figures are made of.
+/// The events that the energy figures need.
 static RECORDING: [EventFunction; TAKEN] = recording();
-/// For a trace.
+/// The events that the figures and the trace need.
 static RECORDING_ALL: [EventFunction; TAKEN] = communication::add_to(recording());
 
 const fn recording() -> [EventFunction; TAKEN] {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
-    // A thread that switches recording off is in a region of Score-P's own until it is on again.
+    // A thread that switches recording off is in a region of Score-P's until recording is on again.
     table[event::DISABLE_RECORDING] = entry!(enter: RegionEvent);
     table[event::ENABLE_RECORDING] = entry!(leave: RegionEvent);
     table[event::ENTER_REGION] = entry!(enter: RegionEvent);
@@ -591,14 +590,14 @@ const fn recording() -> [EventFunction; TAKEN] {
     table
 }
 
-/// While recording is switched off only the program's end matters.
+/// While recording is switched off, only the program's end is needed.
 static NOT_RECORDING: [EventFunction; TAKEN] = {
     let mut table: [EventFunction; TAKEN] = [None; TAKEN];
     table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
     table
 };
 
-/// The event functions for a [`mode`]; none when the plugin is inert.
+/// The event functions for a [`mode`]; there are none when the plugin is inert.
 pub fn table(recording_mode: i32) -> &'static [EventFunction] {
     if crate::inert::is_inert() {
         return &[];
