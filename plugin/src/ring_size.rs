@@ -52,7 +52,7 @@ impl RingSizes {
     }
 
     /// The sizes of each rank's rings on a node with this number of ranks.
-    fn for_ranks(ranks: u32) -> RingSizes {
+    pub fn for_ranks(ranks: u32) -> RingSizes {
         RingSizes::of_share(NODE_BYTES / u64::from(ranks.max(1)))
     }
 
