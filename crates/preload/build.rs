@@ -6,7 +6,8 @@ use std::{env, fs};
 
 const SOURCES: [&str; 6] = ["stub.c", "objects.c", "patch.c", "calls.c", "programs.c", "limits.c"];
 const FILE: &str = "libampere_preload.so";
-/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one serves scripts that expand `$PLATFORM` themselves, to nothing.
+/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one serves scripts that expand `$PLATFORM` themselves, to
+/// nothing.
 const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
 /// Values of the loader's `$PLATFORM` in 32-bit programs.
 const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];

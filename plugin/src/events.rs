@@ -1,8 +1,8 @@
 //! The event path: Score-P calls these functions for every enter and leave. Each writes one record.
 //!
 //! A location's writer is attached to Score-P's location object, and found by its address ([`known_locations`]). One thread at a
-//! time writes its events, so nothing is shared and nothing is locked. Names in capitals in SAFETY comments are promises of Score-P
-//! ([`scorep_abi::guarantees`]).
+//! time writes its events, so nothing is shared and nothing is locked. Names in capitals in SAFETY comments are promises of
+//! Score-P ([`scorep_abi::guarantees`]).
 //!
 //! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
 //! sample. Such an event that arrives while another one is being written is dropped and counted.
@@ -38,8 +38,8 @@ struct Inner {
 }
 
 const FREE: usize = 0;
-/// Bytes on the stack that tell a signal handler from the interrupted function: the kernel puts more between their frames, and the
-/// functions in which we read stack addresses are closer to each other.
+/// Bytes on the stack that tell a signal handler from the interrupted function: the kernel puts more between their frames, and
+/// the functions in which we read stack addresses are closer to each other.
 const SIGNAL_FRAME: usize = 512;
 /// Flag in `busy`, where stack addresses are even: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
@@ -93,8 +93,8 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Release);
     }
 
-    /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that Score-P
-    /// calls: so those can jump to them and need not save registers.
+    /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that
+    /// Score-P calls: so those can jump to them and need not save registers.
     #[cold]
     #[inline(never)]
     extern "C" fn end_interrupted(&self) {
@@ -280,7 +280,8 @@ unsafe fn report_last_dropped(location: *const Location) {
     }
 }
 
-/// A thread starts to write events of the location. If an event still counts as being written, a thread that has ended abandoned it.
+/// A thread starts to write events of the location. If an event still counts as being written, a thread that has ended abandoned
+/// it.
 pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.busy.store(FREE, Ordering::Relaxed);

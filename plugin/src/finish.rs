@@ -58,8 +58,8 @@ fn is_last(state: &State) -> bool {
     logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
-/// Waits for the collector to finish and reports the result, whichever rank this is. Replaces the collector if it is killed and the
-/// process that started it does not replace it.
+/// Waits for the collector to finish and reports the result, whichever rank this is. Replaces the collector if it is killed and
+/// the process that started it does not replace it.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! The boundary to Score-P: nothing unwinds into it, errno is preserved, and no thread is cancelled in the middle of our work. The
-//! event path needs none of this, because it cannot panic, change errno or reach a cancellation point.
+//! The boundary to Score-P: nothing unwinds into it, errno is preserved, and no thread is cancelled in the middle of our work.
+//! The event path needs none of this, because it cannot panic, change errno or reach a cancellation point.
 
 use crate::{inert, process};
 use ampere_signal_safety::preserving_thread_state;

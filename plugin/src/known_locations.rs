@@ -1,5 +1,5 @@
-//! The data of each location, in a table by the locations' addresses. The event path looks here first, because asking Score-P costs
-//! more than everything else that it does.
+//! The data of each location, in a table by the locations' addresses. The event path looks here first, because asking Score-P
+//! costs more than everything else that it does.
 
 use crate::events::LocationData;
 use scorep_abi::Location;

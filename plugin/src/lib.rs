@@ -1,10 +1,10 @@
 //! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
 //!
-//! It runs inside the measured program. For each enter and leave it writes one record into shared memory and returns; for a sample
-//! of Score-P's it writes one for each frame that was left or entered since the previous sample. On that path ([`events`]) it never
-//! blocks, allocates, locks or prints. It starts no thread, reads no counter and writes no results: the collector does that
-//! ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that explains
-//! why and what to do ([`inert`]).
+//! It runs inside the measured program. For each enter and leave it writes one record into shared memory and returns; for a
+//! sample of Score-P's it writes one for each frame that was left or entered since the previous sample. On that path ([`events`])
+//! it never blocks, allocates, locks or prints. It starts no thread, reads no counter and writes no results: the collector does
+//! that ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that
+//! explains why and what to do ([`inert`]).
 //!
 //! ```text
 //! init                     join the node's session, start its collector if there is none    process.rs, start.rs

@@ -10,8 +10,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const RESERVE_BYTES: usize = 256 << 10;
-/// Generous estimate of the memory that a new location needs: without its name, and per byte of its name (which is copied, encoded
-/// and put into a growing buffer).
+/// Generous estimate of the memory that a new location needs: without its name, and per byte of its name (which is copied,
+/// encoded and put into a growing buffer).
 const PROBE_BYTES: usize = 64 << 10;
 const PROBE_BYTES_PER_NAME_BYTE: usize = 8;
 

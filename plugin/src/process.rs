@@ -335,9 +335,9 @@ macro_rules! number {
     };
 }
 
-/// Writes a new definition of Score-P's into the log. Score-P may call this from any thread, before `init_mpp`, with its locks held,
-/// and with sampling also in a signal handler, which may have interrupted `malloc`. So nothing is allocated here, nor anywhere else
-/// under Score-P's lock or the log's. (Score-P's handler interrupts neither us nor Score-P.)
+/// Writes a new definition of Score-P's into the log. Score-P may call this from any thread, before `init_mpp`, with its locks
+/// held, and with sampling also in a signal handler, which may have interrupted `malloc`. So nothing is allocated here, nor
+/// anywhere else under Score-P's lock or the log's. (Score-P's handler interrupts neither us nor Score-P.)
 pub fn new_definition(handle: AnyHandle, kind: c_int) {
     if kind != handle_type::REGION {
         return;

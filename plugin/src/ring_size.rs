@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
-/// The largest ring of the other ones of a process's first [`FEW`] locations: room for 5 ms of 13 million events per second, should
-/// the collector not read for that long.
+/// The largest ring of the other ones of a process's first [`FEW`] locations: room for 5 ms of 13 million events per second,
+/// should the collector not read for that long.
 const OTHER_BYTES_MAX: u64 = 1 << 20;
 const FEW: u32 = 64;
-/// The largest ring of locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until the
-/// process ends, and shared memory counts as the job's.
+/// The largest ring of locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until
+/// the process ends, and shared memory counts as the job's.
 const LATER_BYTES_MAX: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
 const RING_BYTES_MIN: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
@@ -37,8 +37,8 @@ pub struct OtherProcesses {
 }
 
 impl RingSizes {
-    /// The sizes for the variables of this process, and what is wrong with the user's setting. `others` is asked if no launcher has
-    /// set the number of ranks on the node.
+    /// The sizes for the variables of this process, and what is wrong with the user's setting. `others` is asked if no launcher
+    /// has set the number of ranks on the node.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         others: impl FnOnce() -> OtherProcesses,
@@ -56,8 +56,8 @@ impl RingSizes {
         RingSizes::of_share(NODE_BYTES / u64::from(ranks.max(1)))
     }
 
-    /// The sizes of a process that does not know the number of ranks on its node. It uses its part of one half of what the others have
-    /// left; the other half is kept for later processes.
+    /// The sizes of a process that does not know the number of ranks on its node. It uses its part of one half of what the others
+    /// have left; the other half is kept for later processes.
     fn next_to(others: OtherProcesses) -> RingSizes {
         RingSizes::of_share(NODE_BYTES.saturating_sub(others.ring_bytes) / (2 * (others.count + 1)))
     }

@@ -20,8 +20,8 @@ fn own_command() -> Vec<OsString> {
     line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// The collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build) or in `../bin` (in an
-/// installation).
+/// The collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build) or in `../bin`
+/// (in an installation).
 fn find_collector() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os("AMPERE_COLLECTOR").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));

@@ -1,5 +1,5 @@
-//! The library that `ampere run` preloads: a freestanding library of a few kilobytes, in C. Building this crate compiles it; the Rust
-//! part only contains where it is.
+//! The library that `ampere run` preloads: a freestanding library of a few kilobytes, in C. Building this crate compiles it; the
+//! Rust part only contains where it is.
 //!
 //! ```text
 //! stub.c      its start, and when it loads the host          objects.c   loaded objects, and which of them defines a function
@@ -8,8 +8,9 @@
 //! stub.h      declarations that these share                  twin.s      an empty library for 32-bit programs
 //! ```
 //!
-//! The library lies in one directory for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit programs
-//! its empty twin, and programs of another C library than glibc find nothing. `docs/src/decisions/preload.md` explains why.
+//! The library lies in one directory for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit
+//! programs its empty twin, and programs of another C library than glibc find nothing. `docs/src/decisions/preload.md` explains
+//! why.
 #![warn(missing_docs)]
 
 /// The directory in which the build put the library.

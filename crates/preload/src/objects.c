@@ -118,7 +118,8 @@ struct search {
 	struct definition found;
 };
 
-/* The loader searches the objects that were loaded at the start first, in their order. Of those opened later, only some are searched. */
+/* The loader searches the objects that were loaded at the start first, in their order. Of those opened later, only some are
+ * searched. */
 static int search(struct info *info, size_t size, void *data) {
 	struct search *search = data;
 	struct object object;

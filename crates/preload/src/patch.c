@@ -1,4 +1,5 @@
-/* Replaces entries of objects' tables: those through which an object calls, or takes the address of, a function of another one. */
+/* Replaces entries of objects' tables: those through which an object calls, or takes the address of, a function of another
+ * one. */
 #include "stub.h"
 
 enum kind { NOTHING, LOCAL, HOSTS, HOOK };
@@ -55,8 +56,8 @@ static int open_window(struct window *window, uintptr_t place) {
 	return window->page == page;
 }
 
-/* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate Fortran
- * library: MPICH's functions for `use mpi_f08` have names that are not wrapped, and call C's, which are. */
+/* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate
+ * Fortran library: MPICH's functions for `use mpi_f08` have names that are not wrapped, and call C's, which are. */
 static int is_within_mpi(const struct object *object, const char *name) {
 	return is_mpi(object) && (!begins_with(name, "MPI_") || defined_in(object, "PMPI_Init"));
 }

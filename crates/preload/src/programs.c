@@ -1,7 +1,7 @@
 /* The functions that start programs.
  *
- * The loader of the next program prints a line if it cannot read this library: after a chroot, and for a user who may not read its
- * directory. In these cases we remove the library from the new program's LD_PRELOAD. */
+ * The loader of the next program prints a line if it cannot read this library: after a chroot, and for a user who may not read
+ * its directory. In these cases we remove the library from the new program's LD_PRELOAD. */
 #include "stub.h"
 
 const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  "execvp",      "execvpe",

@@ -2,8 +2,9 @@
  *
  * It works in programs that use glibc. In any other program, and where ampere is switched off, it does nothing.
  *
- * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The record of
- * treated objects changes only under the loader's own lock, which dl_iterate_phdr takes: we have no lock that could be waited for. */
+ * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The
+ * record of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes: we have no lock that could
+ * be waited for. */
 #include "stub.h"
 
 struct stub stub;
@@ -13,8 +14,8 @@ __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
-/* The host's record of a thread (crates/host/src/tls.rs). It is here because a library that is loaded at the start takes nothing from
- * the little room for thread-local storage that the loader keeps for later libraries. */
+/* The host's record of a thread (crates/host/src/tls.rs). It is here because a library that is loaded at the start takes
+ * nothing from the little room for thread-local storage that the loader keeps for later libraries. */
 static __thread long slot[4] __attribute__((tls_model("initial-exec"), aligned(16)));
 
 /* What this library gives to the host. */
@@ -23,8 +24,8 @@ struct offer {
 	void (*treat_new_objects)(void);
 };
 
-/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that: it gets them from the
- * first function of this name. This is the only name that this library exports. */
+/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that: it gets them
+ * from the first function of this name. This is the only name that this library exports. */
 __attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 
 /* The loader's objects at one moment. */

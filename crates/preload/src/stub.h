@@ -140,8 +140,8 @@ HIDDEN extern const char *const local_names[LOCALS];
 HIDDEN void *local_function(enum local which);
 /* Whether the process has room for what the host and the plugin map. */
 HIDDEN int has_room(void);
-/* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the host cannot
- * be loaded; 'p', the system refused to make a page writable, and some calls are not recorded. */
+/* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
+ * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded. */
 HIDDEN void note(char what);
 
 #endif

@@ -152,8 +152,8 @@ pub type ThreadForkEvent = unsafe extern "C" fn(
 pub type ThreadJoinEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, paradigm: c_int);
 
 c_struct! {
-    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field is valid only if it
-    /// lies within the size that is given with the table.
+    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field is valid only if
+    /// it lies within the size that is given with the table.
     Callbacks = "SCOREP_SubstratePluginCallbacks", 424 bytes {
         0 get_experiment_dir_name: Unused = None, "SCOREP_GetExperimentDirName";
         8 ipc_get_size: Option<unsafe extern "C" fn() -> c_int> = None, "SCOREP_Ipc_GetSize";
@@ -272,8 +272,8 @@ c_enum! {
     }
 }
 
-/// What Score-P stores with the definition of an MPI communicator: `scorep_mpi_comm_definition_payload` of Score-P 8, which is not
-/// part of the plugin interface. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
+/// What Score-P stores with the definition of an MPI communicator: `scorep_mpi_comm_definition_payload` of Score-P 8, which is
+/// not part of the plugin interface. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MpiCommunicator {

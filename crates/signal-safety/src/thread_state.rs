@@ -35,8 +35,8 @@ impl Drop for ThreadState {
     }
 }
 
-/// Runs `work` so that the program does not notice it: errno is preserved, and a cancelled thread is not cancelled here but at the
-/// program's own next cancellation point. Async-signal-safe.
+/// Runs `work` so that the program does not notice it: errno is preserved, and a cancelled thread is not cancelled here but at
+/// the program's own next cancellation point. Async-signal-safe.
 pub fn preserving_thread_state<T>(work: impl FnOnce() -> T) -> T {
     let _saved = ThreadState::save();
     work()

@@ -16,7 +16,8 @@
 //! finalize                   leave the session of a collector that was started for this alone
 //! ```
 //!
-//! A failure here is reported in one line and does not affect the substrate plugin, and a failure of that does not affect this one.
+//! A failure here is reported in one line and does not affect the substrate plugin, and a failure of that does not affect this
+//! one.
 
 mod delivery;
 mod node;

@@ -28,8 +28,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Finds the collector of the substrate plugin, if that is loaded as well: only one process of a node reads counters. Otherwise
-    /// starts one for the metrics alone, which leaves no results.
+    /// Finds the collector of the substrate plugin, if that is loaded as well: only one process of a node reads counters.
+    /// Otherwise starts one for the metrics alone, which leaves no results.
     pub fn find() -> Result<Node, Error> {
         let (session, own_log) = if substrate_plugin_is_wanted() {
             let session = Session::open_or_create(&session_name())?;
@@ -96,8 +96,8 @@ fn substrate_plugin_is_wanted() -> bool {
     plugins.split(|c| separators.contains(c)).any(|plugin| plugin == "ampere")
 }
 
-/// Waits for a complete list of devices. The sampler removes its ring before it writes the list, and makes a new one afterwards: a
-/// list is complete if the same ring existed before and after it was read.
+/// Waits for a complete list of devices. The sampler removes its ring before it writes the list, and makes a new one afterwards:
+/// a list is complete if the same ring existed before and after it was read.
 fn wait_for_devices(session: &Session) -> Result<Vec<Device>, Error> {
     let ring = session.directory().join("sampler.0.ring");
     let ring_inode = || std::fs::metadata(&ring).map(|found| found.ino()).ok();
