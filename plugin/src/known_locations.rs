@@ -1,7 +1,7 @@
 //! The data of each location, in a table by the locations' addresses. The event path looks here first, because asking Score-P
 //! costs more than everything else that it does.
 
-use crate::events::LocationData;
+use crate::location_data::LocationData;
 use scorep_abi::Location;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};

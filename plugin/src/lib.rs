@@ -17,7 +17,10 @@
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
 //!
-//! known_locations.rs               the data of each location
+//! event_functions.rs               which events are recorded; the functions of rare ones
+//! calling_contexts.rs              events with unwinding and sampling, which carry the whole stack
+//! location_data.rs                 a location's data, which one event at a time uses
+//! known_locations.rs               the table of these by the locations' addresses
 //! ring_size.rs                     how large a ring is
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
@@ -26,13 +29,16 @@
 //!
 //! Under its other name, `libampere_plugin.so`, the library is a metric plugin as well: [`metric`].
 
+mod calling_contexts;
 mod communication;
 mod error;
+mod event_functions;
 mod events;
 mod finish;
 mod guard;
 mod inert;
 mod known_locations;
+mod location_data;
 mod memory;
 mod metric;
 mod process;
@@ -120,7 +126,7 @@ extern "C" fn get_requirement(_flag: c_int) -> bool {
 /// # Safety
 /// `functions` points to Score-P's variable for the array.
 unsafe extern "C" fn get_event_functions(mode: c_int, functions: *mut *const EventFunction) -> u32 {
-    let table = events::table(mode);
+    let table = event_functions::table(mode);
     // SAFETY: by this function's contract.
     unsafe { *functions = table.as_ptr() };
     table.len() as u32

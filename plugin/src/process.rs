@@ -1,11 +1,10 @@
 //! This process in its session: joining, its definitions log, its rings.
 
 use crate::error::Error;
-use crate::events::{self, LocationData};
 use crate::inert::{become_inert, become_inert_silently, is_inert, report, report_in_this_process};
-use crate::known_locations;
+use crate::location_data::LocationData;
 use crate::ring_size::{OtherProcesses, RingSizes};
-use crate::{inert, memory, start, strings};
+use crate::{calling_contexts, events, inert, known_locations, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
     Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
@@ -316,6 +315,7 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
         );
     }
     events::set_callbacks(&table);
+    calling_contexts::set_callbacks(&table);
     let _ = state.callbacks.set(table);
 }
 

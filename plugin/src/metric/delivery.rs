@@ -1,6 +1,5 @@
 //! Hands a series of samples from the collector's file to Score-P.
 
-use super::End;
 use super::node::Node;
 use super::selection::Metric;
 use crate::inert::report_in_this_process;
@@ -8,17 +7,33 @@ use ampere_ring::clock::Moment;
 use ampere_ring::samples::{self, Sample};
 use scorep_abi::metric::TimeValuePair;
 use std::ptr::null_mut;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the last samples are waited for after the end of a measurement. The collector writes them every 10 ms.
 const LAST_SAMPLES_WAIT_MAX: Duration = Duration::from_millis(100);
 const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 
+/// The end of a measurement.
+#[derive(Clone, Copy)]
+pub struct End {
+    /// The end by Score-P's clock and ours.
+    moment: Moment,
+    /// When this process read the clocks. The wait for the last samples is limited from then on.
+    read: Instant,
+}
+
+impl End {
+    /// An end at this moment, which is now.
+    pub fn at(moment: Moment) -> End {
+        End { moment, read: Instant::now() }
+    }
+}
+
 /// The samples of the measurement, as a list that becomes Score-P's, and the list's length.
 pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut TimeValuePair, u64) {
     let path = node.samples_of(metric.device);
     let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.moment.usual);
-    while !is_written() && end.seen.elapsed() < LAST_SAMPLES_WAIT_MAX {
+    while !is_written() && end.read.elapsed() < LAST_SAMPLES_WAIT_MAX {
         std::thread::sleep(Duration::from_millis(1));
     }
     if !is_written() && !node.collector_is_alive() {

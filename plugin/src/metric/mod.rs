@@ -27,20 +27,18 @@ use crate::inert::{report, report_in_this_process};
 use crate::{inert, strings};
 use ampere_ring::clock::Moment;
 use ampere_signal_safety::preserving_thread_state;
+use delivery::End;
 use node::Node;
 use scorep_abi::metric::{
     ClockFunction, MetricPluginInfo, MetricProperties, TimeValuePair, metric_per, metric_synchronicity,
     metric_synchronization,
 };
+use selection::VARIABLE;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
-
-/// The variable with our patterns. Score-P reads it; we only check that it is set.
-const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
 
 /// The entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
@@ -71,15 +69,6 @@ struct State {
     is_responsible: bool,
     /// Whether Score-P has asked for values.
     is_asked: bool,
-}
-
-/// The end of a measurement.
-#[derive(Clone, Copy)]
-pub struct End {
-    /// The end by Score-P's clock and ours.
-    pub moment: Moment,
-    /// The same time, from which the wait for the last samples is limited.
-    pub seen: Instant,
 }
 
 static STATE: OnceLock<Mutex<State>> = OnceLock::new();
@@ -186,17 +175,11 @@ extern "C" fn synchronize(is_responsible: bool, mode: c_int) {
     guarded((), |state| match mode {
         metric_synchronization::BEGIN | metric_synchronization::BEGIN_MPP => state.begin = now(),
         metric_synchronization::END => {
-            state.end = End::now();
+            state.end = now().map(End::at);
             state.is_responsible = is_responsible;
         }
         _ => {}
     });
-}
-
-impl End {
-    fn now() -> Option<End> {
-        now().map(|moment| End { moment, seen: Instant::now() })
-    }
 }
 
 fn now() -> Option<Moment> {
@@ -216,7 +199,7 @@ unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> 
     let (list, length) = guarded((null_mut(), 0), |state| {
         state.is_asked = true;
         let metric = usize::try_from(id).ok().and_then(|at| state.metrics.get(at));
-        let end = state.end.or_else(End::now);
+        let end = state.end.or_else(|| now().map(End::at));
         let (Some(node), Some(metric), Some(begin), Some(end)) = (&state.node, metric, state.begin, end)
         else {
             return (null_mut(), 0);

@@ -1,11 +1,13 @@
 //! The counters that a pattern selects, and their description for Score-P.
 
-use super::VARIABLE;
 use super::node::Node;
 use ampere_model::matches;
 use scorep_abi::metric::{MetricProperties, metric_base, metric_mode, metric_value_type};
 use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
+
+/// The variable with our patterns. Score-P reads it; we only check that it is set.
+pub const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
 
 /// A counter as Score-P's metric.
 pub struct Metric {
