@@ -1,12 +1,12 @@
-//! Makes `libampere_plugin.so`, where Score-P looks for a metric plugin called `ampere_plugin`: a link to the library, as in an
-//! installation.
+//! Makes `libampere_plugin.so`, the file that Score-P looks for when it loads a metric plugin called `ampere_plugin`. It is a
+//! link to the library, as in an installation.
 
 use std::path::Path;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // Events and the atfork handler may call into the library as long as the process lives: it must not be unmapped by a
-    // program that closes it once too often.
+    // Events and the atfork handler may call into the library as long as the process lives: a program that closes it once too
+    // often must not unmap it.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     let Ok(out) = std::env::var("OUT_DIR") else { return };
     // target/<profile>/build/<package>/out: the library will lie in target/<profile>. Cargo does not name that directory.

@@ -108,7 +108,7 @@ impl Feed {
 
     pub fn start(load: &Load) -> anyhow::Result<Feed> {
         let memory = Path::new("/dev/shm");
-        let sizes = RingSizes::of_ranks(load.processes);
+        let sizes = RingSizes::for_ranks(load.processes);
         let rings = (0..load.threads).map(|thread| sizes.next(thread, false)).sum::<u64>();
         let rings = rings * u64::from(load.processes);
         if child::free_bytes(memory) < 2 * rings {
@@ -185,7 +185,7 @@ impl Feed {
                 paradigm: 0,
             }));
         }
-        let sizes = RingSizes::of_ranks(load.processes);
+        let sizes = RingSizes::for_ranks(load.processes);
         for thread in 0..load.threads {
             let name = format!("{pid}.{thread}.ring");
             let path = directory.join(&name);

@@ -13,7 +13,7 @@ const RECORDS: u64 = 20_000_000;
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
-    let records = RingSizes::of_ranks(1).next(0, false) / size_of::<Record>() as u64;
+    let records = RingSizes::for_ranks(1).next(0, false) / size_of::<Record>() as u64;
     let [ours, theirs] =
         in_turn(7, RECORDS, [&mut || through_ours(records), &mut || through_ringbuf(records)]);
     Ok(vec![Figure {

@@ -1,4 +1,4 @@
-//! Makes the preloaded library with the C compiler, and puts it where cargo puts libraries: `target/release/ampere-preload`.
+//! Compiles the preloaded library with the C compiler, and puts it where cargo puts libraries: `target/release/ampere-preload`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,12 +6,13 @@ use std::{env, fs};
 
 const SOURCES: [&str; 6] = ["stub.c", "objects.c", "patch.c", "calls.c", "programs.c", "limits.c"];
 const FILE: &str = "libampere_preload.so";
-/// Values of the loader's `$PLATFORM` in programs of 64 bits; by the last one, a script's own expansion of it is found, too.
+/// Values of the loader's `$PLATFORM` in 64-bit programs. The last one serves scripts that expand `$PLATFORM` themselves, to
+/// nothing.
 const PLATFORMS: [&str; 4] = ["x86_64", "haswell", "xeon_phi", "."];
-/// In programs of 32 bits.
+/// Values of the loader's `$PLATFORM` in 32-bit programs.
 const PLATFORMS_32: [&str; 4] = ["i386", "i486", "i586", "i686"];
 
-/// Without a C library, without what needs one, and in few pages.
+/// The library uses no C library and nothing that needs one, and takes few pages.
 const OPTIONS: &[&str] = &[
     "-std=gnu11",
     "-O2",
@@ -69,7 +70,7 @@ fn compile(options: &[&str], sources: impl IntoIterator<Item = PathBuf>, to: &Pa
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// Replaces the file: programs that run may have the old one mapped.
+/// Replaces the file instead of overwriting it: running programs may have the old one mapped.
 fn install(made: &Path, directory: &Path) {
     let (to, new) = (directory.join(FILE), directory.join("new.so"));
     let copied =

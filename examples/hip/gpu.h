@@ -1,7 +1,7 @@
-/* What the examples share: HIP or its stand-in, errors in one line, MPI or none.
+/* Definitions that the examples share: HIP or its replacement on the CPU, errors in one line, MPI or none.
  *
  * Kernels work with any number of threads: each begins at item `first_item()` and takes every `item_stride()`th one. A GPU runs
- * them with thousands of threads, the stand-in with one. There a launch is one call of a function that has the kernel's name, so
+ * them with thousands of threads, a CPU with one. There a launch is one call of a function that has the kernel's name, so
  * that a profile of the program on the CPU has the same names as one on the GPU.
  */
 #ifndef GPU_H
@@ -52,7 +52,7 @@ HELPER size_t item_stride(void) { return 1; }
 
 static int rank, ranks = 1;
 
-/* Begins the job: each rank takes the GPU of its number. Returns how many GPUs there are. */
+/* Starts the job: each rank takes the GPU with its number. Returns the number of GPUs. */
 HELPER int begin_job(int *argc, char ***argv) {
 #ifdef USE_MPI
     MPI_Init(argc, argv);
@@ -72,7 +72,7 @@ HELPER int begin_job(int *argc, char ***argv) {
     return devices;
 }
 
-/* Ends the job. Every rank says whether its result was right; the exit status is 0 if all were. */
+/* Ends the job. Every rank reports whether its result was right; the exit status is 0 if all were. */
 HELPER int end_job(const char *program, int right) {
     int all = right;
 #ifdef USE_MPI

@@ -1,16 +1,16 @@
-//! Targets: each gives any bytes to one reader and asserts what holds for all of them. A panic, a hang, or memory without
-//! end is a defect of the reader.
+//! Fuzz targets. Each gives arbitrary bytes to one reader and asserts what holds for all inputs. A panic, a hang, or unlimited
+//! use of memory is a defect of the reader.
 //!
 //! ```text
-//! src/targets/    one file each
+//! src/targets/    one file for each target
 //! src/bytes.rs    bytes as numbers, for inputs with a structure
 //! src/scratch.rs  a directory for inputs that are files
-//! src/nesting.rs  what every stream of events has to be
-//! src/one.rs      a single input, or unguided ones: for OTF2, which is not built to be guided
+//! src/nesting.rs  checks that every stream of events has to pass
+//! src/one.rs      runs single inputs, or unguided ones for OTF2, which is not built to be guided
 //! src/guided.rs   libFuzzer's main: `scripts/fuzz` builds it, guided by coverage, with AddressSanitizer
 //! src/mutate.rs   a simple mutator for `tests/short.rs`, which needs neither
-//! seeds/          inputs to begin with, from real runs; make_seeds.rs takes them out of a session and a trace
-//! regressions/    inputs that were once a defect
+//! seeds/          the first inputs, from real runs; make_seeds.rs takes them from a session and a trace
+//! regressions/    inputs that once showed a defect
 //! ```
 
 pub mod bytes;
@@ -19,21 +19,21 @@ pub mod nesting;
 pub mod scratch;
 pub mod targets;
 
-/// One reader.
+/// A target for one reader.
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),
-    /// Longer inputs find nothing that shorter ones do not.
-    pub most_bytes: usize,
-    /// Whether the reader is, in part, the OTF2 library, which is not ours to mend.
+    /// The largest useful size of an input: longer ones find nothing that shorter ones do not.
+    pub bytes_max: usize,
+    /// Whether the reader is, in part, the OTF2 library, which we cannot fix.
     pub foreign: bool,
 }
 
-const fn target(name: &'static str, most_bytes: usize, run: fn(&[u8])) -> Target {
-    Target { name, run, most_bytes, foreign: false }
+const fn target(name: &'static str, bytes_max: usize, run: fn(&[u8])) -> Target {
+    Target { name, run, bytes_max, foreign: false }
 }
 
-/// All of them, in the order in which they are run.
+/// All targets, in the order in which they are run.
 pub const TARGETS: &[Target] = &[
     target("ring", 4096, targets::ring::run),
     target("writer", 4096, targets::writer::run),
@@ -48,14 +48,14 @@ pub const TARGETS: &[Target] = &[
     target("http", 20000, targets::http::run),
     target("names", 2048, targets::names::run),
     target("engine", 4096, targets::engine::run),
-    Target { name: "otf2", run: targets::otf2::run, most_bytes: 512, foreign: true },
+    Target { name: "otf2", run: targets::otf2::run, bytes_max: 512, foreign: true },
 ];
 
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// Its seeds, and what was once a defect.
+/// The target's seeds, and the inputs that once showed a defect.
 pub fn inputs(target: &Target) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for kind in ["seeds", "regressions"] {

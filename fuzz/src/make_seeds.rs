@@ -1,5 +1,5 @@
-//! Takes seeds out of a running session and writes them where they belong:
-//! `ampere-fuzz-seeds /dev/shm/ampere-0/s-... fuzz/seeds`. Each is cut down to what a target takes.
+//! Takes seeds from the files of a running session and writes them to their targets' directories:
+//! `ampere-fuzz-seeds /dev/shm/ampere-0/s-... fuzz/seeds`. Each seed is cut to the size that its target takes.
 
 use ampere_fuzz::targets;
 use std::path::Path;
@@ -30,13 +30,13 @@ fn main() {
             put("log", &format!("real-{}", logs.len()), &[&[1], log].concat());
             let mut log = log[8..].to_vec();
             if !name.starts_with("sampler") {
-                be_process(&mut log, targets::PROCESSES[0]);
+                rename_process(&mut log, targets::PROCESSES[0]);
             }
             logs.push(log);
         } else if name.ends_with(".ring") {
             let records = &bytes[HEADER..HEADER + 16 * 120];
             put("spool", &format!("real-{}", rings.len()), &[&[0], records].concat());
-            // Capacity 128, no patches, whole; the records, and what is read of them.
+            // The ring has capacity 128, no patches, and is not cut; then come the records and the steps of the reader.
             let mut ring = vec![7, 0, 0, 0, 120];
             ring.extend_from_slice(records);
             ring.extend_from_slice(&[4, 0xff, 0x0f, 6, 0, 0xff, 0xff, 7]);
@@ -52,7 +52,7 @@ fn main() {
             );
         }
     }
-    // A whole session: the first log, each ring, and rounds in between.
+    // A whole session has the first log and each ring, with rounds of the loop in between.
     let mut whole = vec![0];
     let program = logs.iter().find(|log| log.len() > 600).cloned().unwrap_or_default();
     let part = &program[..program.len().min(2000)];
@@ -71,8 +71,8 @@ fn main() {
     put("spool", "shared-0", &left_over(&logs, &rings, true));
 }
 
-/// The process that targets name their files after, in the place of the one whose log it is.
-fn be_process(log: &mut [u8], process: u32) {
+/// Replaces the process whose log it is by the one after which targets name their files.
+fn rename_process(log: &mut [u8], process: u32) {
     let own = u32::from_le_bytes(log[5..9].try_into().expect("four bytes"));
     log[5..9].copy_from_slice(&process.to_le_bytes());
     let (own, process) = (format!("{own}.").into_bytes(), format!("{process}.").into_bytes());
@@ -84,7 +84,7 @@ fn be_process(log: &mut [u8], process: u32) {
     }
 }
 
-/// The program's log and the sampler's, and as much of a ring of each; or, in the place of rings, records on disk.
+/// The logs of the program and the sampler with a part of a ring of each, or with records on disk in place of the rings.
 fn left_over(logs: &[Vec<u8>], rings: &[(String, Vec<u8>)], in_shared_memory: bool) -> Vec<u8> {
     let mut whole = vec![if in_shared_memory { 2 } else { 1 }, 0];
     let program = logs.iter().max_by_key(|log| log.len());
@@ -101,7 +101,7 @@ fn left_over(logs: &[Vec<u8>], rings: &[(String, Vec<u8>)], in_shared_memory: bo
     {
         whole.push(number);
         if in_shared_memory {
-            // Written, and nothing read.
+            // All records are written, and none is read.
             whole.extend_from_slice(&[0, (records.len() / 16) as u8, 0, 0, 0, 0, (records.len() / 16) as u8]);
         } else {
             whole.extend_from_slice(&(records.len() as u16).to_le_bytes());

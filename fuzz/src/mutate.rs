@@ -1,8 +1,8 @@
-//! A mutator without guidance: for the few seconds that every test run has. The same number gives the same inputs.
+//! A mutator without guidance, for the few seconds of each test run. The same seed number gives the same inputs.
 
 pub struct Mutator(u64);
 
-/// Numbers that readers stumble over.
+/// Numbers that often uncover errors of readers.
 const ODD: [u64; 12] = [
     0,
     1,
@@ -23,7 +23,7 @@ impl Mutator {
         Mutator(seed | 1)
     }
 
-    /// Xorshift: good enough, and the same everywhere.
+    /// The next number of an xorshift generator, which gives the same numbers on every machine.
     pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -35,8 +35,8 @@ impl Mutator {
         (self.draw() % limit.max(1) as u64) as usize
     }
 
-    /// Some bytes are others, some more, some fewer; or a part is another seed's.
-    pub fn mutate(&mut self, seeds: &[Vec<u8>], most: usize) -> Vec<u8> {
+    /// Takes a seed and changes, inserts or removes some bytes, or replaces a part by another seed's.
+    pub fn mutate(&mut self, seeds: &[Vec<u8>], bytes_max: usize) -> Vec<u8> {
         let mut data = seeds.get(self.below(seeds.len())).cloned().unwrap_or_default();
         for _ in 0..1 + self.below(8) {
             let at = self.below(data.len() + 1);
@@ -67,7 +67,7 @@ impl Mutator {
                 }
             }
         }
-        data.truncate(most);
+        data.truncate(bytes_max);
         data
     }
 }

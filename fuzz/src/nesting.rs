@@ -1,4 +1,5 @@
-//! Where events go: they have to nest, and time must not go back, whatever the records were. Then the engine gets them.
+//! Checks decoded events: they have to nest and their time must not go back, whatever the records were. Then the engine gets
+//! them.
 
 use ampere_attribution::LocationIndex;
 use ampere_model::MetricValue;
@@ -19,7 +20,7 @@ pub struct Nesting {
     checked: Checked,
 }
 
-/// What was seen of the stream so far.
+/// The state of the stream up to the last event.
 #[derive(Default)]
 struct Checked {
     stack: Vec<u32>,
@@ -60,7 +61,7 @@ impl Checked {
                 time
             }
             Event::Leave(time, region) => {
-                assert_eq!(self.stack.pop(), Some(region), "only what is innermost is left");
+                assert_eq!(self.stack.pop(), Some(region), "only the innermost region can be left");
                 time
             }
             Event::Sample(time, ..)
@@ -84,12 +85,12 @@ impl Nesting {
         assert_eq!(self.stream.is_open(), !self.checked.stack.is_empty());
     }
 
-    /// Everything up to here is handed over.
+    /// Hands over all events up to this time.
     pub fn advance(&mut self, until: Timestamp) {
         self.merger.advance(until, &mut self.attributor);
     }
 
-    /// The end: nothing stays open, no energy is made or lost.
+    /// Ends the stream and returns the number of events. No frame stays open, and energy is conserved.
     pub fn finish(mut self) -> u64 {
         let Nesting { attributor, merger, events, samples, stream, checked, .. } = &mut self;
         stream.close(0, &mut |event| {
@@ -129,7 +130,7 @@ fn hand_over(
     }
 }
 
-/// Attributed + idle + lost = the counter's increase, but for rounding.
+/// Checks that attributed, idle and lost joules add up to the counter's increase, except for rounding.
 pub fn conserves(attributor: &Attributor) {
     for device in &attributor.devices {
         for view in ViewKind::BOTH {

@@ -1,6 +1,6 @@
-//! `ampere-fuzz-one TARGET FILE...` runs inputs that were found and says how long each took;
-//! `ampere-fuzz-one TARGET --seconds N [SEED]` makes inputs without guidance, and leaves the one that it is at in
-//! `last-input` and the slowest in `slowest-input`: for libraries that are not built to be guided, and may end the process.
+//! `ampere-fuzz-one TARGET FILE...` runs inputs from files and prints how long each took. `ampere-fuzz-one TARGET --seconds N
+//! [SEED]` makes inputs without guidance, for libraries that are not built to be guided and may end the process. It leaves the
+//! current input in `last-input` and the slowest one in `slowest-input`.
 
 use ampere_fuzz::Target;
 use ampere_fuzz::mutate::Mutator;
@@ -39,7 +39,7 @@ fn unguided(target: &Target, time: Duration, seed: u64) {
     let mut mutator = Mutator::new(seed);
     let (begun, mut count, mut slowest) = (Instant::now(), 0u64, Duration::ZERO);
     while begun.elapsed() < time {
-        let data = mutator.mutate(&seeds, target.most_bytes);
+        let data = mutator.mutate(&seeds, target.bytes_max);
         std::fs::write("last-input", &data).expect("room");
         let input = Instant::now();
         (target.run)(&data);

@@ -1,5 +1,5 @@
-//! A directory in shared memory for each thread, for files that readers open. It is removed when the thread ends. What a
-//! process that crashed has left is removed by the next one.
+//! A directory in shared memory for each thread, for files that readers open. It is removed when the thread ends. The next
+//! process removes the directories of a process that crashed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -19,7 +19,7 @@ fn make() -> TempDir {
     tempfile::Builder::new().prefix(&prefix).tempdir_in(root).expect("a scratch directory")
 }
 
-/// Removes the directories of processes that do not run any more.
+/// Removes the directories of processes that have ended.
 fn remove_leftovers(root: &Path) {
     for entry in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -30,14 +30,14 @@ fn remove_leftovers(root: &Path) {
     }
 }
 
-/// This thread's directory of that name.
+/// This thread's directory with this name.
 pub fn directory(name: &str) -> PathBuf {
     let directory = SCRATCH.with(|scratch| scratch.path().join(name));
     std::fs::create_dir_all(&directory).expect("a directory in the scratch directory");
     directory
 }
 
-/// Panics unless a reader's message is one line in which nothing moves a terminal's cursor.
+/// Panics unless a reader's message is one line without control characters.
 pub fn assert_is_line(message: &str) {
     assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
     assert!(message.len() < 4096, "{} bytes of message", message.len());

@@ -1,21 +1,22 @@
-//! Every target with its seeds, with inputs that were once a defect, and for a second (`AMPERE_TEST_SECONDS`) with random ones.
-//! `make fuzz` is guided by coverage and runs for as long as it is told to.
+//! Runs every target with its seeds, with inputs that once showed a defect, and for a second (`AMPERE_TEST_SECONDS`) with random
+//! ones. `make fuzz` is guided by coverage and runs for a given time.
 
 use ampere_fuzz::mutate::Mutator;
 use ampere_fuzz::{TARGETS, Target, find, inputs};
 use ampere_tests::random::{seed, setting};
 use std::time::{Duration, Instant};
 
-/// No input takes longer, in a build that is not optimized.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The longest time that an input may take, in a build that is not optimized.
+const INPUT_TIME_MAX: Duration = Duration::from_secs(10);
 
 fn run(target: &Target, data: &[u8]) {
     let begun = Instant::now();
     (target.run)(data);
-    assert!(begun.elapsed() < LIMIT, "{} took {:?} for {} bytes", target.name, begun.elapsed(), data.len());
+    let took = begun.elapsed();
+    assert!(took < INPUT_TIME_MAX, "{} took {took:?} for {} bytes", target.name, data.len());
 }
 
-/// Seeds and regressions, and the first half of each.
+/// Runs seeds and regressions, and the first half of each.
 fn known_inputs(target: &Target) {
     let all = inputs(target);
     assert!(!all.is_empty(), "{} has no seeds", target.name);
@@ -34,7 +35,7 @@ fn random_inputs(target: &Target) {
     let time = Duration::from_secs(setting("AMPERE_TEST_SECONDS", 1));
     let (begun, mut count) = (Instant::now(), 0);
     while begun.elapsed() < time {
-        let data = mutator.mutate(&seeds, target.most_bytes);
+        let data = mutator.mutate(&seeds, target.bytes_max);
         let panicked = std::panic::catch_unwind(|| run(target, &data)).is_err();
         assert!(!panicked, "{} fails with input {count}: {data:?}", target.name);
         count += 1;
@@ -49,7 +50,7 @@ macro_rules! tests {
             fn $name() {
                 let target = find(stringify!($name)).expect("a target of this name");
                 known_inputs(target);
-                // The OTF2 library is not ours to mend, and could end this process.
+                // We cannot fix the OTF2 library, and it could end this process.
                 if !target.foreign {
                     random_inputs(target);
                 }
@@ -66,7 +67,7 @@ macro_rules! tests {
 
 tests! { ring writer log page spool session samples config stacks nodes http names engine otf2 }
 
-/// Where `KEEP=1 make fuzz` has added up how long each target ran.
+/// `KEEP=1 make fuzz` adds up in hours.json how long each target has run.
 #[test]
 fn every_target_has_been_fuzzed() {
     let hours = include_str!("../hours.json");

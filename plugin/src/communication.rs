@@ -1,7 +1,7 @@
-//! Messages, collectives, requests and teams of threads, for the trace.
+//! Events for the trace alone: messages, collectives, requests and teams of threads.
 //!
-//! An event names its communicator by a handle. Who is in a communicator, the first event in it writes into the definitions log: when
-//! Score-P announces the handle, it does not know that yet.
+//! An event names its communicator by a handle. The first event of a communicator writes the communicator's members into the
+//! definitions log: when Score-P announces the handle, it does not know them yet.
 
 use crate::events::{TAKEN, communicate, enter, entry, leave};
 use crate::process;
@@ -12,19 +12,19 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Whether there will be a trace, as far as the environment says.
+/// Whether the environment asks for a trace.
 pub fn is_wanted() -> bool {
     let off = |value: String| matches!(value.trim(), "off" | "0" | "false");
     !std::env::var("AMPERE_TRACE").is_ok_and(off)
 }
 
-/// Communicators that are known, by their handles. An event with one beyond that is left out of the trace.
+/// Handles of the communicators that are defined. The trace leaves out events of further communicators.
 static KNOWN: [AtomicU32; KNOWN_MAX] = [const { AtomicU32::new(NO_COMMUNICATOR) }; KNOWN_MAX];
 const KNOWN_MAX: usize = 4096;
 /// Score-P's `SCOREP_INVALID_INTERIM_COMMUNICATOR`.
 const NO_COMMUNICATOR: AnyHandle = 0;
 
-/// Whether this is the first event of a communicator.
+/// Whether this is the communicator's first event.
 fn is_first_of(communicator: AnyHandle) -> bool {
     let start = (communicator.wrapping_mul(0x9e37_79b1) >> 20) as usize;
     for step in 0..KNOWN_MAX {
@@ -44,7 +44,7 @@ fn is_first_of(communicator: AnyHandle) -> bool {
     false
 }
 
-/// The handle, whose communicator is defined by now.
+/// Defines the communicator if it is not defined yet, and returns its handle.
 #[inline]
 fn defined(communicator: AnyHandle) -> AnyHandle {
     if is_first_of(communicator) {
@@ -60,25 +60,25 @@ fn define(handle: AnyHandle) {
     // SAFETY: a constant, NUL-terminated name.
     let symbol = *GET.get_or_init(|| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.addr());
     if symbol == 0 {
-        return; // the embedded host, which defines it itself
+        return; // the embedded host defines communicators itself
     }
-    // SAFETY: Score-P exports this name with this type; OWN HANDLES. An event of MPI has a communicator of MPI, which has been
+    // SAFETY: Score-P exports this name with this type; OWN HANDLES. An MPI event has an MPI communicator, which Score-P has
     // filled in before.
     let payload = unsafe {
         let get = std::mem::transmute::<*const c_void, GetPayload>(symbol as *const c_void);
         get(handle).as_ref()
     };
-    // An inter-communicator has no members in common.
+    // An inter-communicator, which has a remote size, has two groups of members and is not defined.
     if let Some(&scorep_abi::MpiCommunicator { size, rank, remote_size: 0, root, id }) = payload {
         let members = Members::Shared { root, id, size, rank };
         process::new_communicator(Communicator { handle, members });
     }
 }
 
-/// The embedded host defines a communicator by the ranks that its members have in MPI_COMM_WORLD; NULL: all there are.
+/// The embedded host defines a communicator by its members' ranks in MPI_COMM_WORLD; NULL means MPI_COMM_WORLD itself.
 ///
 /// # Safety
-/// `ranks` is NULL or points to so many.
+/// `ranks` is NULL or points to `count` ranks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_define_communicator(handle: AnyHandle, ranks: *const u32, count: usize) {
     // SAFETY: by this function's contract.
@@ -187,7 +187,7 @@ unsafe extern "C" fn thread_join(location: *mut Location, timestamp: u64, paradi
     unsafe { communicate(location, timestamp, Communication::ThreadJoin(paradigm as u32)) };
 }
 
-/// A thread that switches recording off is in a region of Score-P's own until it is on again.
+/// A thread that switches recording off is in a region of Score-P's until recording is on again.
 unsafe extern "C" fn recording_off(
     location: *mut Location,
     timestamp: u64,

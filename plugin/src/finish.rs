@@ -1,7 +1,7 @@
 //! The end of the measurement: this process leaves the session, and the last one of the node waits for the collector.
 
 use crate::events;
-use crate::inert::{is_inert, say_in_this_process};
+use crate::inert::{is_inert, report_in_this_process};
 use crate::process::State;
 use crate::start;
 use ampere_model::Definition;
@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 /// The process that started a collector replaces a killed one within this time.
 const REPLACED_WITHIN: Duration = Duration::from_millis(500);
-/// How often the last process replaces the collector itself.
-const MOST_REPLACEMENTS: u32 = 2;
-/// The user is told about waiting after this time.
-const SILENT_WAIT: Duration = Duration::from_secs(2);
+/// The last process replaces the collector itself at most this many times.
+const REPLACEMENTS_MAX: u32 = 2;
+/// A wait that takes longer than this is reported to the user.
+const SILENT_WAIT_MAX: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Ends this process' measurement, also when the plugin is inert: a process that has joined must leave, or the others would wait
+/// Ends this process's measurement, also when the plugin is inert: a process that has joined must leave, or the others would wait
 /// for it. The last process of the node waits until the trace is written, up to a limit.
 pub fn finalize() {
     static IS_FINALIZED: AtomicBool = AtomicBool::new(false);
@@ -35,9 +35,9 @@ pub fn finalize() {
     if is_inert() || state.session.is_waited_for() {
         return; // `ampere run` waits, and replaces a collector that is killed
     }
-    // Killed processes have not left. If this is the only one that could replace a killed collector, it does.
+    // Killed processes have not left the session. If this process is the only one that could replace a killed collector, it does.
     if others == 0 || collector_is_killed(&state.session) && is_last(state) {
-        wait_for_collector(&state.session, state.finalize_limit);
+        wait_for_collector(&state.session, state.finalize_timeout);
     }
 }
 
@@ -46,7 +46,7 @@ fn collector_is_killed(session: &Session) -> bool {
     should_run && !session.collector_is_alive()
 }
 
-/// Whether no other program that has joined still runs.
+/// Whether no other program that has joined is still running.
 fn is_last(state: &State) -> bool {
     let own = format!("{}.defs", state.name);
     let Ok(entries) = std::fs::read_dir(state.session.directory()) else { return false };
@@ -58,8 +58,8 @@ fn is_last(state: &State) -> bool {
     logs.all(|log| !matches!(log, Ok(Some(log)) if log.is_held()))
 }
 
-/// Waits for the collector's end and reports the result, whichever rank this is. Replaces the collector if it is killed and the
-/// process that started it does not.
+/// Waits for the collector to finish and reports the result, whichever rank this is. Replaces the collector if it is killed and
+/// the process that started it does not replace it.
 fn wait_for_collector(session: &Session, limit: Duration) {
     let output = session.output().unwrap_or_default();
     let begun = Instant::now();
@@ -74,7 +74,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
                 let why = ampere_ring::files::read_text(&session.directory().join("failure"));
                 Some(format!("the collector failed: {}", why.trim()))
             }
-            // It may have finished between the two looks.
+            // It may have finished between the two checks.
             _ if !session.collector_is_alive() && session.collector_state() != CollectorState::Finished => {
                 replacement.collector_is_dead(session, &output)
             }
@@ -84,18 +84,18 @@ fn wait_for_collector(session: &Session, limit: Duration) {
             }
         };
         if let Some(line) = done {
-            return say_in_this_process(&line);
+            return report_in_this_process(&line);
         }
         if begun.elapsed() > limit {
-            return say_in_this_process(&format!(
+            return report_in_this_process(&format!(
                 "the collector is still writing to {} after {} s; not waiting any longer",
                 output.display(),
                 limit.as_secs()
             ));
         }
-        if !wait_is_reported && begun.elapsed() > SILENT_WAIT {
+        if !wait_is_reported && begun.elapsed() > SILENT_WAIT_MAX {
             wait_is_reported = true;
-            say_in_this_process(&format!(
+            report_in_this_process(&format!(
                 "waiting for the collector to finish, {} s at most",
                 limit.as_secs()
             ));
@@ -104,7 +104,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
     }
 }
 
-/// A dead collector, and what has been done about it.
+/// Replacing a dead collector.
 #[derive(Default)]
 struct Replacement {
     dead_since: Option<Instant>,
@@ -112,10 +112,11 @@ struct Replacement {
 }
 
 impl Replacement {
-    /// Replaces the collector when it is time to. Returns the line for the user when nothing more can be done.
+    /// Replaces the collector once it has been dead for [`REPLACED_WITHIN`]. Returns a line for the user when nothing more can be
+    /// done.
     fn collector_is_dead(&mut self, session: &Session, output: &Path) -> Option<String> {
         if session.is_removed() {
-            // It was killed after its last step, before it could say so.
+            // It was killed after its last step, before it could set its state.
             session.remove();
             session.set_collector(0, CollectorState::Finished);
             return None;
@@ -124,9 +125,9 @@ impl Replacement {
         if since.elapsed() <= REPLACED_WITHIN {
             return None;
         }
-        if self.count == MOST_REPLACEMENTS {
+        if self.count == REPLACEMENTS_MAX {
             return Some(format!(
-                "the collector ended before its time; what is left can be finished: ampere recover {}",
+                "the collector ended early; the results can be completed: ampere recover {}",
                 output.display()
             ));
         }

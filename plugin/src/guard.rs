@@ -1,11 +1,11 @@
-//! The boundary to Score-P: nothing unwinds into it, errno stays, and no thread is cancelled in the middle of our work. The event
-//! path needs none of this: it does nothing that could.
+//! The boundary to Score-P: nothing unwinds into it, errno is preserved, and no thread is cancelled in the middle of our work.
+//! The event path needs none of this, because it cannot panic, change errno or reach a cancellation point.
 
 use crate::{inert, process};
 use ampere_signal_safety::preserving_thread_state;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body` unless the plugin is inert. A panic makes it inert and returns `otherwise`.
+/// Runs `body` unless the plugin is inert. After a panic the plugin is inert and this returns `otherwise`.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     if inert::is_inert() {
         return otherwise;
@@ -13,11 +13,13 @@ pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     guarded_also_inert(otherwise, body)
 }
 
-/// As [`guarded`], also when the plugin is inert.
+/// Does as [`guarded`] does, also when the plugin is inert.
 pub fn guarded_also_inert<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     preserving_thread_state(|| {
         catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
-            process::give_up("an internal error (please report it); the job goes on without energy figures");
+            process::give_up(
+                "an internal error (please report it); the job continues without energy figures",
+            );
             otherwise
         })
     })

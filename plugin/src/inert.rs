@@ -1,4 +1,4 @@
-//! Becoming inert, and the lines that say why.
+//! The plugin's inert state, in which it does nothing, and its messages to the user.
 
 use crate::events;
 use ampere_model::is_first_of_node;
@@ -8,43 +8,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static INERT: AtomicBool = AtomicBool::new(false);
 
-/// Whether the plugin does nothing any more.
+/// Whether the plugin has become inert.
 pub fn is_inert() -> bool {
     INERT.load(Ordering::Relaxed)
 }
 
-/// From now on the plugin does nothing. The first process of the node says why.
+/// From now on the plugin does nothing. The first process of the node prints why.
 pub fn become_inert(why: &str) {
     if !INERT.swap(true, Ordering::Relaxed) {
         events::stop();
-        say(why);
+        report(why);
     }
 }
 
-/// As [`become_inert`], without a message: another process prints it, or none is needed.
+/// Does as [`become_inert`] does, without a message: another process prints it, or none is needed.
 pub fn become_inert_silently() {
     INERT.store(true, Ordering::Relaxed);
     events::stop();
 }
 
-/// Whether this is the first process of the node, by the launcher's variables. Read once, before the program can have threads
-/// that change the environment.
+/// Whether this is the first process of the node, by the launcher's variables. They are read once, before the program can have
+/// threads that change the environment.
 static IS_FIRST: OnceLock<bool> = OnceLock::new();
 
-/// Reads what later messages need of the environment and of standard error.
-pub fn begin() {
+/// Remembers what later messages need to know about the environment and standard error.
+pub fn prepare_messages() {
     remember_standard_error();
     IS_FIRST.get_or_init(is_first_of_node);
 }
 
-/// Prints a line on standard error in the first process of the node; in the others, nothing.
-pub fn say(line: &str) {
+/// Prints a line on standard error in the first process of the node; the others print nothing.
+pub fn report(line: &str) {
     if *IS_FIRST.get_or_init(is_first_of_node) {
-        say_in_this_process(line);
+        report_in_this_process(line);
     }
 }
 
-/// Prints a line on standard error, for what concerns this process alone or is known to be printed by it only.
-pub fn say_in_this_process(line: &str) {
+/// Prints a line on standard error that concerns this process alone, or that no other process prints.
+pub fn report_in_this_process(line: &str) {
     write_line(format!("ampere: {line}\n").as_bytes());
 }

@@ -1,29 +1,29 @@
-//! Which data belongs to which location: a table by the locations' addresses. The event path looks here first, because to ask
-//! Score-P costs more than all else that it does.
+//! The data of each location, in a table by the locations' addresses. The event path looks here first, because asking Score-P
+//! costs more than everything else that it does.
 
-use crate::events::LocationData;
+use crate::location_data::LocationData;
 use scorep_abi::Location;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A location and its data.
 struct Place {
-    /// Or one of the three below, which are no location's address.
+    /// The location's address, or [`FREE`], [`TAKEN`] or [`CLOSED`], which are no addresses of locations.
     location: AtomicPtr<Location>,
-    /// It is valid while there is a location.
+    /// The location's data, valid while there is a location.
     data: AtomicPtr<LocationData>,
 }
 
-/// Nothing is in the place.
+/// The place holds no location.
 const FREE: *mut Location = without_provenance_mut(1);
 /// The place is being filled.
 const TAKEN: *mut Location = without_provenance_mut(2);
-/// The place stays empty.
+/// The place stays empty from now on.
 const CLOSED: *mut Location = without_provenance_mut(3);
 
 const PLACES_LOG2: u32 = 10;
 static PLACES: [Place; 1 << PLACES_LOG2] = [const { Place::free() }; 1 << PLACES_LOG2];
-/// The first location has this one. Many programs have no other location, and this place takes no time to find.
+/// The first location's place. Many programs have no other location, and this place need not be searched for.
 static FIRST: Place = Place::free();
 
 impl Place {
@@ -38,14 +38,14 @@ impl Place {
     }
 }
 
-/// The only other place where a location can be.
+/// The only place in the table where a location can be.
 #[inline(always)]
 fn place_of(location: *const Location) -> &'static Place {
-    // The upper bits of such a product depend on all bits of the address. The shift leaves an index into the table.
+    // The upper bits of this product depend on all bits of the address. The shift leaves an index into the table.
     &PLACES[((location.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
 }
 
-/// What was remembered of a location, if anything.
+/// The data of a location, if the table has it.
 #[inline(always)]
 pub fn find(location: *const Location) -> Option<&'static LocationData> {
     let is_first = FIRST.is_of(location);
@@ -60,7 +60,7 @@ pub fn find(location: *const Location) -> Option<&'static LocationData> {
     })
 }
 
-/// Remembers a location's data, unless another location has its place: Score-P has to be asked for it then.
+/// Remembers a location's data, unless another location has its place: then Score-P is asked for it at every event.
 pub fn remember(location: *const Location, data: &'static LocationData) {
     let mut places = [&FIRST, place_of(location)].into_iter();
     let is_free = |place: &&Place| {
@@ -68,21 +68,21 @@ pub fn remember(location: *const Location, data: &'static LocationData) {
     };
     if let Some(place) = places.find(is_free) {
         place.data.store(std::ptr::from_ref(data).cast_mut(), Ordering::Relaxed);
-        // Nothing is remembered if all was forgotten meanwhile.
+        // This fails if `forget_all` was called meanwhile.
         let to = location.cast_mut();
         _ = place.location.compare_exchange(TAKEN, to, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// Another location may get this one's address.
+/// Forgets a location, because another one may get its address.
 pub fn forget(location: *const Location) {
     for place in [&FIRST, place_of(location)] {
-        // Pairs with the acquire in `remember`: another location's data come after the last look at this one's.
+        // Pairs with the acquire in `remember`: another location's data are stored after the last use of this one's.
         _ = place.location.compare_exchange(location.cast_mut(), FREE, Ordering::Release, Ordering::Relaxed);
     }
 }
 
-/// From now on no location is found any more, nor remembered.
+/// From now on no location is found or remembered.
 pub fn forget_all() {
     for place in PLACES.iter().chain([&FIRST]) {
         place.location.store(CLOSED, Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! The Score-P substrate plugin: `libscorep_substrate_ampere.so`, for `SCOREP_SUBSTRATE_PLUGINS=ampere`.
 //!
-//! It runs inside the measured program. It writes one record per enter and leave into shared memory (per sample: one for each
-//! frame that was left or entered since the previous one) and returns; it never blocks, allocates, locks or prints on that
-//! path ([`events`]). It starts no thread, reads no counter and writes no results: the collector does ([`start`]). Nothing
-//! unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that says why and what to do
-//! ([`inert`]).
+//! It runs inside the measured program. For each enter and leave it writes one record into shared memory and returns; for a
+//! sample of Score-P's it writes one for each frame that was left or entered since the previous sample. On that path ([`events`])
+//! it never blocks, allocates, locks or prints. It starts no thread, reads no counter and writes no results: the collector does
+//! that ([`start`]). Nothing unwinds into Score-P ([`guard`]), and the first failure makes the plugin inert, with one line that
+//! explains why and what to do ([`inert`]).
 //!
 //! ```text
 //! init                     join the node's session, start its collector if there is none    process.rs, start.rs
@@ -17,22 +17,28 @@
 //! finalize                 leave the session; the last process waits for the collector      process.rs, finish.rs
 //! mpi_send and others      messages, collectives, requests, for the trace                   communication.rs
 //!
-//! known_locations.rs               which data belongs to which location
+//! event_functions.rs               which events are recorded; the functions of rare ones
+//! calling_contexts.rs              events with unwinding and sampling, which carry the whole stack
+//! location_data.rs                 a location's data, which one event at a time uses
+//! known_locations.rs               the table of these by the locations' addresses
 //! ring_size.rs                     how large a ring is
-//! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; becoming inert, and why
+//! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
 //! metric/                          the metric plugin
 //! ```
 //!
-//! By its other name, `libampere_plugin.so`, it is a metric plugin as well: [`metric`].
+//! Under its other name, `libampere_plugin.so`, the library is a metric plugin as well: [`metric`].
 
+mod calling_contexts;
 mod communication;
 mod error;
+mod event_functions;
 mod events;
 mod finish;
 mod guard;
 mod inert;
 mod known_locations;
+mod location_data;
 mod memory;
 mod metric;
 mod process;
@@ -47,7 +53,7 @@ use std::ffi::c_int;
 #[global_allocator]
 static MEMORY: memory::WithReserve = memory::WithReserve;
 
-/// Score-P's entry point.
+/// The entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInfo {
     SubstratePluginInfo {
@@ -67,7 +73,7 @@ pub extern "C" fn SCOREP_SubstratePlugin_ampere_get_info() -> SubstratePluginInf
     }
 }
 
-/// Always succeeds: a plugin that fails here is unloaded with a second message; an inert one does nothing.
+/// Always succeeds: Score-P would unload a plugin that fails here, with a second message.
 extern "C" fn init() -> c_int {
     guarded((), process::begin);
     0
@@ -112,7 +118,7 @@ extern "C" fn finalize() {
     guarded_also_inert((), finish::finalize);
 }
 
-/// Nothing is required, in particular no experiment directory: the collector makes the output directory.
+/// Requires nothing, in particular no experiment directory: the collector makes the output directory.
 extern "C" fn get_requirement(_flag: c_int) -> bool {
     false
 }
@@ -120,7 +126,7 @@ extern "C" fn get_requirement(_flag: c_int) -> bool {
 /// # Safety
 /// `functions` points to Score-P's variable for the array.
 unsafe extern "C" fn get_event_functions(mode: c_int, functions: *mut *const EventFunction) -> u32 {
-    let table = events::table(mode);
+    let table = event_functions::table(mode);
     // SAFETY: by this function's contract.
     unsafe { *functions = table.as_ptr() };
     table.len() as u32

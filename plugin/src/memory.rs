@@ -1,8 +1,8 @@
-//! The plugin's allocator: the program's own, and a reserve for when that fails. A failed allocation aborts a Rust process, and
-//! a program that survives without memory must not be ended by us.
+//! The plugin's allocator: the program's own, and a reserve for when that fails. A failed allocation aborts a Rust process, but a
+//! program that survives a lack of memory must not be ended by us.
 //!
-//! The reserve is for work under way when memory runs out; its blocks are not given back. Before anything new is begun,
-//! [`is_left`] is asked.
+//! The reserve is for work that is under way when memory runs out; its blocks are not given back. New work checks [`is_left`]
+//! first.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -10,8 +10,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const RESERVE_BYTES: usize = 256 << 10;
-/// Generous estimate of what something new needs: without its name, and per byte of its name (which is copied, encoded and
-/// put into a growing buffer).
+/// Generous estimate of the memory that a new location needs: without its name, and per byte of its name (which is copied,
+/// encoded and put into a growing buffer).
 const PROBE_BYTES: usize = 64 << 10;
 const PROBE_BYTES_PER_NAME_BYTE: usize = 8;
 
@@ -24,10 +24,10 @@ unsafe impl Sync for Reserve {}
 static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// The allocator.
+/// The system's allocator with the reserve behind it.
 pub struct WithReserve;
 
-/// Whether there is memory for something new with a name of so many bytes.
+/// Whether there is memory for a new location with a name of `name_bytes` bytes.
 pub fn is_left(name_bytes: usize) -> bool {
     if USED.load(Ordering::Relaxed) > RESERVE_BYTES / 2 {
         return false;
@@ -55,12 +55,12 @@ fn take_from_reserve(layout: Layout) -> *mut u8 {
         place = used.next_multiple_of(layout.align());
         place.checked_add(layout.size()).filter(|end| *end <= RESERVE_BYTES)
     });
-    // SAFETY: place and what follows it, as long as asked, are within the reserve.
+    // SAFETY: `layout.size()` bytes from this place on are within the reserve.
     taken.map_or(null_mut(), |_| unsafe { RESERVE.0.get().cast::<u8>().add(place) })
 }
 
-// SAFETY: the system's allocator, whose contract is the same; blocks of the reserve are within it, aligned (it is aligned to
-// 4096), apart from each other, and never used again.
+// SAFETY: the system's allocator has the same contract; blocks of the reserve are inside it, aligned (as it is aligned to 4096),
+// disjoint, and never used again.
 unsafe impl GlobalAlloc for WithReserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract.
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for WithReserve {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's contract.
         let block = unsafe { System.alloc_zeroed(layout) };
-        // Blocks of the reserve are used once and zero at first.
+        // Blocks of the reserve are used only once, and are zero at first.
         if block.is_null() { take_from_reserve(layout) } else { block }
     }
 
@@ -93,7 +93,7 @@ unsafe impl GlobalAlloc for WithReserve {
         // SAFETY: the caller's contract: a size that is valid with this alignment.
         let moved = take_from_reserve(unsafe { Layout::from_size_align_unchecked(bytes, layout.align()) });
         if !moved.is_null() {
-            // SAFETY: both are that long, and apart.
+            // SAFETY: both blocks have at least that size, and they are disjoint.
             unsafe {
                 std::ptr::copy_nonoverlapping(block, moved, layout.size().min(bytes));
                 self.dealloc(block, layout);

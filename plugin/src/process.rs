@@ -1,11 +1,10 @@
-//! This process in its session: joining it, its definitions log, its rings.
+//! This process in its session: joining, its definitions log, its rings.
 
 use crate::error::Error;
-use crate::events::{self, LocationData};
-use crate::inert::{become_inert, become_inert_silently, is_inert, say, say_in_this_process};
-use crate::known_locations;
-use crate::ring_size::RingSizes;
-use crate::{inert, memory, start, strings};
+use crate::inert::{become_inert, become_inert_silently, is_inert, report, report_in_this_process};
+use crate::location_data::LocationData;
+use crate::ring_size::{OtherProcesses, RingSizes};
+use crate::{calling_contexts, events, inert, known_locations, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{
     Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
@@ -26,28 +25,28 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-/// Default of `AMPERE_FINALIZE_TIMEOUT`.
-const FINALIZE_LIMIT: Duration = Duration::from_secs(60);
-/// Longer environment variables are not recorded: no list of devices is longer, and a definition must not be.
-const LONGEST_VARIABLE_BYTES: usize = 4096;
+/// The default value of `AMPERE_FINALIZE_TIMEOUT`.
+const FINALIZE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longer environment variables are not recorded: no list of devices is longer, and the size of a definition is limited.
+const VARIABLE_BYTES_MAX: usize = 4096;
 
-/// Made in `init` and never freed: events may come as long as the process lives. Settings are read from the environment once:
-/// reading it while a thread of the program changes it would crash the program.
+/// The state of this process in its session. It is made in `init` and never freed: events may come as long as the process lives.
+/// Settings are read from the environment once: reading it while a thread of the program changes it would crash the program.
 pub struct State {
-    /// The node's session.
+    /// The session of the run on this node.
     pub session: Session,
-    /// Locked by definitions, the beginning and the end, never by an event.
+    /// The definitions log. It is locked by definitions, at the start and at the end, and never by an event.
     log: Mutex<LogWriter>,
     callbacks: OnceLock<Callbacks>,
     pid: u32,
-    /// The beginning of this process' file names.
+    /// The start of this process's file names.
     pub name: String,
-    /// When this process joined.
+    /// The time when this process joined.
     joined: Clocks,
     overload_policy: OverloadPolicy,
     ring_sizes: RingSizes,
     /// How long the last process of a node waits for the collector to finish the trace.
-    pub finalize_limit: Duration,
+    pub finalize_timeout: Duration,
     refused_locations: AtomicU64,
 }
 
@@ -64,23 +63,23 @@ const PROBES: SessionProbes = SessionProbes {
 };
 
 impl State {
-    /// The state of this process; not of a forked child, which shares it with its parent.
+    /// The state of this process. A forked child has none: it shares the memory with its parent.
     pub fn of_this_process() -> Option<&'static State> {
         STATE.get().filter(|state| state.pid == std::process::id())
     }
 
-    /// The definitions log, locked.
+    /// Locks the definitions log.
     pub fn log(&self) -> MutexGuard<'_, LogWriter> {
         self.log.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Writes a definition and tells the collector that there is something to read.
+    /// Writes a definition and wakes the collector to read it.
     pub fn define(&self, definition: &Definition) {
         self.log().append(definition);
         self.session.announce();
     }
 
-    /// A location gets no ring: its calls are counted from now on, and reported at the end.
+    /// A location gets no ring: from now on its calls are only counted, and reported at the end.
     fn refuse_location(&self) {
         self.refused_locations.fetch_add(1, Ordering::Relaxed);
         self.define_unrecorded();
@@ -96,9 +95,9 @@ impl State {
     }
 }
 
-/// Joins the session; starts the collector if there is none.
+/// Joins the session, and starts the collector if there is none.
 pub fn begin() {
-    inert::begin();
+    inert::prepare_messages();
     if ampere_model::is_switched_off() {
         return become_inert_silently();
     }
@@ -108,16 +107,16 @@ pub fn begin() {
             // SAFETY: the handler is an async-signal-safe function without arguments.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
-        Err(Error::RunIsOver) => become_inert_silently(),
+        Err(Error::RunHasEnded) => become_inert_silently(),
         Err(error) if error.is_of_this_process() => {
             become_inert_silently();
-            say_in_this_process(&error.to_string());
+            report_in_this_process(&error.to_string());
         }
         Err(error) => become_inert(&error.to_string()),
     }
 }
 
-/// Stops measuring a process that has joined; the results will say so.
+/// Stops measuring a process that has joined. The results will mention it.
 pub fn give_up(why: &str) {
     become_inert(why);
     if let Some(state) = STATE.get() {
@@ -130,23 +129,24 @@ extern "C" fn forked() {
     become_inert_silently();
 }
 
-/// Whether the results of this process's run are written: it was left running by the command, or started by what was.
-fn run_is_over() -> bool {
+/// Whether the results of this process's run are written already. Then the run's command left this process running, or one that
+/// started it.
+fn run_has_ended() -> bool {
     let Some(output) = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from) else { return false };
     output.join("summary.json").exists() && !output.join("collector.json").exists()
 }
 
 fn join() -> Result<State, Error> {
     let name = session_name();
-    // On the node of `ampere run` the session exists.
+    // On the node of `ampere run` the session must exist.
     let is_node_of_run =
         std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());
     if let Some(session) = Session::missing(&name).filter(|_| is_node_of_run) {
-        return Err(if run_is_over() { Error::RunIsOver } else { Error::SessionOutOfReach(session) });
+        return Err(if run_has_ended() { Error::RunHasEnded } else { Error::SessionOutOfReach(session) });
     }
     let session = Session::open_or_create(&name)?;
     if let Err(error) = start::ensure_collector(&session, Purpose::Everything) {
-        // A process that comes while the results are being written belongs to another run of the job.
+        // A process that starts while the results are being written belongs to another run of the job.
         if !session.is_finishing() {
             session.count_unmeasured();
         }
@@ -157,7 +157,11 @@ fn join() -> Result<State, Error> {
     }
     report_other_output(&session);
     let joined = clock::read_clocks();
-    let (ring_sizes, complaint) = RingSizes::from_environment(|| session.others());
+    let variable = |name: &str| std::env::var(name).ok();
+    let (ring_sizes, complaint) = RingSizes::from_environment(variable, || {
+        let (count, ring_bytes) = session.others();
+        OtherProcesses { count, ring_bytes }
+    });
     let OwnLog { log, name, is_another_program } =
         log_of_this_process(&session, joined).inspect_err(|_| session.count_unmeasured())?;
     if is_another_program {
@@ -165,7 +169,7 @@ fn join() -> Result<State, Error> {
     } else {
         session.join();
     }
-    complaint.iter().for_each(|line| say(line));
+    complaint.iter().for_each(|line| report(line));
     Ok(State {
         session,
         name,
@@ -175,23 +179,23 @@ fn join() -> Result<State, Error> {
         joined,
         overload_policy: overload_policy(),
         ring_sizes,
-        finalize_limit: seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_LIMIT),
+        finalize_timeout: seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_TIMEOUT),
         refused_locations: AtomicU64::new(0),
     })
 }
 
-/// Tells the user where the results go if not to the directory that this process was given: that one is another run's, or this
-/// is no run of its own. Programs that one job step starts without a launcher, as by hand in `srun --pty bash`, are one run with
-/// the first one's output directory.
+/// Reports where the results go if they do not go to the directory that this process was given: that directory belongs to another
+/// run, or this process has joined an existing run. Programs that one job step starts without a launcher, as by hand in
+/// `srun --pty bash`, are one run with the first program's output directory.
 fn report_other_output(session: &Session) {
     let wanted = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
     let Some((wanted, output)) = wanted.map(std::path::PathBuf::from).zip(session.output()) else { return };
-    // By its name: working directories may differ, and each node but the first has a directory inside the first one's.
+    // Names are compared: working directories may differ, and each node but the first has a directory inside the first one's.
     let is_in =
         |path: &std::path::Path| path.file_name().is_none_or(|name| output.iter().any(|part| part == name));
     let is_named = is_in(&wanted) || std::fs::canonicalize(&wanted).is_ok_and(|path| is_in(&path));
     if !is_named {
-        say(&format!(
+        report(&format!(
             "the results go to {} and not to {}: that directory belongs to another run, or this process joined a run that was started with the first",
             output.display(),
             wanted.display()
@@ -199,20 +203,20 @@ fn report_other_output(session: &Session) {
     }
 }
 
-/// The definitions log of this process, just made.
+/// A new definitions log of this process.
 pub struct OwnLog {
-    /// The log.
+    /// The log, which has the definition of this process as its first entry.
     pub log: LogWriter,
-    /// Its file's name without the extension.
+    /// The file's name without the extension.
     name: String,
-    /// This process was in the session before, with another program (`exec`).
+    /// Whether this process was in the session before, with another program (`exec`).
     is_another_program: bool,
 }
 
-/// An upper bound on the logs with one pid: programs after `exec`, and processes of several pid namespaces.
+/// The largest number of logs with one pid: programs after `exec`, and processes of several pid namespaces.
 const SAME_PID_MAX: u32 = 1000;
 
-/// Makes the log. It begins with the definition of this process.
+/// Makes the definitions log of this process in the session.
 pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, Error> {
     let pid = std::process::id();
     let start_time = ampere_ring::process::start_time(pid).unwrap_or(0);
@@ -224,7 +228,7 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         let is_there = |source: &std::io::Error| source.kind() == std::io::ErrorKind::AlreadyExists;
         match LogWriter::create(&path) {
             Ok(log) => break log,
-            // A log of our pid is there: this process' before `exec`, a finished one's, or one's in another pid namespace.
+            // A log with our pid exists: of this process before `exec`, of an ended process, or of one in another pid namespace.
             Err(ampere_ring::Error::Io { source, .. }) if number < SAME_PID_MAX && is_there(&source) => {
                 is_another_program |= is_log_of_earlier_program(&path, start_time);
             }
@@ -243,14 +247,14 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         clocks: joined,
         environment: recorded
             .filter_map(|name| std::env::var(name).ok().map(|value| format!("{name}={value}")))
-            .filter(|entry| entry.len() <= LONGEST_VARIABLE_BYTES)
+            .filter(|entry| entry.len() <= VARIABLE_BYTES_MAX)
             .collect(),
         pid_namespace: ampere_ring::process::pid_namespace(),
     }));
     Ok(OwnLog { log, name, is_another_program })
 }
 
-/// Whether a log with our pid was written by this process before `exec`.
+/// Whether this process wrote the log before `exec`.
 fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
     let Ok(Some(mut log)) = LogReader::open(path) else { return false };
     let mut is_own = false;
@@ -263,21 +267,21 @@ fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
     read.is_ok() && is_own
 }
 
-/// The embedded host calls us, and not Score-P.
+/// Whether the embedded host calls us, and not Score-P.
 static IS_EMBEDDED: AtomicBool = AtomicBool::new(false);
 
-/// Beyond Score-P's interface: the embedded host calls this before everything else.
+/// An addition to Score-P's interface: the embedded host calls this before every other function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_is_called_by_the_embedded_host() {
     IS_EMBEDDED.store(true, Ordering::Relaxed);
 }
 
-/// Which host calls us.
+/// The name of the host that calls us.
 fn host_name() -> &'static str {
     if IS_EMBEDDED.load(Ordering::Relaxed) { "embedded" } else { "score-p" }
 }
 
-/// Takes Score-P's functions.
+/// Stores Score-P's functions.
 ///
 /// # Safety
 /// CALLBACK TABLE.
@@ -291,7 +295,7 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
         ));
     }
     let mut table = Callbacks::EMPTY;
-    // SAFETY: CALLBACK TABLE; no more than our table's size is written.
+    // SAFETY: CALLBACK TABLE; at most our table's size is written.
     unsafe {
         std::ptr::copy_nonoverlapping(
             callbacks.cast::<u8>(),
@@ -311,10 +315,11 @@ pub unsafe fn set_callbacks(callbacks: *const Callbacks, size: usize) {
         );
     }
     events::set_callbacks(&table);
+    calling_contexts::set_callbacks(&table);
     let _ = state.callbacks.set(table);
 }
 
-/// Calls a function of Score-P that returns a string; empty if Score-P lacks it.
+/// Calls a function of Score-P that returns a string; the result is empty if Score-P lacks the function.
 macro_rules! text {
     ($callbacks:expr, $function:ident, $handle:expr) => {
         // SAFETY: OWN HANDLES or LOCATION LIFE; KEPT STRINGS.
@@ -322,7 +327,7 @@ macro_rules! text {
     };
 }
 
-/// Calls a function of Score-P that returns a number; 0 if Score-P lacks it.
+/// Calls a function of Score-P that returns a number; the result is 0 if Score-P lacks the function.
 macro_rules! number {
     ($callbacks:expr, $function:ident, $handle:expr) => {
         // SAFETY: OWN HANDLES or LOCATION LIFE.
@@ -330,9 +335,9 @@ macro_rules! number {
     };
 }
 
-/// Score-P has a new definition. May be called from any thread, before `init_mpp`, with Score-P's locks held; with sampling also
-/// in a signal handler, which may have interrupted `malloc`. So nothing is allocated here, nor elsewhere under Score-P's lock or
-/// the log's. (Score-P's handler interrupts neither us nor Score-P.)
+/// Writes a new definition of Score-P's into the log. Score-P may call this from any thread, before `init_mpp`, with its locks
+/// held, and with sampling also in a signal handler, which may have interrupted `malloc`. So nothing is allocated here, nor
+/// anywhere else under Score-P's lock or the log's. (Score-P's handler interrupts neither us nor Score-P.)
 pub fn new_definition(handle: AnyHandle, kind: c_int) {
     if kind != handle_type::REGION {
         return;
@@ -353,7 +358,7 @@ pub fn new_definition(handle: AnyHandle, kind: c_int) {
     state.session.announce();
 }
 
-/// The program begins that is measured.
+/// Writes the name and arguments of the measured program into the log.
 pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
@@ -366,20 +371,20 @@ pub fn new_program(name: AnyHandle, arguments: &[AnyHandle]) {
     state.define(&Definition::Program(Program { name: text(name), arguments }));
 }
 
-/// The embedded host asks whether the stacks of the job's processes are sampled.
+/// An addition to Score-P's interface: the embedded host asks whether the stacks of the job's processes are sampled.
 #[unsafe(no_mangle)]
 pub extern "C" fn ampere_stacks_are_sampled() -> bool {
     State::of_this_process().is_some_and(|state| state.session.stacks_are_sampled())
 }
 
-/// An event is the first of a communicator.
+/// Writes a communicator's definition into the log.
 pub fn new_communicator(communicator: Communicator) {
     if let Some(state) = State::of_this_process() {
         state.define(&Definition::Communicator(communicator));
     }
 }
 
-/// Score-P has a new location: makes its ring and attaches its writer.
+/// Makes the ring of a new location and attaches its writer to it.
 pub fn new_location(location: *const Location) {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;
@@ -388,7 +393,7 @@ pub fn new_location(location: *const Location) {
     let kind = match number!(callbacks, location_get_type, location) {
         location_type::CPU_THREAD => LocationKind::CpuThread,
         location_type::GPU => LocationKind::Gpu,
-        _ => return, // metric locations have no enters and leaves
+        _ => return, // locations of metrics have no enters and leaves
     };
     let name = text!(callbacks, location_get_name, location);
     if !memory::is_left(name.len()) {
@@ -398,12 +403,12 @@ pub fn new_location(location: *const Location) {
     let bytes = state.ring_sizes.next(id, kind == LocationKind::Gpu);
     let producer = match make_ring(&state.session, &ring, bytes, id) {
         Ok(producer) => producer,
-        // The other locations continue: if they stopped, their open frames would be given all energy from now on.
+        // The other locations continue: if they stopped, their open frames would be charged for all energy from now on.
         Err(why) => {
             static IS_REPORTED: AtomicBool = AtomicBool::new(false);
             if !IS_REPORTED.swap(true, Ordering::Relaxed) {
                 let what = if id == 0 { "the main thread is" } else { "threads without a ring are" };
-                say(&format!("{why}; {what} not recorded"));
+                report(&format!("{why}; {what} not recorded"));
             }
             return state.refuse_location();
         }
@@ -422,36 +427,36 @@ pub fn new_location(location: *const Location) {
     }
 }
 
-/// `AMPERE_EVENTS`. Tells the user about an unknown value, which counts as `auto`.
+/// The value of `AMPERE_EVENTS`. An unknown value is reported and counts as `auto`.
 fn overload_policy() -> OverloadPolicy {
     match std::env::var("AMPERE_EVENTS").ok().as_deref().map(str::trim) {
         None | Some("" | "auto") => OverloadPolicy::CoalesceUnderPressure,
         Some("all") => OverloadPolicy::Wait,
         Some("folded") => OverloadPolicy::Coalesce,
         Some(other) => {
-            say(&format!("AMPERE_EVENTS={other:?}: use all, auto or folded; going on with auto"));
+            report(&format!("AMPERE_EVENTS={other:?}: use all, auto or folded; continuing with auto"));
             OverloadPolicy::CoalesceUnderPressure
         }
     }
 }
 
-/// Makes the ring, or a smaller one where there is no room for it.
+/// Makes a ring, or a smaller one if there is no room for it.
 fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingProducer, ampere_ring::Error> {
     let path = &session.directory().join(name);
     let mut records = bytes / 16;
     loop {
-        // Without a ring for the main thread a process cannot be measured.
+        // The smallest ring of the main thread may use the last room: without it a process cannot be measured.
         let is_least = id == 0 && records <= ampere_ring::SMALLEST_RING_RECORDS;
         let to_leave = if is_least { ToLeave::NOTHING } else { session.to_leave() };
         match RingProducer::create_leaving(path, records, id, to_leave) {
-            // A quarter, so that room is left for other locations.
+            // The next size is a quarter, so that room is left for other locations.
             Err(ampere_ring::Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => {
                 records /= 4
             }
             Ok(ring) => {
                 static IS_REPORTED: AtomicBool = AtomicBool::new(false);
                 if ring.capacity_records() < bytes / 16 && !IS_REPORTED.swap(true, Ordering::Relaxed) {
-                    say(&format!(
+                    report(&format!(
                         "{} has room for a ring of {} records only, not {}: more events may be suppressed",
                         path.display(),
                         ring.capacity_records(),
@@ -465,7 +470,7 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
     }
 }
 
-/// MPI is initialized, or there is none: writes rank and size.
+/// Writes rank and size, when MPI has been initialized or when there is no MPI.
 pub fn init_mpp() {
     let Some((state, callbacks)) = STATE.get().and_then(|s| s.callbacks.get().map(|c| (s, c))) else {
         return;

@@ -1,4 +1,4 @@
-//! Starting the node's collector: where it is.
+//! Starts the node's collector, and finds its program.
 
 use crate::error::Error;
 use ampere_ring::Session;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes sure that a collector runs: starts the first one, or another one in place of one that was killed.
+/// Makes sure that a collector is running: starts the first one, or replaces one that was killed.
 pub fn ensure_collector(session: &Session, purpose: Purpose) -> Result<(), Error> {
     start::ensure_collector(session, purpose, &own_command(), || find_collector().map(Command::new))
 }
@@ -20,7 +20,8 @@ fn own_command() -> Vec<OsString> {
     line.split(|byte| *byte == 0).map(|word| OsStr::from_bytes(word).to_owned()).collect()
 }
 
-/// Beside this library (a build), or in `../bin` (an installation), or where `AMPERE_COLLECTOR` says.
+/// The collector's program: the one that `AMPERE_COLLECTOR` names, or the one next to this library (in a build) or in `../bin`
+/// (in an installation).
 fn find_collector() -> Result<PathBuf, Error> {
     if let Some(path) = std::env::var_os("AMPERE_COLLECTOR").filter(|path| !path.is_empty()) {
         return Ok(PathBuf::from(path));

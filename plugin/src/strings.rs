@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-/// The bytes of a C string; empty for NULL.
+/// The bytes of a C string; NULL gives an empty slice.
 ///
 /// # Safety
 /// `text` is NULL or a NUL-terminated string that lives as long as the bytes are used.
@@ -11,7 +11,7 @@ pub unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() { &[] } else { unsafe { CStr::from_ptr(text) }.to_bytes() }
 }
 
-/// Owned text of a C string; empty for NULL.
+/// A C string as an owned text; NULL gives an empty text.
 ///
 /// # Safety
 /// `text` is NULL or a NUL-terminated string that lives during the call.

@@ -7,22 +7,22 @@
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
 //!
-//! Where no more can be mapped, there is a reserve: a failed allocation aborts a Rust process, and a program that survives without
-//! memory must not be ended by us. Its blocks are not given back. It is for work under way when memory runs out; before anything
-//! new, [`is_low`] is asked, and before anything large, [`has_room`].
+//! When no more can be mapped, there is a reserve: a failed allocation aborts a Rust process, but a program that survives a lack
+//! of memory must not be ended by us. The reserve is for work that is under way when memory runs out, and its blocks are not
+//! given back. New work checks [`is_low`] first, and work that needs much memory checks [`has_room`].
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-const SMALLEST: usize = 16;
-const LARGEST: usize = 32 * 1024;
+const BLOCK_BYTES_MIN: usize = 16;
+const BLOCK_BYTES_MAX: usize = 32 * 1024;
 const CLASSES: usize = 12;
-const PIECE: usize = 256 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 const PAGE: usize = 4096;
 
-/// The allocator.
+/// An allocator that takes its memory from mapped pages.
 pub struct Pages {
     locked: AtomicBool,
     lists: UnsafeCell<Lists>,
@@ -38,16 +38,17 @@ struct Lists {
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// An allocator that has nothing yet.
+    /// An allocator that has no pages yet.
     pub const fn new() -> Pages {
         Pages { locked: AtomicBool::new(false), lists: UnsafeCell::new(Lists::EMPTY) }
     }
 
-    /// In a forked child: a thread that held the lock does not exist here. Its blocks are lost, and the lists start empty.
+    /// Called in a forked child. A thread that held the lock does not exist there, so the lists start empty; the blocks in them
+    /// are lost.
     pub fn forked(&self) {
         if self.locked.load(Ordering::Relaxed) {
-            // SAFETY: a child has one thread. If a handler forked that had interrupted this thread in the lists, the thread
-            // returns its block later.
+            // SAFETY: a child has one thread. If a handler that forked had interrupted this thread in the lists, this thread
+            // still returns its block later.
             unsafe { *self.lists.get() = Lists::EMPTY };
             self.unlock();
         }
@@ -82,10 +83,10 @@ pub fn is_low() -> bool {
     TAKEN.load(Ordering::Relaxed) > RESERVE_BYTES / 2
 }
 
-/// Whether so many bytes can be mapped. Does not commit them, even after `mlockall`.
+/// Whether this many bytes can be mapped. They are not committed, even after `mlockall`.
 pub fn has_room(bytes: usize) -> bool {
     let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists, and this one goes again.
+    // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists, and this one is removed.
     unsafe {
         let probe = libc::mmap(null_mut(), bytes, libc::PROT_NONE, how, -1, 0);
         if probe == libc::MAP_FAILED {
@@ -103,7 +104,7 @@ fn is_in_reserve(block: *mut u8) -> bool {
     (start..start + RESERVE_BYTES).contains(&(block as usize))
 }
 
-/// A block of the reserve, which is aligned to a page; null when it is used up, or where a larger alignment is asked for.
+/// A block of the reserve, which is aligned to a page. Null when the reserve is used up or a larger alignment is asked for.
 fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
     if align > PAGE {
         return null_mut();
@@ -113,20 +114,21 @@ fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
         place = taken.next_multiple_of(align);
         place.checked_add(size).filter(|end| *end <= RESERVE_BYTES)
     });
-    // SAFETY: place and what follows it, as long as asked, are within the reserve.
+    // SAFETY: `size` bytes from this place on are within the reserve.
     taken.map_or(null_mut(), |_| unsafe { RESERVE.0.get().cast::<u8>().add(place) })
 }
 
-/// The free list for this layout; `None` for a block that is mapped on its own, as each is whose alignment is larger than a page.
+/// The index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks whose alignment is
+/// larger than a page.
 fn class(layout: Layout) -> Option<usize> {
     if layout.align() > PAGE {
         return None;
     }
-    let size = layout.size().max(layout.align()).max(SMALLEST).next_power_of_two();
-    (size <= LARGEST).then(|| (size / SMALLEST).trailing_zeros() as usize)
+    let size = layout.size().max(layout.align()).max(BLOCK_BYTES_MIN).next_power_of_two();
+    (size <= BLOCK_BYTES_MAX).then(|| (size / BLOCK_BYTES_MIN).trailing_zeros() as usize)
 }
 
-/// Fresh zeroed pages, or null.
+/// Maps fresh zeroed pages. Returns null if that fails.
 pub fn map(size: usize) -> *mut u8 {
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches nothing that exists.
     let address = unsafe {
@@ -142,7 +144,7 @@ pub fn map(size: usize) -> *mut u8 {
     if address == libc::MAP_FAILED { null_mut() } else { address.cast() }
 }
 
-/// The same, aligned to this power of two.
+/// Maps fresh zeroed pages that are aligned to this power of two. Returns null if that fails.
 fn map_aligned(size: usize, align: usize) -> *mut u8 {
     if align <= PAGE {
         return map(size);
@@ -155,7 +157,7 @@ fn map_aligned(size: usize, align: usize) -> *mut u8 {
     }
     let skip = start.align_offset(align);
     let block = start.wrapping_add(skip);
-    // SAFETY: both ends are parts of the new mapping, which nobody uses yet; an end of no bytes is left alone.
+    // SAFETY: both ends are parts of the new mapping, which nothing uses yet; an end of no bytes is not unmapped.
     unsafe {
         if skip > 0 {
             unmap(start, skip);
@@ -170,15 +172,15 @@ fn map_aligned(size: usize, align: usize) -> *mut u8 {
 /// Unmaps pages.
 ///
 /// # Safety
-/// `address` and `size` are those of one `map`, or of a part of it, which is not used any more.
+/// `address` and `size` are those of one `map`, or of a part of it, which is no longer used.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the caller gives a mapping of its own.
     unsafe { libc::munmap(address.cast(), size) };
 }
 
-// SAFETY: a block is handed out once until it is freed; its size is at least the layout's, and its alignment too:
-// small blocks are powers of two cut in order of their size from page-aligned pieces (see `cut`), large ones, and those whose
-// alignment is larger than a page, are mapped as `map_aligned` says.
+// SAFETY: a block is handed out once until it is freed. Its size and its alignment are at least the layout's: small blocks are
+// powers of two that `cut` aligns to their size, up to a page; large blocks, and those whose alignment is larger than a page,
+// come from `map_aligned`.
 unsafe impl GlobalAlloc for Pages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(class) = class(layout) else {
@@ -191,7 +193,7 @@ unsafe impl GlobalAlloc for Pages {
         let lists = unsafe { &mut *self.lists.get() };
         let head = lists.free[class];
         let block = if head.is_null() {
-            lists.cut(SMALLEST << class)
+            lists.cut(BLOCK_BYTES_MIN << class)
         } else {
             // SAFETY: a block in a free list holds the address of the next one in its first word.
             lists.free[class] = unsafe { head.cast::<*mut u8>().read() };
@@ -199,7 +201,7 @@ unsafe impl GlobalAlloc for Pages {
         };
         self.unlock();
         if block.is_null() {
-            take_from_reserve(SMALLEST << class, (SMALLEST << class).min(PAGE))
+            take_from_reserve(BLOCK_BYTES_MIN << class, (BLOCK_BYTES_MIN << class).min(PAGE))
         } else {
             block
         }
@@ -230,12 +232,12 @@ impl Lists {
     fn cut(&mut self, size: usize) -> *mut u8 {
         let skip = self.piece.align_offset(size.min(PAGE));
         if self.piece.is_null() || self.piece_left < skip.saturating_add(size) {
-            self.piece = map(PIECE);
+            self.piece = map(PIECE_BYTES);
             if self.piece.is_null() {
                 self.piece_left = 0;
                 return null_mut();
             }
-            self.piece_left = PIECE;
+            self.piece_left = PIECE_BYTES;
             return self.cut(size);
         }
         let block = self.piece.wrapping_add(skip);
@@ -253,7 +255,7 @@ mod tests {
     fn a_forked_child_does_not_wait_for_the_lock_of_another_thread() {
         let pages = Pages::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
-        // SAFETY: the size is not zero; the blocks have so many bytes.
+        // SAFETY: the size is not zero, and each block has 100 bytes.
         unsafe {
             let before = pages.alloc(layout);
             before.write_bytes(1, 100);
@@ -264,7 +266,7 @@ mod tests {
             assert_eq!((*before, *before.add(99), *after), (1, 1, 2));
             pages.dealloc(before, layout);
             assert_eq!(pages.alloc(layout), before);
-            // If the lock was free, the lists stay.
+            // If the lock is free, the lists are kept.
             pages.dealloc(after, layout);
             pages.forked();
             assert_eq!(pages.alloc(layout), after);
@@ -287,7 +289,7 @@ mod tests {
             held.push((block, layout, round as u8));
             if round % 3 == 0 {
                 let (block, layout, byte) = held.swap_remove(round / 3 % held.len());
-                // SAFETY: still held, so all its bytes are as they were written.
+                // SAFETY: the block has not been freed, so its bytes have not changed.
                 unsafe {
                     assert_eq!((*block, *block.add(layout.size() - 1)), (byte, byte));
                     pages.dealloc(block, layout);

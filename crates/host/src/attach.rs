@@ -1,4 +1,5 @@
-//! What the preloaded library (`crates/preload`) calls: it opens this one, and asks for wrappers.
+//! The functions that the preloaded library (`crates/preload`) calls: it opens this library, attaches to it, and asks for
+//! wrappers.
 
 use crate::measurement::{guarded, scorep_is_here};
 use crate::ranges::roctx;
@@ -7,25 +8,25 @@ use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// What the preloaded library gives.
+/// What the preloaded library gives to the host.
 #[repr(C)]
 pub struct Offer {
-    /// Where each thread's record is, from the thread pointer.
+    /// The distance of a thread's record from the thread pointer.
     slot_offset: isize,
-    /// Treats objects that the program has opened since the last time.
-    look_again: extern "C" fn(),
+    /// Wraps functions in the objects that the program has opened since the last call.
+    treat_new_objects: extern "C" fn(),
 }
 
-/// Gives the wrapper of a function, or null, and lets it call what lies at this address: the one definition that the program has, which
-/// may be another one after a library was closed. It is called under the loader's lock, and neither allocates nor calls the loader.
+/// Returns the wrapper of a function, or null. The wrapper calls `target`: the program's one definition, which may be another one
+/// after a library was closed. This is called under the loader's lock, and neither allocates nor calls the loader.
 type Wrap = unsafe extern "C" fn(name: *const c_char, target: *mut c_void) -> *mut c_void;
 
-static LOOK_AGAIN: OnceLock<extern "C" fn()> = OnceLock::new();
+static TREAT_NEW_OBJECTS: OnceLock<extern "C" fn()> = OnceLock::new();
 
-/// `None`: nothing of this process is to be measured.
+/// The preloaded library calls this once. `None` means that nothing in this process is to be measured.
 ///
 /// # Safety
-/// An offer of the preloaded library.
+/// `offer` comes from the preloaded library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap> {
     // SAFETY: by the caller.
@@ -34,25 +35,25 @@ pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap>
         if scorep_is_here() || ampere_model::is_switched_off() {
             return None;
         }
-        tls::place(offer.slot_offset);
-        let _ = LOOK_AGAIN.set(offer.look_again);
+        tls::set_offset(offer.slot_offset);
+        let _ = TREAT_NEW_OBJECTS.set(offer.treat_new_objects);
         Some(wrap as Wrap)
     })
 }
 
-/// Functions of objects that the program has opened meanwhile are wrapped, too. Takes the loader's lock for a moment.
-pub fn look_again() {
-    if let Some(look) = LOOK_AGAIN.get() {
-        look();
+/// Wraps functions in the objects that the program has opened meanwhile. Takes the loader's lock for a moment.
+pub fn treat_new_objects() {
+    if let Some(treat) = TREAT_NEW_OBJECTS.get() {
+        treat();
     }
 }
 
 unsafe extern "C" fn wrap(name: *const c_char, target: *mut c_void) -> *mut c_void {
-    // SAFETY: a name of an object's symbol.
+    // SAFETY: the name is that of an object's symbol.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
     match name {
-        b"__cyg_profile_func_enter" => functions::entered as *mut c_void,
-        b"__cyg_profile_func_exit" => functions::left as *mut c_void,
+        b"__cyg_profile_func_enter" => functions::on_enter as *mut c_void,
+        b"__cyg_profile_func_exit" => functions::on_exit as *mut c_void,
         b"roctxRangePushA" => {
             roctx::PUSH.store(target, Ordering::Release);
             roctx::push_range as *mut c_void

@@ -1,4 +1,4 @@
-//! What the plugin can ask of its host: Score-P's callback table, as far as our plugin uses it. The rest is NULL.
+//! The functions that the plugin can call: Score-P's callback table, as far as our plugin uses it. The other entries are NULL.
 
 use crate::definitions::get_region;
 use crate::mpi;
@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 
-/// The table.
+/// The callback table that the plugin gets.
 pub static TABLE: Callbacks = Callbacks {
     ipc_get_size: Some(ipc_size),
     ipc_get_rank: Some(ipc_rank),
@@ -35,9 +35,9 @@ unsafe extern "C" fn ipc_rank() -> c_int {
     mpi::RANK.load(Ordering::Relaxed)
 }
 
-/// What a location pointer points to.
+/// The host's data behind a location pointer.
 fn data(location: *const Location) -> Option<&'static LocationData> {
-    // SAFETY: the only pointers that this host hands out as locations are leaked `LocationData`.
+    // SAFETY: all pointers that this host hands out as locations point to leaked `LocationData`.
     unsafe { location.cast::<LocationData>().as_ref() }
 }
 

@@ -1,4 +1,4 @@
-//! The timestamps of events: Score-P's own three timers, chosen like there by `SCOREP_TIMER`.
+//! The timestamps of events: Score-P's three timers, chosen as in Score-P by `SCOREP_TIMER`.
 //!
 //! `tsc` (the default on x86-64): raw ticks. `clock_gettime`: nanoseconds of CLOCK_MONOTONIC_RAW, Score-P's choice on Linux.
 //! `gettimeofday`: microseconds since the epoch. Where the time stamp counter may stop or change its rate, the default is
@@ -12,7 +12,7 @@ const GETTIMEOFDAY: u8 = 2;
 
 static TIMER: AtomicU8 = AtomicU8::new(TSC);
 
-/// Chooses the timer; once, before the first event.
+/// Chooses the timer. Called once, before the first event.
 pub fn choose() {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     let timer = match wanted.trim().to_ascii_lowercase().as_str() {
@@ -21,18 +21,18 @@ pub fn choose() {
         "tsc" if cfg!(target_arch = "x86_64") => TSC,
         other => {
             if !other.is_empty() {
-                crate::messages::say(format_args!(
+                crate::messages::report(format_args!(
                     "SCOREP_TIMER={other} is unknown (tsc, clock_gettime, gettimeofday); using the default"
                 ));
             }
-            if steady_tsc() { TSC } else { CLOCK_GETTIME }
+            if tsc_is_steady() { TSC } else { CLOCK_GETTIME }
         }
     };
     // Relaxed: other threads see it through the state, which is published later.
     TIMER.store(timer, Ordering::Relaxed);
 }
 
-fn steady_tsc() -> bool {
+fn tsc_is_steady() -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
     }
@@ -42,7 +42,7 @@ fn steady_tsc() -> bool {
         .is_some_and(|line| line.contains("constant_tsc") && line.contains("nonstop_tsc"))
 }
 
-/// Now, in the timer's ticks.
+/// The present time in the timer's ticks.
 #[inline(always)]
 pub fn now() -> u64 {
     let timer = TIMER.load(Ordering::Relaxed);

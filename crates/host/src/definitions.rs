@@ -10,15 +10,15 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// Score-P's "invalid" handle; also the answer when the table is full.
+/// Score-P's "invalid" handle. It also stands for a region that could not be defined.
 pub const INVALID: AnyHandle = 0;
-/// Of a function that is not to be recorded: its frames are open, and have no events.
+/// The handle for functions that are not to be recorded: their frames are tracked, but have no events.
 pub const FILTERED: AnyHandle = AnyHandle::MAX;
 
 /// Whether a frame of this region has events.
 #[inline(always)]
 pub fn is_recorded(region: AnyHandle) -> bool {
-    region.wrapping_add(1) > 1 // neither of the two above
+    region.wrapping_add(1) > 1 // neither INVALID nor FILTERED
 }
 
 const CHUNK: usize = 1024;
@@ -26,17 +26,17 @@ const CHUNKS: usize = 1024;
 
 /// A region as the plugin sees it.
 pub struct Region {
-    /// Demangled.
+    /// The name, demangled if it is a function's.
     pub name: CString,
-    /// The linker's name.
+    /// The name that the linker uses.
     pub canonical_name: CString,
-    /// Empty when unknown.
+    /// The source file, empty if it is not known.
     pub file: CString,
-    /// 0 when unknown.
+    /// The line in the source file, 0 if it is not known.
     pub line: u32,
-    /// `SCOREP_RegionType`.
+    /// A value of Score-P's enum `SCOREP_RegionType`.
     pub region_type: i32,
-    /// `SCOREP_ParadigmType`.
+    /// A value of Score-P's enum `SCOREP_ParadigmType`.
     pub paradigm: i32,
 }
 
@@ -49,9 +49,9 @@ static DEFINING: Mutex<()> = Mutex::new(());
 /// The region behind a handle.
 pub fn get_region(handle: AnyHandle) -> Option<&'static Region> {
     let index = handle as usize;
-    // Acquire, both: pairs with the Release stores in `region`.
+    // Both loads acquire, which pairs with the Release stores in `region`.
     let chunk = TABLE.get(index / CHUNK)?.load(Ordering::Acquire);
-    // SAFETY: chunks and regions are leaked when made, and published whole.
+    // SAFETY: chunks and regions are leaked, and published when they are complete.
     let region = unsafe { chunk.as_ref() }?[index % CHUNK].load(Ordering::Acquire);
     // SAFETY: as above.
     unsafe { region.as_ref() }
@@ -62,7 +62,7 @@ pub fn is_full() -> bool {
     NEXT.load(Ordering::Relaxed) as usize >= CHUNK * CHUNKS
 }
 
-/// Defines a region and tells the plugin. [`INVALID`] if the table is full.
+/// Defines a region and passes it to the plugin. Returns [`INVALID`] if the table is full.
 pub fn region(
     name: &str,
     canonical_name: &str,
@@ -88,7 +88,7 @@ pub fn region(
         region_type,
         paradigm,
     };
-    // SAFETY: stored just now or earlier, never freed.
+    // SAFETY: the chunk was stored above or earlier, and is never freed.
     let chunk = unsafe { &*place.load(Ordering::Relaxed) };
     // Release pairs with the Acquire in `get_region`.
     chunk[handle as usize % CHUNK].store(Box::leak(Box::new(region)), Ordering::Release);

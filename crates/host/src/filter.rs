@@ -1,7 +1,7 @@
-//! Functions that are not to be recorded: the filter file of `SCOREP_FILTERING_FILE`, as with Score-P. It is about functions that
-//! the compiler instrumented, not about MPI's.
+//! Functions that are not to be recorded, by the filter file that `SCOREP_FILTERING_FILE` names, as with Score-P. It applies to
+//! functions that the compiler instrumented, not to MPI's.
 
-use crate::messages::say;
+use crate::messages::report;
 use crate::symbols::Symbol;
 use ampere_model::filter::{ENV_FILTER, Filter};
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 static FILTER: OnceLock<Filter> = OnceLock::new();
 
-/// Reads the file, if one is named. One that cannot be used filters nothing.
+/// Reads the file, if one is named. A file that cannot be used is reported and filters nothing.
 pub fn load() {
     let Some(path) = std::env::var_os(ENV_FILTER).filter(|path| !path.is_empty()) else { return };
     let read = std::fs::read_to_string(&path).map_err(|error| error.to_string());
@@ -18,7 +18,7 @@ pub fn load() {
         Ok(filter) => drop(FILTER.set(filter)),
         Err(why) => {
             let shown = path.to_string_lossy();
-            say(format_args!("all functions are recorded: {ENV_FILTER} is {shown}: {why}"));
+            report(format_args!("all functions are recorded: {ENV_FILTER} is {shown}: {why}"));
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The hooks of `-finstrument-functions`: from a function's address to its region.
+//! The hooks of `-finstrument-functions`, and the regions of functions by their addresses.
 
 use crate::definitions::{self, FILTERED, INVALID};
-use crate::known::Known;
 use crate::measurement::{
-    self, Beginning, NEW, RUNNING, count_missed, inside, inside_or, on_own_stack_uninterrupted,
+    self, NEW, RUNNING, StartedBy, count_missed, inside, inside_or, on_own_stack_uninterrupted,
 };
+use crate::regions_by_key::RegionsByKey;
 use crate::tls::Slot;
 use crate::{alloc, filter, signal, symbols, thread};
 use ampere_signal_safety::is_on_alternate_stack;
@@ -12,15 +12,15 @@ use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-static FUNCTIONS: Known = Known::new();
+static FUNCTIONS: RegionsByKey = RegionsByKey::new();
 
-/// Called on entry to every instrumented function: `__cyg_profile_func_enter`.
-pub extern "C" fn entered(function: *mut c_void, _site: *mut c_void) {
+/// Called on entry to every instrumented function, as `__cyg_profile_func_enter`.
+pub extern "C" fn on_enter(function: *mut c_void, _site: *mut c_void) {
     inside_or(count_missed, |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = FUNCTIONS.get(function as usize);
             if region != INVALID {
-                // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+                // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
                 unsafe { &mut *slot.thread.get() }.enter(function as usize, region);
                 return;
             }
@@ -29,8 +29,8 @@ pub extern "C" fn entered(function: *mut c_void, _site: *mut c_void) {
     });
 }
 
-/// Called on exit from every instrumented function: `__cyg_profile_func_exit`.
-pub extern "C" fn left(function: *mut c_void, _site: *mut c_void) {
+/// Called on exit from every instrumented function, as `__cyg_profile_func_exit`.
+pub extern "C" fn on_exit(function: *mut c_void, _site: *mut c_void) {
     inside((), |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             // SAFETY: as above.
@@ -39,11 +39,11 @@ pub extern "C" fn left(function: *mut c_void, _site: *mut c_void) {
     });
 }
 
-/// The first call of the process, of the thread, or of the function.
+/// Handles the first call of the process, of the thread, or of the function.
 #[cold]
 fn enter_first(slot: &Slot, function: *mut c_void) {
     let is_running = match measurement::state() {
-        NEW => measurement::start(slot, Beginning::Function),
+        NEW => measurement::start(slot, StartedBy::Function),
         state => state == RUNNING,
     };
     if is_running {
@@ -51,7 +51,7 @@ fn enter_first(slot: &Slot, function: *mut c_void) {
     }
 }
 
-/// Enters a function or a range that may be new, as the thread may be: `define` gives its region.
+/// Enters a function or a range. It may be new, and so may the thread; `define` returns its region.
 #[cold]
 pub fn enter_new(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
     let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
@@ -63,13 +63,13 @@ pub fn enter_new(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
     if region == INVALID {
         count_missed(slot);
     }
-    // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+    // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
     if let Some(thread) = unsafe { slot.thread.get().as_mut() } {
         thread.enter(key, region);
     }
 }
 
-/// Gives the thread a location, unless it has one, and the region. INVALID if it gets none.
+/// Gives the thread a location, unless it has one, and returns the region, which is INVALID if the thread gets no location.
 #[cold]
 fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
     // The plugin's work for a new location or definition is not async-signal-safe.
@@ -87,7 +87,7 @@ fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
         if slot.thread.get().is_null() && measurement::attach(slot).is_none() {
             return INVALID;
         }
-        // SAFETY: as in `enter_new`; `attach` has set it.
+        // SAFETY: as in `enter_new`; `attach` has set the pointer.
         if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
             measurement::report_missed(&slot.missed, thread.location);
         }
@@ -95,12 +95,12 @@ fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
     })
 }
 
-/// The region of a function, defined if it has none.
+/// The region of a function. Defines it if there is none.
 fn define(address: usize) -> AnyHandle {
     if FUNCTIONS.get(address) != INVALID {
         return FUNCTIONS.get(address);
     }
-    // Before the lock: another thread may wait for it with the loader's lock held.
+    // This comes before the lock of `get_or_define`: another thread may wait for that with the loader's lock held.
     let place = symbols::locate(address);
     FUNCTIONS.get_or_define(address, |_| {
         let symbol = symbols::resolve(place);

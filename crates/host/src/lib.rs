@@ -1,30 +1,30 @@
 //! The embedded measurement host: a small Score-P in a library.
 //!
-//! The preloaded library (`crates/preload`) opens it in a program that calls MPI, was compiled with `-finstrument-functions`, or marks
-//! ranges, and puts its wrappers in front of these functions. It loads the same substrate plugin that Score-P would, and calls it through the same
-//! interface in the same order. The modules:
+//! The preloaded library (`crates/preload`) opens it in a program that calls MPI, was compiled with `-finstrument-functions`, or
+//! marks ranges, and puts its wrappers in front of these functions. It loads the same substrate plugin that Score-P would, and
+//! calls it through the same interface in the same order. The modules:
 //!
-//! - [`attach`]: what the preloaded library asks for;
+//! - [`attach`]: the functions that the preloaded library calls;
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
-//! - [`functions`]: the hooks of instrumented functions; [`symbols`]: address to name and line; [`filter`]: functions that are
-//!   not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`known`]: which of these have a region;
-//! - [`thread`]: a thread's location and its open frames; [`tls`]: how it is found; [`signal`]: the program's handlers;
+//! - [`functions`]: the hooks of instrumented functions; [`symbols`]: from an address to name and line; [`filter`]: functions
+//!   that are not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`regions_by_key`]: the regions of both;
+//! - [`thread`]: a thread's location and its open frames; [`tls`]: how these are found; [`signal`]: the program's handlers;
 //!   [`stack`]: a stack of our own;
-//! - [`definitions`]: regions and their handles; [`callbacks`]: what the plugin can ask;
-//! - [`plugin`]: finding, loading and calling it; [`measurement`]: the life of one process's measurement;
+//! - [`definitions`]: regions and their handles; [`callbacks`]: the functions that the plugin can call;
+//! - [`plugin`]: finding, loading and calling the plugin; [`measurement`]: the start and the end of a process's measurement;
 //! - [`clock`], [`alloc`], [`messages`]: time, memory, and messages to the user.
 //!
-//! Environment, all optional:
+//! Environment variables, all optional:
 //!
 //! | variable | meaning |
 //! | --- | --- |
-//! | `AMPERE_HOST_PLUGIN` | the plugin's path; otherwise `libscorep_substrate_ampere.so` beside this library or in `../lib` |
+//! | `AMPERE_HOST_PLUGIN` | the plugin's path; by default `libscorep_substrate_ampere.so` next to this library or in `../lib` |
 //! | `SCOREP_FILTERING_FILE` | functions that are not recorded, as with Score-P; see [`filter`] |
 //! | `SCOREP_TIMER` | `tsc`, `clock_gettime` or `gettimeofday`, as with Score-P; see [`clock`] |
 //!
-//! Limits: calls into a statically linked MPI library are not seen, nor MPI sessions without MPI_Init; the number of threads
-//! recorded at a time is bounded ([`measurement`]), each on the location of one that has ended if there is one; a process
-//! that ends by `_exit`, `exec` or a signal does not run the end.
+//! Limits: calls into a statically linked MPI library are not recorded, nor MPI sessions without MPI_Init; the number of threads
+//! that are recorded at a time is limited ([`measurement`]), and a new thread takes the location of one that has ended if there
+//! is one; a process that ends by `_exit`, `exec` or a signal does not end its measurement.
 //!
 //! Invariants: no panic, lock or failure of ours affects the application; in a process that calls neither MPI_Init nor an
 //! instrumented function the library does nothing; a forked child records nothing; the event path neither allocates nor locks
@@ -38,12 +38,12 @@ mod clock;
 mod definitions;
 mod filter;
 mod functions;
-mod known;
 mod measurement;
 mod messages;
 mod mpi;
 mod plugin;
 mod ranges;
+mod regions_by_key;
 mod signal;
 mod stack;
 mod symbols;

@@ -1,16 +1,16 @@
-//! The life of one process's measurement.
+//! The measurement of this process, from its start to its end.
 //!
 //! ```text
 //!   NEW ──start──► STARTING ──► RUNNING ──end──► ENDING ──► ENDED
 //!                      │            └──fork, in the child──► INERT
-//!                      └── no plugin, or Score-P is here ──► INERT
+//!                      └── no plugin, or Score-P measures ──► INERT
 //! ```
 //!
-//! An end in a signal handler goes from RUNNING to ENDED at once. Only RUNNING records. MPI_Init or the first hook starts the
-//! measurement; a process with neither stays NEW.
+//! If the process ends in a signal handler, RUNNING is followed by ENDED at once. Events are recorded only while RUNNING.
+//! MPI_Init or the first hook or range starts the measurement; a process without any of them stays NEW.
 
 use crate::definitions::{self, INVALID};
-use crate::messages::say;
+use crate::messages::report;
 use crate::thread::{LocationData, Thread};
 use crate::tls::{FREE, OWN_STACK, Slot, slot};
 use crate::{alloc, clock, filter, mpi, plugin, signal, stack, thread};
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The states: see the diagram at the top.
+/// The states, as in the diagram at the top of this file.
 pub const NEW: u8 = 0;
 pub const STARTING: u8 = 1;
 pub const RUNNING: u8 = 2;
@@ -31,18 +31,18 @@ pub const ENDING: u8 = 3;
 pub const ENDED: u8 = 4;
 pub const INERT: u8 = 5;
 
-/// Threads that can have a location at the same time. Each location has a ring in shared memory.
+/// The largest number of threads that have a location at the same time. Each location has a ring in shared memory.
 const LOCATIONS_MAX: usize = 4096;
 
-/// How long the end waits for other threads to leave the host.
+/// How long the end of measurement waits for other threads to leave the host.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
 
 static STATE: AtomicU8 = AtomicU8::new(NEW);
-/// Calls without a location (of threads without one, or with too deep frames) that have not been reported.
+/// The number of calls without a location that have not been reported: of threads without one, or in frames that are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 static MPP_KNOWN: AtomicBool = AtomicBool::new(false);
-/// The first event was a call of an instrumented function.
-static BEGAN_WITH_FUNCTION: AtomicBool = AtomicBool::new(false);
+/// Whether the first event was a call of an instrumented function.
+static STARTED_BY_FUNCTION: AtomicBool = AtomicBool::new(false);
 static MASTER: AtomicPtr<Location> = AtomicPtr::new(null_mut());
 static PROGRAM_REGION: AtomicU32 = AtomicU32::new(INVALID);
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
@@ -52,7 +52,7 @@ static THREADS: Mutex<Threads> =
 struct Threads {
     live: Vec<*mut Thread>,
     locations: Vec<*mut Location>,
-    /// Locations of threads that have ended, which new threads take, as with Score-P. Has capacity for all locations.
+    /// Locations of threads that have ended, which new threads take, as in Score-P. The list has capacity for all locations.
     free: Vec<*mut Location>,
     has_refused: bool,
 }
@@ -60,15 +60,15 @@ struct Threads {
 // SAFETY: the pointers are dereferenced under the mutex, or by their own thread.
 unsafe impl Send for Threads {}
 
-/// The state. Acquire pairs with the Release of RUNNING: with it, the plugin's functions are visible.
+/// The state. Acquire pairs with the Release of RUNNING: a thread that sees RUNNING sees the plugin's functions.
 #[inline(always)]
 pub fn state() -> u8 {
     STATE.load(Ordering::Acquire)
 }
 
-/// Whether the program's own functions are recorded: its samples are left out then.
-pub fn began_with_function() -> bool {
-    BEGAN_WITH_FUNCTION.load(Ordering::Relaxed)
+/// Whether the program's own functions are recorded. Then the collector leaves out the program's stack samples.
+pub fn started_by_function() -> bool {
+    STARTED_BY_FUNCTION.load(Ordering::Relaxed)
 }
 
 /// Whether rank and size are known.
@@ -76,8 +76,8 @@ pub fn mpp_is_known() -> bool {
     MPP_KNOWN.load(Ordering::Acquire)
 }
 
-/// Runs host code that is not on the event path: errno stays, the thread is not cancelled here, and no panic leaves; after a
-/// panic nothing more is recorded.
+/// Runs host code that is not on the event path: errno is preserved, the thread is not cancelled here, and a panic does not leave
+/// this function; after a panic nothing more is recorded.
 pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     or_inert(otherwise, preserving_thread_state(|| catch_unwind(AssertUnwindSafe(body))))
 }
@@ -89,9 +89,9 @@ fn or_inert<T>(otherwise: T, done: std::thread::Result<T>) -> T {
     })
 }
 
-/// As [`guarded`], on a stack of our own: the program's may be too small.
+/// Does as [`guarded`] does, on a stack of our own: the program's may be too small.
 pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
-    // SAFETY: the slot is this thread's own and lives as long as it.
+    // SAFETY: the slot belongs to this thread and lives as long as the thread.
     let slot = unsafe { &*slot() };
     let before = slot.busy.load(Ordering::Relaxed);
     slot.busy.store(OWN_STACK, Ordering::Relaxed);
@@ -100,21 +100,21 @@ pub fn on_own_stack<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     or_inert(otherwise, done)
 }
 
-/// As [`on_own_stack`], with signals blocked: for starting a thread or entering a function.
+/// Does as [`on_own_stack`] does, with signals blocked.
 pub fn on_own_stack_uninterrupted<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     signal::blocked(|| on_own_stack(otherwise, body))
 }
 
-/// Runs `body` with this thread marked as inside the host. `otherwise`: it already is inside.
+/// Runs `body` with this thread marked as inside the host. Returns `otherwise` if it is inside already.
 #[inline(always)]
 pub fn inside<T>(otherwise: T, body: impl FnOnce(&Slot) -> T) -> T {
     inside_or(|_| otherwise, body)
 }
 
-/// As [`inside`], for a call of the program: if this thread is already inside, `missed` counts it.
+/// Does as [`inside`] does, for a call of the program: if this thread is inside already, `missed` counts the call.
 #[inline(always)]
 pub fn inside_or<T>(missed: impl FnOnce(&Slot) -> T, body: impl FnOnce(&Slot) -> T) -> T {
-    // SAFETY: the slot is this thread's own and lives as long as it.
+    // SAFETY: the slot belongs to this thread and lives as long as the thread.
     let slot = unsafe { &*slot() };
     let here = stack_address();
     if slot.busy.load(Ordering::Relaxed) != FREE {
@@ -131,13 +131,14 @@ fn marked<T>(slot: &Slot, here: usize, body: impl FnOnce(&Slot) -> T) -> T {
     compiler_fence(Ordering::SeqCst);
     let result = body(slot);
     compiler_fence(Ordering::SeqCst);
-    // Release: what was done inside comes before; pairs with the Acquire in `drain`.
+    // Release: everything done inside comes before. It pairs with the Acquire in `drain`.
     slot.busy.store(FREE, Ordering::Release);
     result
 }
 
-/// This thread is already inside: an event interrupts another one, or the other one was abandoned by a `longjmp` out of a signal
-/// handler. The stack grows down: a handler that interrupts is below the interrupted event, or on another stack.
+/// Handles an event while this thread is inside already: it interrupts another event, or the other one was abandoned by a
+/// `longjmp` out of a signal handler. The stack grows down: an interrupting handler is below the interrupted event, or on another
+/// stack.
 #[cold]
 #[inline(never)]
 fn inside_again<T>(
@@ -160,9 +161,9 @@ fn inside_again<T>(
     })
 }
 
-/// Tells the plugin. To be called on the thread's own stack.
+/// Reports an abandoned event to the plugin. To be called on the thread's own stack.
 fn event_was_abandoned(slot: &Slot) {
-    // SAFETY: the thread's own state.
+    // SAFETY: the state belongs to this thread.
     if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
         plugin::event_was_abandoned(thread.location);
     }
@@ -178,7 +179,7 @@ pub fn count_missed(slot: &Slot) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Reports calls that were not recorded. The caller is inside the host, in the location's thread, or after `drain`.
+/// Reports calls that were not recorded. The caller is inside the host, and is the location's thread or comes after `drain`.
 pub fn report_missed(missed: &AtomicU64, location: *mut Location) {
     let calls = missed.swap(0, Ordering::Relaxed);
     if calls > 0 {
@@ -186,20 +187,20 @@ pub fn report_missed(missed: &AtomicU64, location: *mut Location) {
     }
 }
 
-/// With what a measurement begins.
+/// The first event, which starts a measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Beginning {
-    /// MPI_Init.
+pub enum StartedBy {
+    /// The program calls MPI_Init.
     Mpi,
-    /// The first call of an instrumented function.
+    /// The program calls an instrumented function.
     Function,
-    /// The first range that the program marks.
+    /// The program marks a range.
     Range,
 }
 
-/// Starts measuring, if it has not been started. The caller is inside the host. Returns whether it runs.
+/// Starts the measurement, unless it has been started. Returns whether it is running. The caller is inside the host.
 #[cold]
-pub fn start(slot: &Slot, with: Beginning) -> bool {
+pub fn start(slot: &Slot, by: StartedBy) -> bool {
     if is_on_alternate_stack() {
         return false;
     }
@@ -210,21 +211,21 @@ pub fn start(slot: &Slot, with: Beginning) -> bool {
         if STATE.compare_exchange(NEW, STARTING, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return state() == RUNNING;
         }
-        let next = try_start(slot, with);
+        let next = try_start(slot, by);
         STATE.store(next, Ordering::Release);
-        if next == RUNNING && with != Beginning::Mpi && !mpi::library_is_loaded() {
+        if next == RUNNING && by != StartedBy::Mpi && !mpi::library_is_loaded() {
             init_mpp(0, 1);
         }
         next == RUNNING
     })
 }
 
-fn try_start(slot: &Slot, with: Beginning) -> u8 {
-    BEGAN_WITH_FUNCTION.store(with == Beginning::Function, Ordering::Relaxed);
+fn try_start(slot: &Slot, by: StartedBy) -> u8 {
+    STARTED_BY_FUNCTION.store(by == StartedBy::Function, Ordering::Relaxed);
     std::panic::set_hook(Box::new(|panic| {
-        say(format_args!("stopped measuring: an error of our own: {panic}"))
+        report(format_args!("stopped measuring: an internal error (please report it): {panic}"))
     }));
-    // It may have been opened after us.
+    // Score-P may have been loaded after this library.
     if scorep_is_here() || ampere_model::is_switched_off() {
         return INERT;
     }
@@ -235,7 +236,7 @@ fn try_start(slot: &Slot, with: Beginning) -> u8 {
         if libc::pthread_key_create(&mut key, Some(thread_ends)) != 0
             || libc::pthread_atfork(None, None, Some(forked)) != 0
         {
-            say(format_args!("not measuring: no thread key left in this process"));
+            report(format_args!("not measuring: no thread key left in this process"));
             return INERT;
         }
     }
@@ -254,12 +255,12 @@ fn try_start(slot: &Slot, with: Beginning) -> u8 {
     plugin::assign_id(0);
     let Some(location) = signal::blocked(|| attach(slot)) else { return INERT };
     plugin::program_begin(location, clock::now(), region);
-    if with != Beginning::Function {
-        // The program itself is not instrumented: this frame stands for what it does between MPI calls and around ranges. It is
-        // still open at program_end, as `main` is in an instrumented program.
+    if by != StartedBy::Function {
+        // The program itself is not instrumented: this frame stands for everything outside of MPI calls and ranges. It is still
+        // open at program_end, as `main` is in an instrumented program.
         plugin::enter(location, clock::now(), region);
     }
-    if with != Beginning::Mpi {
+    if by != StartedBy::Mpi {
         at_exit();
     }
     RUNNING
@@ -273,8 +274,8 @@ pub fn scorep_is_here() -> bool {
     })
 }
 
-/// Registers the end at exit. Handlers run in reverse order: after MPI_Init it is registered again, so that the end comes before
-/// the MPI library's own handlers.
+/// Registers an exit handler that ends the measurement. Handlers run in reverse order: it is registered again after MPI_Init, so
+/// that it runs before the MPI library's own handlers.
 pub fn at_exit() {
     extern "C" fn exiting() {
         end(None);
@@ -283,7 +284,7 @@ pub fn at_exit() {
     unsafe { libc::atexit(exiting) };
 }
 
-/// Runs after all exit handlers, in case `at_exit` was too early or failed.
+/// Runs after all exit handlers, in case `at_exit` was called too early or failed.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_UNLOAD: extern "C" fn() = {
@@ -305,8 +306,8 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, with signals blocked. `None`: the
-/// thread is not recorded.
+/// Gives the calling thread a location. The caller is inside the host, not in a signal handler, and has blocked signals. `None`
+/// means that the thread is not recorded.
 #[cold]
 pub fn attach(slot: &Slot) -> Option<*mut Location> {
     if slot.finished.load(Ordering::Relaxed) {
@@ -322,7 +323,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     }
     if threads.free.is_empty() && threads.locations.len() == LOCATIONS_MAX {
         if !std::mem::replace(&mut threads.has_refused, true) {
-            say(format_args!("more than {LOCATIONS_MAX} threads at a time: the others are not recorded"));
+            report(format_args!("more than {LOCATIONS_MAX} threads at a time: the others are not recorded"));
         }
         slot.finished.store(true, Ordering::Relaxed);
         return None;
@@ -351,13 +352,13 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     drop(threads);
     slot.thread.set(thread);
     if let Some(&key) = KEY.get() {
-        // SAFETY: a key of ours; the value is what `thread_ends` expects.
+        // SAFETY: the key is ours, and the value is what `thread_ends` expects.
         unsafe { libc::pthread_setspecific(key, thread.cast()) };
     }
     Some(location)
 }
 
-/// A new location, never freed: the plugin keeps it.
+/// Makes a new location, which is never freed because the plugin keeps it.
 fn new_location(id: usize) -> *mut Location {
     let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
     let data = Box::new(LocationData {
@@ -375,7 +376,7 @@ fn location_data(location: *mut Location) -> &'static LocationData {
     unsafe { &*location.cast::<LocationData>() }
 }
 
-/// The destructor of the thread key: closes the thread's frames and its location.
+/// The destructor of the thread key. It closes the thread's frames and gives up its location.
 unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     let thread: *mut Thread = thread.cast();
     if state() == INERT {
@@ -384,14 +385,14 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
     }
     // SAFETY: as in `inside`.
     let slot = unsafe { &*slot() };
-    // Destructors of the program's keys may have events: the next round comes after one round of all of theirs.
+    // Destructors of the program's keys may have events: this one asks to be called again after one round of all of them.
     // SAFETY: the key is ours, and the value was the key's until now.
-    let again =
+    let postpone =
         || KEY.get().is_some_and(|&key| unsafe { libc::pthread_setspecific(key, thread.cast()) } == 0);
-    if !slot.is_postponed.swap(true, Ordering::Relaxed) && again() {
+    if !slot.is_postponed.swap(true, Ordering::Relaxed) && postpone() {
         return;
     }
-    // A thread that ends is not inside: an event that still counts as such was abandoned.
+    // A thread that ends is not inside the host: if it still counts as inside, it abandoned an event.
     let was_abandoned = slot.busy.swap(FREE, Ordering::Relaxed) != FREE;
     inside((), |slot| {
         if was_abandoned && state() == RUNNING {
@@ -400,35 +401,36 @@ unsafe extern "C" fn thread_ends(thread: *mut c_void) {
         slot.finished.store(true, Ordering::Relaxed);
         slot.thread.set(null_mut());
         on_own_stack_uninterrupted((), || {
-            // SAFETY: made by Box::into_raw in `attach`, and the slot no longer points to it. The end of measurement reads
-            // only fields that do not change.
+            // SAFETY: the pointer comes from Box::into_raw in `attach`, and the slot no longer holds it. The end of measurement
+            // reads only fields that do not change.
             let location = unsafe { (*thread).location };
-            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. And once measurement ends,
-            // the locations belong to the end.
+            // The main thread may call pthread_exit: its location stays active for PROGRAM_END. Once the measurement is ending,
+            // the locations are deactivated there.
             let is_running = state() == RUNNING;
             if is_running {
                 report_missed(&slot.missed, location);
             }
             let leaves = location != MASTER.load(Ordering::Relaxed) && is_running;
             if leaves {
-                // SAFETY: as above. The thread is still in the list and busy: the end waits for it.
+                // SAFETY: as above. The thread is still in the list and busy, so the end of measurement waits for it.
                 unsafe { &mut *thread }.close_all();
                 deactivate(location);
             }
             let mut threads = threads();
-            // In any state: the end reads the slots of the listed threads, and this thread's slot is about to vanish.
+            // This is done in any state: the end of measurement reads the slots of listed threads, and this slot is about to
+            // vanish.
             threads.live.retain(|&live| live != thread);
             if leaves {
                 threads.free.push(location);
             }
             drop(threads);
-            // SAFETY: as above, and now in no list.
+            // SAFETY: as above, and the thread is in no list any more.
             drop(unsafe { Box::from_raw(thread) });
         });
     });
 }
 
-/// Deactivates a location, once.
+/// Deactivates a location, unless that has been done.
 fn deactivate(location: *mut Location) {
     if location_data(location).active.swap(false, Ordering::AcqRel) {
         let master = MASTER.load(Ordering::Relaxed);
@@ -436,7 +438,7 @@ fn deactivate(location: *mut Location) {
     }
 }
 
-/// Rank and size are known now.
+/// Sets rank and size and passes them to the plugin, the first time that it is called.
 pub fn init_mpp(rank: c_int, size: c_int) {
     if MPP_KNOWN.load(Ordering::Acquire) {
         return;
@@ -459,17 +461,17 @@ pub fn end(status: Option<i64>) {
     inside((), |slot| guarded((), || try_end(slot, status)));
 }
 
-/// The program ends in a signal handler. The interrupted code may hold any lock, so nothing is done that could need one, and
-/// nothing is waited for: for the collector the process is as killed, but with the time of its end.
+/// Ends the measurement in a signal handler that ends the program. The interrupted code may hold any lock, so nothing is done
+/// that could need one, and nothing is waited for. To the collector the process looks as if it was killed, with a known end.
 #[cold]
 pub fn end_at_once(status: Option<i64>) {
     if STATE.compare_exchange(RUNNING, ENDED, Ordering::AcqRel, Ordering::Acquire).is_err() {
         return;
     }
-    // Not if it interrupted an event, nor in another thread than the master location's.
+    // The end is recorded unless the handler interrupted an event or runs in another thread than the master location's.
     inside((), |slot| {
         let master = MASTER.load(Ordering::Relaxed);
-        // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+        // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
         if unsafe { slot.thread.get().as_ref() }.is_some_and(|thread| thread.location == master) {
             plugin::program_end(master, clock::now(), status, PROGRAM_REGION.load(Ordering::Relaxed));
         }
@@ -489,7 +491,7 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     }
     plugin::program_end(master, clock::now(), status, region);
     let locations = std::mem::take(&mut threads().locations);
-    // The master location last: it is the others' parent.
+    // The master location comes last: it is the others' parent.
     locations.iter().rev().for_each(|&location| deactivate(location));
     for location in locations {
         plugin::delete_location(location);
@@ -499,10 +501,10 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     let (deep, handler) =
         (thread::TOO_DEEP.load(Ordering::Relaxed), thread::IN_HANDLER.load(Ordering::Relaxed));
     if deep > 0 {
-        say(format_args!("{deep} calls deeper than {} are not recorded", thread::FRAMES_MAX));
+        report(format_args!("{deep} calls deeper than {} are not recorded", thread::FRAMES_MAX));
     }
     if handler > 0 {
-        say(format_args!(
+        report(format_args!(
             "{handler} calls in signal handlers are not recorded: their functions were used there for the first time"
         ));
     }
@@ -511,25 +513,25 @@ fn try_end(slot: &Slot, status: Option<i64>) {
 /// Reports the missed calls of all threads, after `drain`.
 fn report_all_missed() {
     for &thread in &threads().live {
-        // SAFETY: as in `drain`; of other threads' slots only this atomic is used.
+        // SAFETY: as in `drain`; only this atomic of other threads' slots is used.
         let (location, missed) = unsafe { ((*thread).location, &(*(*thread).slot).missed) };
         report_missed(missed, location);
     }
     report_missed(&MISSED_WITHOUT_LOCATION, null_mut());
 }
 
-/// Waits until no other thread is inside the host or the plugin. The state already keeps others out.
+/// Waits until no other thread is inside the host or the plugin. The state already keeps further threads out.
 fn drain(own: &Slot) {
     barrier();
-    // A thread that ended past the C library ran no destructors: it is listed, but its slot is gone with its stack.
-    // SAFETY: listed, so the thread's state exists.
+    // A thread that ended without the C library ran no destructors: it is listed, but its slot is gone with its stack.
+    // SAFETY: the thread is listed, so its state exists.
     threads().live.retain(|&thread| unsafe { (*thread).is_alive() });
     let started = Instant::now();
     loop {
         let busy = threads().live.iter().any(|&thread| {
-            // SAFETY: listed, under the lock: the thread and its state exist; the slot's address does not change.
+            // SAFETY: the thread is listed and the lock held: the thread and its state exist; the slot's address does not change.
             let slot = unsafe { (*thread).slot };
-            // SAFETY: as above; of another thread's slot only this atomic is read.
+            // SAFETY: as above; only this atomic of another thread's slot is read.
             !std::ptr::eq(slot, own) && unsafe { &(*slot).busy }.load(Ordering::Acquire) != FREE
         });
         if !busy || started.elapsed() > DRAIN_TIME_MAX {
@@ -547,8 +549,7 @@ fn register_barrier() {
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_REGISTER_PRIVATE_EXPEDITED, 0, 0) };
 }
 
-/// A full fence on every thread of the process: afterwards a thread that saw the old state is seen as busy, and all others see
-/// the new state.
+/// A full fence on every thread of the process: afterwards each thread either is seen as busy or sees the new state.
 fn barrier() {
     // SAFETY: a system call without pointers.
     let code = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_PRIVATE_EXPEDITED, 0, 0) };
@@ -558,7 +559,7 @@ fn barrier() {
     }
 }
 
-/// The application aborts: ends the measurement of this process without waiting for others.
+/// Ends the measurement of this process when the application calls MPI_Abort, without waiting for other processes.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub fn abort(slot: &Slot, status: i64) {
     if STATE.compare_exchange(RUNNING, ENDING, Ordering::AcqRel, Ordering::Acquire).is_err() {

@@ -3,7 +3,7 @@
 use crate::callbacks;
 use crate::clock;
 use crate::definitions;
-use crate::messages::say;
+use crate::messages::report;
 use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, MpiCollectiveBeginEvent, MpiCollectiveEndEvent,
     MpiMessageEvent, ProgramBeginEvent, ProgramEndEvent, RegionEvent, SubstratePluginInfo, event, mode,
@@ -22,11 +22,11 @@ const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
 static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
 static EVENTS: OnceLock<Events> = OnceLock::new();
 
-/// Beyond Score-P's interface: reports calls without events to our plugin. A null location: none.
+/// An addition to Score-P's interface: reports calls without events to our plugin. The location may be null.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
-/// Beyond Score-P's interface: reports an event that was abandoned in the middle.
+/// An addition to Score-P's interface: reports an unfinished event that was abandoned.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
-/// Beyond Score-P's interface: whether the stacks of the job's processes are sampled.
+/// An addition to Score-P's interface: whether the stacks of the job's processes are sampled.
 type StacksAreSampled = unsafe extern "C" fn() -> bool;
 
 struct Events {
@@ -37,10 +37,10 @@ struct Events {
     program_end: Option<ProgramEndEvent>,
 }
 
-/// Beyond Score-P's interface: defines a communicator by its members' ranks in MPI_COMM_WORLD; NULL for all.
+/// An addition to Score-P's interface: defines a communicator by its members' ranks in MPI_COMM_WORLD; NULL means MPI_COMM_WORLD.
 type DefineCommunicator = unsafe extern "C" fn(handle: AnyHandle, ranks: *const u32, count: usize);
 
-/// What a plugin that makes a trace takes.
+/// The plugin's functions for messages and collectives. A plugin that makes no trace has none.
 struct Messages {
     send: MpiMessageEvent,
     receive: MpiMessageEvent,
@@ -53,22 +53,20 @@ static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
 unsafe extern "C" fn no_event(_location: *mut Location, _time: u64, _region: AnyHandle, _metrics: *mut u64) {}
 
-/// The two events of the hot path: never null, so that an event need not check.
+/// The functions for the two events of the hot path. They are never null, so that an event need not check.
 static ENTER: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
 static EXIT: AtomicPtr<c_void> = AtomicPtr::new(no_event as *mut c_void);
 
-/// ENTER_REGION.
 #[inline(always)]
 pub fn enter(location: *mut Location, time: u64, region: AnyHandle) {
     // Relaxed: stored before the state became "running", which every caller has seen with Acquire.
-    // SAFETY: the pointer is `no_event` or what the plugin gave for this event, so it has this type.
+    // SAFETY: the pointer is `no_event` or the plugin's function for this event, so it has this type.
     unsafe {
         let function: RegionEvent = std::mem::transmute(ENTER.load(Ordering::Relaxed));
         function(location, time, region, null_mut());
     }
 }
 
-/// EXIT_REGION.
 #[inline(always)]
 pub fn exit(location: *mut Location, time: u64, region: AnyHandle) {
     // SAFETY: as in `enter`.
@@ -78,11 +76,11 @@ pub fn exit(location: *mut Location, time: u64, region: AnyHandle) {
     }
 }
 
-/// Where this library itself lies.
+/// The path of this library.
 fn own_path() -> Option<PathBuf> {
     let mut found =
         libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
-    // SAFETY: any address may be asked for; the structure is ours.
+    // SAFETY: dladdr takes any address; the structure is ours.
     let known = unsafe { libc::dladdr(no_event as *const c_void, &mut found) };
     if known == 0 || found.dli_fname.is_null() {
         return None;
@@ -92,9 +90,8 @@ fn own_path() -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
-/// The plugin's file: AMPERE_HOST_PLUGIN, or beside this library, or in ../lib from there.
-///
-/// `Err`: the directory in which neither is.
+/// The plugin's file: AMPERE_HOST_PLUGIN, or next to this library, or in ../lib from there. The error is the directory of this
+/// library.
 fn find() -> Result<OsString, PathBuf> {
     if let Some(path) = std::env::var_os("AMPERE_HOST_PLUGIN").filter(|path| !path.is_empty()) {
         return Ok(path);
@@ -109,13 +106,13 @@ fn find() -> Result<OsString, PathBuf> {
     Err(here.to_owned())
 }
 
-/// Loads and initializes the plugin, up to and including its event functions. After an error, which is reported, nothing of the
-/// plugin stays.
+/// Loads and initializes the plugin, and stores its event functions. Returns whether it succeeded; an error is reported, and the
+/// plugin is unloaded again.
 pub fn load() -> bool {
     let path = match find() {
         Ok(path) => path,
         Err(here) => {
-            say(format_args!(
+            report(format_args!(
                 "not measuring: {FILE} is not in {} nor in ../lib from there; put it there or set AMPERE_HOST_PLUGIN to its path",
                 here.display()
             ));
@@ -138,12 +135,12 @@ fn open(path: OsString) -> Option<*mut c_void> {
     // SAFETY: loading runs the library's constructors; it is the plugin that the user chose or installed with us.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        // SAFETY: dlerror gives null or a string that is good until this thread's next dl call.
+        // SAFETY: dlerror returns null or a string that is valid until this thread's next dl call.
         let why = unsafe {
             let why = libc::dlerror();
             if why.is_null() { "unknown error".into() } else { CStr::from_ptr(why).to_string_lossy() }
         };
-        say(format_args!(
+        report(format_args!(
             "not measuring: cannot load the plugin: {why}; check the path or AMPERE_HOST_PLUGIN"
         ));
         return None;
@@ -151,12 +148,12 @@ fn open(path: OsString) -> Option<*mut c_void> {
     Some(library)
 }
 
-/// What the library says of itself, if it is ampere's plugin and of a version that this host knows.
+/// The plugin's functions, if the library is ampere's plugin and has a version that this host supports.
 fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, ENTRY.as_ptr()) };
     if entry.is_null() {
-        say(format_args!(
+        report(format_args!(
             "not measuring: {shown} is not ampere's plugin (it lacks {})",
             ENTRY.to_string_lossy()
         ));
@@ -165,8 +162,8 @@ fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
     // SAFETY: the symbol of this name has this type, by Score-P's interface.
     let info = unsafe { std::mem::transmute::<*mut c_void, GetInfo>(entry)() };
     if info.plugin_version == 0 || info.plugin_version > scorep_abi::PLUGIN_VERSION {
-        say(format_args!(
-            "not measuring: {shown} has plugin version {}, this library knows versions up to {}; install both from one release",
+        report(format_args!(
+            "not measuring: {shown} has plugin version {}, this library supports versions up to {}; install both from one release",
             info.plugin_version,
             scorep_abi::PLUGIN_VERSION
         ));
@@ -177,17 +174,17 @@ fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
 
 /// Calls the plugin's first functions, as Score-P does and in its order.
 fn start(library: *mut c_void, info: &SubstratePluginInfo, shown: &str) -> bool {
-    // SAFETY: functions of the plugin, called as Score-P calls them and in its order. Before them, one that tells ampere's plugin that
-    // this host calls it.
+    // SAFETY: the functions are the plugin's, called as Score-P calls them and in its order. The first one, an addition to
+    // Score-P's interface, announces this host to ampere's plugin.
     unsafe {
-        let told = libc::dlsym(library, c"ampere_is_called_by_the_embedded_host".as_ptr());
-        if let Some(told) = std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn()>>(told) {
-            told();
+        let announce = libc::dlsym(library, c"ampere_is_called_by_the_embedded_host".as_ptr());
+        if let Some(announce) = std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn()>>(announce) {
+            announce();
         }
         if let Some(init) = info.init {
             let code = init();
             if code != 0 {
-                say(format_args!("not measuring: the plugin {shown} could not start (code {code})"));
+                report(format_args!("not measuring: the plugin {shown} could not start (code {code})"));
                 return false;
             }
         }
@@ -266,14 +263,13 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
 }
 
 fn close(library: *mut c_void) {
-    // SAFETY: opened above, and nothing of it is kept.
+    // SAFETY: the library was opened above, and nothing in it is used any more.
     unsafe { libc::dlclose(library) };
 }
 
-/// PROGRAM_BEGIN.
 pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
     if let Some(function) = EVENTS.get().and_then(|events| events.program_begin) {
-        // SAFETY: the plugin's own function; pid and tid as Score-P gives them.
+        // SAFETY: the plugin's own function; pid and tid are passed as by Score-P.
         unsafe {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
             function(location, time, definitions::INVALID, 0, null(), region, process, thread);
@@ -286,7 +282,7 @@ pub fn wants_messages() -> bool {
     MESSAGES.get().is_some()
 }
 
-/// MPI_SEND or MPI_RECV, now.
+/// Passes the plugin a message with the present time, as MPI_SEND or MPI_RECV.
 pub fn message(location: *mut Location, message: &Message) {
     let &Message { is_sent, rank, communicator, tag, bytes } = message;
     if let Some(messages) = MESSAGES.get() {
@@ -296,21 +292,19 @@ pub fn message(location: *mut Location, message: &Message) {
     }
 }
 
-/// A message, as the plugin is told.
+/// A message that was sent or received.
 pub struct Message {
-    /// Or received.
+    /// Whether it was sent, and not received.
     pub is_sent: bool,
-    /// The other side's.
+    /// The rank of the other side.
     pub rank: u32,
-    /// See [`define_communicator`].
+    /// A handle that [`define_communicator`] has defined.
     pub communicator: AnyHandle,
-    /// The message's.
     pub tag: u32,
-    /// Its size.
     pub bytes: u64,
 }
 
-/// MPI_COLLECTIVE_BEGIN, now.
+/// Passes the plugin the start of a collective with the present time, as MPI_COLLECTIVE_BEGIN.
 pub fn collective_begin(location: *mut Location) {
     if let Some(messages) = MESSAGES.get() {
         // SAFETY: the plugin's own function.
@@ -318,23 +312,32 @@ pub fn collective_begin(location: *mut Location) {
     }
 }
 
-/// MPI_COLLECTIVE_END, now. `bytes`: sent and received.
-pub fn collective_end(
-    location: *mut Location,
-    communicator: AnyHandle,
-    root: i32,
-    operation: i32,
-    bytes: (u64, u64),
-) {
+/// The end of a collective operation.
+pub struct CollectiveEnd {
+    /// A handle that [`define_communicator`] has defined.
+    pub communicator: AnyHandle,
+    /// The root's rank, or a value of [`scorep_abi::root`].
+    pub root: i32,
+    /// A value of [`scorep_abi::collective`].
+    pub operation: i32,
+    /// The bytes that this process sent.
+    pub sent: u64,
+    /// The bytes that this process received.
+    pub received: u64,
+}
+
+/// Passes the plugin the end of a collective with the present time, as MPI_COLLECTIVE_END.
+pub fn collective_end(location: *mut Location, end: &CollectiveEnd) {
+    let &CollectiveEnd { communicator, root, operation, sent, received } = end;
     if let Some(messages) = MESSAGES.get() {
         // SAFETY: the plugin's own function.
         unsafe {
-            (messages.collective_end)(location, clock::now(), communicator, root, operation, bytes.0, bytes.1)
+            (messages.collective_end)(location, clock::now(), communicator, root, operation, sent, received)
         };
     }
 }
 
-/// Defines a communicator by the ranks of its members in MPI_COMM_WORLD; `None`: MPI_COMM_WORLD itself.
+/// Defines a communicator by its members' ranks in MPI_COMM_WORLD; `None` means MPI_COMM_WORLD itself.
 pub fn define_communicator(handle: AnyHandle, ranks: Option<&[u32]>) {
     if let Some(messages) = MESSAGES.get() {
         let (ranks, count) = ranks.map_or((null(), 0), |ranks| (ranks.as_ptr(), ranks.len()));
@@ -351,7 +354,7 @@ pub fn missed_calls(location: *mut Location, calls: u64) {
     }
 }
 
-/// Reports that this thread abandoned an event in the middle.
+/// Reports that this thread abandoned an unfinished event.
 pub fn event_was_abandoned(location: *mut Location) {
     if let Some(function) = EVENTS.get().and_then(|events| events.event_was_abandoned) {
         // SAFETY: the plugin's own function, with a location that this thread writes to.
@@ -366,7 +369,7 @@ pub fn stacks_are_sampled() -> bool {
     function.is_some_and(|function| unsafe { function() })
 }
 
-/// PROGRAM_END. Score-P passes INT64_MIN for an unknown exit status.
+/// Passes the plugin the program's end, as PROGRAM_END. Like Score-P, passes INT64_MIN for an unknown exit status.
 pub fn program_end(location: *mut Location, time: u64, status: Option<i64>, region: AnyHandle) {
     if let Some(function) = EVENTS.get().and_then(|events| events.program_end) {
         // SAFETY: the plugin's own function.
@@ -384,42 +387,34 @@ macro_rules! call {
     };
 }
 
-/// `new_definition_handle`.
 pub fn new_definition(handle: AnyHandle, kind: i32) {
     call!(new_definition_handle(handle, kind));
 }
 
-/// `assign_id`.
 pub fn assign_id(id: usize) {
     call!(assign_id(id));
 }
 
-/// `init_mpp`.
 pub fn init_mpp() {
     call!(init_mpp());
 }
 
-/// `create_location`.
 pub fn create_location(location: *const Location, parent: *const Location) {
     call!(create_location(location, parent));
 }
 
-/// `activate_cpu_location`.
 pub fn activate_location(location: *const Location, parent: *const Location) {
     call!(activate_cpu_location(location, parent, 0));
 }
 
-/// `deactivate_cpu_location`.
 pub fn deactivate_location(location: *const Location, parent: *const Location) {
     call!(deactivate_cpu_location(location, parent));
 }
 
-/// `delete_location`.
 pub fn delete_location(location: *const Location) {
     call!(delete_location(location));
 }
 
-/// `finalize`.
 pub fn finalize() {
     call!(finalize());
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 
-/// A handler more frames away than this is not recognised.
+/// A signal handler that is more than this number of frames away is not recognised.
 const FRAMES_MAX: usize = 60;
 
 unsafe extern "C" {
@@ -21,7 +21,7 @@ struct Walk {
 extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     const NO_REASON: c_int = 0;
     const NORMAL_STOP: c_int = 4;
-    // SAFETY: `state` is the `Walk` below, alive and used by this walk only.
+    // SAFETY: `state` is the `Walk` below, which is alive and used by this walk only.
     let walk = unsafe { &mut *state.cast::<Walk>() };
     let mut before = 0;
     // SAFETY: the unwinder gave the context for the length of this call.
@@ -32,25 +32,24 @@ extern "C" fn step(context: *mut c_void, state: *mut c_void) -> c_int {
     if walk.signal || walk.frames == FRAMES_MAX { NORMAL_STOP } else { NO_REASON }
 }
 
-/// Whether an interrupted frame is on the stack. For rare paths only: it takes microseconds, and kilobytes of stack. Not to be
-/// called on an alternate stack.
+/// Whether an interrupted frame is on the stack. This is for rare paths only: it takes microseconds, and kilobytes of stack. Not
+/// to be called on an alternate stack.
 pub fn inside_handler() -> bool {
     let mut walk = Walk { frames: 0, signal: false };
-    // SAFETY: the unwinder calls `step` with the state given here and returns before `walk` goes.
+    // SAFETY: the unwinder calls `step` with the state given here, and returns while `walk` exists.
     unsafe { _Unwind_Backtrace(step, (&raw mut walk).cast()) };
     walk.signal
 }
 
-/// Signals for what a thread itself just did. If they were blocked, they would end the process.
+/// Signals that a thread's own instruction causes. If they were blocked, they would end the process.
 const SYNCHRONOUS: [c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
 /// Runs `body` with signals blocked: a handler could leave it by `longjmp` with locks held, or interrupt the allocation of a file
-/// again and again. Signals that are sent meanwhile are delivered afterwards.
+/// over and over. Signals that are sent meanwhile are delivered afterwards.
 pub fn blocked<T>(body: impl FnOnce() -> T) -> T {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: sigfillset makes the set valid, sigdelset takes signals out that exist, and `before` is filled on
-    // success.
+    // SAFETY: sigfillset makes the set valid, sigdelset removes signals that exist, and `before` is filled on success.
     let failed = unsafe {
         libc::sigfillset(all.as_mut_ptr());
         SYNCHRONOUS.iter().for_each(|&signal| _ = libc::sigdelset(all.as_mut_ptr(), signal));

@@ -1,26 +1,26 @@
-//! A stack of our own for work that needs room: a thread of the program may have little more than it uses itself.
+//! A stack of our own for work that needs much stack: a thread of the program may have little more than it needs itself.
 //!
-//! Starting, defining and unwinding take tens of kilobytes, more than is left on a stack of 16 KiB. A stack is made for each
-//! use and unmapped afterwards: such uses are rare, and a signal handler may nest them.
+//! Starting, defining and unwinding take tens of kilobytes, more than a stack of 16 KiB has. A stack is mapped for each use and
+//! unmapped afterwards: such uses are rare, and a signal handler may nest them.
 
 #[cfg(target_arch = "x86_64")]
 use crate::alloc;
 #[cfg(target_arch = "x86_64")]
 use std::ffi::c_void;
 
-/// Enough to decode the most deeply nested name. Only what is used is committed.
+/// The size of a stack, enough to demangle the most deeply nested name. Only the used part is committed.
 #[cfg(target_arch = "x86_64")]
 const SIZE: usize = 1 << 20;
-/// A guard page at the lower end.
+/// The size of the guard page at the lower end.
 #[cfg(target_arch = "x86_64")]
 const GUARD: usize = 4096;
 
-/// Runs `body`, which must not panic, on a stack of our own; on the current one if there is no memory for another.
+/// Runs `body`, which must not panic, on a stack of our own, or on the current one if there is no memory for another.
 #[cfg(target_arch = "x86_64")]
 #[inline(never)]
 pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     extern "C" fn work<T, F: FnOnce() -> T>(work: *mut c_void) {
-        // SAFETY: the variable below, which is not used otherwise meanwhile.
+        // SAFETY: this is the variable below, which nothing else uses meanwhile.
         let (body, result) = unsafe { &mut *work.cast::<(Option<F>, Option<T>)>() };
         *result = body.take().map(|body| body());
     }
@@ -28,18 +28,18 @@ pub fn on_own<T, F: FnOnce() -> T>(body: F) -> T {
     if stack.is_null() {
         return body();
     }
-    let mut asked: (Option<F>, Option<T>) = (Some(body), None);
+    let mut body_and_result: (Option<F>, Option<T>) = (Some(body), None);
     // SAFETY: the stack is ours alone, its top is aligned to a page, and `work` takes this variable.
     unsafe {
         libc::mprotect(stack.cast(), GUARD, libc::PROT_NONE);
-        switch(stack.add(SIZE), work::<T, F>, (&raw mut asked).cast());
+        switch(stack.add(SIZE), work::<T, F>, (&raw mut body_and_result).cast());
         alloc::unmap(stack, SIZE);
     }
-    // A panic has ended the process in `work`, out of which nothing unwinds.
-    asked.1.unwrap_or_else(|| std::process::abort())
+    // There is a result: a panic in `work`, which cannot unwind, has ended the process.
+    body_and_result.1.unwrap_or_else(|| std::process::abort())
 }
 
-/// Elsewhere than on x86-64, the current stack is used.
+/// On other processors than x86-64, runs `body` on the current stack.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn on_own<T>(body: impl FnOnce() -> T) -> T {
     body()

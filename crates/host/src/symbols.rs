@@ -1,7 +1,7 @@
-//! From an address to a function's name, source file and line.
+//! Finds the name, source file and line of a function by its address.
 //!
-//! Names come from the ELF symbol table (static functions included), lines from the debug information, both read from the
-//! object's file at the first address that lies in it. Never on the event path.
+//! Names come from the ELF symbol table (static functions included), lines from the debug information. Both are read from an
+//! object's file when the first address in it is looked up. This is never done on the event path.
 
 use crate::alloc;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
@@ -19,19 +19,19 @@ use std::sync::{Mutex, OnceLock};
 
 /// A function's name and place in the source.
 pub struct Symbol {
-    /// Demangled.
+    /// The demangled name of the function.
     pub name: String,
-    /// As the linker knows it.
+    /// The name that the linker uses.
     pub canonical_name: String,
-    /// Empty when unknown.
+    /// The source file, empty if it is not known.
     pub file: String,
-    /// 0 when unknown.
+    /// The line, 0 if it is not known.
     pub line: u32,
 }
 
 /// A loaded object: the program or a shared library.
 struct Object {
-    /// What to subtract from an address to get the file's own.
+    /// The difference between an address and the file's own address.
     base: usize,
     path: PathBuf,
 }
@@ -39,11 +39,11 @@ struct Object {
 type File = ElfFile64<'static, object::LittleEndian>;
 type Lines = addr2line::Context<EndianSlice<'static, LittleEndian>>;
 
-/// An object with the contents of its file, which stay until the program ends.
+/// An object with the contents of its file, which are kept until the program ends.
 struct Module {
     object: Object,
     file: &'static [u8],
-    /// In order of their addresses.
+    /// The object's functions, sorted by address.
     functions: Vec<Function>,
     lines: Option<Lines>,
     /// The size of the file with its compressed sections expanded.
@@ -54,27 +54,27 @@ struct Function {
     address: u64,
     size: u64,
     is_local: bool,
-    /// Where its name lies in the file.
+    /// The place of the name in the file.
     name: Range<usize>,
 }
 
 static MODULES: Mutex<Vec<Module>> = Mutex::new(Vec::new());
 
-/// Debug information larger than this is not read: it would take seconds of the program's time.
+/// Debug information is not read from larger files: it would take seconds of the program's time.
 const DEBUG_FILE_SIZE_MAX: usize = 2 << 30;
-/// The memory that reading an object takes at most: a multiple of its size plus a constant. It is checked before, because a failed
-/// allocation would abort the process.
-const NEED_FACTOR: usize = 4;
-const NEED_MORE: usize = 8 << 20;
+/// Reading an object takes at most this multiple of its size, plus a constant. Whether there is memory for it is checked before,
+/// because a failed allocation would abort the process.
+const MEMORY_FACTOR: usize = 4;
+const MEMORY_MORE: usize = 8 << 20;
 
-/// An address, and the object that it lies in.
+/// An address, and the object that contains it.
 pub struct Place {
     address: usize,
     object: Option<Object>,
 }
 
-/// Finds the object of an address. Takes the loader's lock for a moment: the caller must hold no lock that code under the loader's
-/// lock, such as a library's constructor, may wait for.
+/// Finds the object of an address. Takes the loader's lock for a moment: the caller must hold no lock that code under the
+/// loader's lock, such as a library's constructor, may wait for.
 pub fn locate(address: usize) -> Place {
     let mut search = Search { address, found: None };
     // SAFETY: `visit` gets `search` back as its last argument.
@@ -82,11 +82,11 @@ pub fn locate(address: usize) -> Place {
     Place { address, object: search.found }
 }
 
-/// The function at this place.
+/// The function at a place.
 pub fn resolve(place: Place) -> Symbol {
     let Place { address, object: Some(object) } = place else { return nameless(place.address) };
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };
-    // By its path as well: another library may be mapped where one was closed.
+    // The path is compared as well: another library may be mapped where one was closed.
     let is_it = |module: &Module| module.object.base == object.base && module.object.path == object.path;
     let position = modules.iter().position(is_it).unwrap_or_else(|| {
         modules.push(Module::read(object));
@@ -95,19 +95,19 @@ pub fn resolve(place: Place) -> Symbol {
     modules[position].symbol(address)
 }
 
-/// A symbol without information.
+/// The symbol of an address that is in no known object.
 fn nameless(address: usize) -> Symbol {
     unknown(Path::new(""), address)
 }
 
-/// `program+0x1234`.
+/// The symbol of an address without a function, with a name like `program+0x1234`.
 fn unknown(path: &Path, offset: usize) -> Symbol {
     let object = path.file_name().unwrap_or_default().to_string_lossy();
     let name = format!("{object}+{offset:#x}");
     Symbol { canonical_name: name.clone(), name, file: String::new(), line: 0 }
 }
 
-/// The functions of an object's file; none if there is no memory for them.
+/// The functions of an object's file. The list is empty if there is no memory for it.
 fn functions_in(bytes: &[u8], file: &File) -> Vec<Function> {
     let symbols = || {
         file.symbols()
@@ -129,7 +129,7 @@ fn functions_in(bytes: &[u8], file: &File) -> Vec<Function> {
         return Vec::new();
     }
     functions.extend(symbols());
-    // Of several names for one address the shortest global one is kept.
+    // If an address has several names, the shortest global one is kept.
     let rank = |f: &Function| (f.address, f.is_local, f.name.len());
     functions.sort_unstable_by(|a, b| {
         (rank(a), bytes.get(a.name.clone())).cmp(&(rank(b), bytes.get(b.name.clone())))
@@ -167,7 +167,7 @@ impl Module {
         if !module.has_room() {
             return module;
         }
-        // SAFETY: the file is a loaded object: overwriting one in place breaks the program itself.
+        // SAFETY: the file is a loaded object, and overwriting one in place would break the program itself.
         let Ok(bytes) = (unsafe { Mmap::map(&file) }) else { return module };
         module.file = Box::leak(Box::new(bytes));
         let Ok(file) = File::parse(module.file) else { return module };
@@ -180,10 +180,10 @@ impl Module {
     }
 
     fn has_room(&self) -> bool {
-        alloc::has_room(self.bytes.saturating_mul(NEED_FACTOR).saturating_add(NEED_MORE))
+        alloc::has_room(self.bytes.saturating_mul(MEMORY_FACTOR).saturating_add(MEMORY_MORE))
     }
 
-    /// The name of the function that lies there.
+    /// The linker's name of the function at an address in the file.
     fn name(&self, offset: u64) -> Option<&str> {
         let after = self.functions.partition_point(|function| function.address <= offset);
         let function = &self.functions[after.checked_sub(1)?];
@@ -203,7 +203,7 @@ impl Module {
             },
             None => unknown(&self.object.path, offset as usize),
         };
-        // Debug information is read lazily.
+        // Debug information is read lazily, so memory is checked at each use.
         let lines = self.lines.as_ref().filter(|_| self.has_room());
         let location = lines.and_then(|lines| lines.find_location(offset).ok().flatten());
         if let Some(location) = location {
@@ -214,7 +214,7 @@ impl Module {
     }
 }
 
-/// The program's file. Read once: when the main thread has ended, the kernel no longer tells.
+/// The program's file. The link is read once, because the kernel no longer provides it when the main thread has ended.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "/proc/self/exe".into()))
@@ -225,20 +225,20 @@ struct Search {
     found: Option<Object>,
 }
 
-/// Keeps the object whose segments hold the address.
+/// Stops at the object whose segments contain the address, and stores it.
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader's structure, alive during the call, and the search that it was given.
+    // SAFETY: the loader's structure is valid during the call, and `search` is the one that `locate` gave.
     let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
-    // SAFETY: the loader's array of so many headers.
+    // SAFETY: the loader's array has this number of headers.
     let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
     for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD) {
         let start = info.dlpi_addr as usize + header.p_vaddr as usize;
         let end = start + header.p_memsz as usize;
         if (start..end).contains(&search.address) {
-            // SAFETY: the loader's string; empty for the program itself.
+            // SAFETY: the loader's string, which is empty for the program itself.
             let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
             let path = if name.is_empty() {
                 program().to_owned()
@@ -252,13 +252,13 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
     0
 }
 
-/// Demangles C++ and Rust names; others stay as they are.
+/// Demangles C++ and Rust names; other names are not changed.
 fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }
     if name.starts_with("_Z") {
-        // With each substitution, a name can be twice as long.
+        // Each substitution can double the length of a name.
         let mut text = Bounded { text: String::new(), most_bytes: 1 << 14 };
         let demangled = cpp_demangle::Symbol::new(name)
             .is_ok_and(|symbol| symbol.structured_demangle(&mut text, &DemangleOptions::default()).is_ok());

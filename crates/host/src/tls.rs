@@ -1,45 +1,45 @@
-//! One small record per thread, reached in two instructions.
+//! A small record for each thread, which is reached in two instructions.
 //!
-//! The record is in the thread-local storage of the preloaded library (`crates/preload`), which lies at a fixed distance from the thread
-//! pointer. The host is opened later: storage of its own would cost a function call per access, which the event path cannot afford, or
-//! take from the little that the loader keeps for other libraries.
+//! The record is in the thread-local storage of the preloaded library (`crates/preload`), which lies at a fixed distance from the
+//! thread pointer. The host is opened later: storage of its own would cost a function call per access, which the event path
+//! cannot afford, or take from the little room that the loader keeps for other libraries.
 
 use crate::thread::Thread;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 
-/// The state of a thread; all zero at first.
+/// The record of a thread; all zero at first.
 #[repr(C)]
 pub struct Slot {
-    /// [`FREE`], or the stack address of this thread inside the host or the plugin: events that arrive now (from a signal
-    /// handler, an instrumented allocator) are not recorded. The end of measurement waits for it to be free.
+    /// [`FREE`], or the stack address at which this thread entered the host or the plugin: events that arrive meanwhile (from a
+    /// signal handler, an instrumented allocator) are not recorded. The end of measurement waits for it to be free.
     pub busy: AtomicUsize,
-    /// Calls that were not recorded and have not been reported to the plugin.
+    /// The number of calls that were not recorded and have not been reported to the plugin.
     pub missed: AtomicU64,
     /// The thread's frames and location, once it has had an event.
     pub thread: Cell<*mut Thread>,
-    /// This thread has ended for us: calls in later destructors are not recorded.
+    /// Whether the thread is not recorded any more: it is ending, or got no location.
     pub finished: AtomicBool,
-    /// Its end has been postponed once, so that the program's own destructors run before.
+    /// Whether the end of the thread has been postponed once, so that the program's own destructors run before.
     pub is_postponed: AtomicBool,
 }
 
 /// The thread is outside of the host and the plugin.
 pub const FREE: usize = 0;
-/// Inside, on a stack of our own: calls that arrive now are caused by ourselves and not calls of the program (except in handlers
-/// while measurement ends, when signals are not blocked).
+/// The thread is inside, on a stack of our own: calls that arrive are our own and not the program's (except in handlers while the
+/// measurement is ending, when signals are not blocked).
 pub const OWN_STACK: usize = usize::MAX;
 
-/// The distance of the record from the thread pointer. Set before anything is recorded.
+/// The distance of the record from the thread pointer. It is set before anything is recorded.
 static OFFSET: AtomicIsize = AtomicIsize::new(0);
 
-/// Called once, with the distance that the preloaded library gives.
-pub fn place(offset: isize) {
+/// Sets the distance, which the preloaded library gives. Called once.
+pub fn set_offset(offset: isize) {
     OFFSET.store(offset, Ordering::Relaxed);
 }
 
-/// Whether there are records.
-pub fn is_placed() -> bool {
+/// Whether the distance is set, and so threads have records.
+pub fn has_offset() -> bool {
     OFFSET.load(Ordering::Relaxed) != 0
 }
 

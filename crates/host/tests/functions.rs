@@ -47,7 +47,7 @@ fn functions_have_names_and_lines_and_nest() {
             "{region}"
         );
     }
-    // The constructor comes first and starts it all; the destructor comes after the end.
+    // The constructor comes first and starts the measurement; the destructor comes after its end.
     let mut expected = vec!["+before_main", "+leaf", "-leaf", "-before_main", "+main", "+middle"];
     expected.extend(["+leaf", "-leaf"].repeat(3));
     expected.extend(["-middle", "-main"]);
@@ -64,7 +64,7 @@ fn main_is_open_when_the_program_calls_exit() {
     assert_eq!(logs[0].lines.last().unwrap(), "finalize");
 }
 
-/// The interrupted code may hold any lock, so the plugin's finalize, which takes some, is left out.
+/// The interrupted code may hold any lock, so the plugin's finalize, which takes locks, is not called.
 #[test]
 fn exit_in_a_signal_handler_ends_without_locks() {
     let (_bench, logs) = run("exit_in_handler");
@@ -80,7 +80,7 @@ fn each_thread_has_a_location() {
         let last = log.lines.iter().rposition(|line| line.starts_with(&format!("deactivate {id}")));
         assert!(last.is_none_or(|last| (id == 0) == (last > log.position("program_end"))), "{log}");
     }
-    // Each of the three is on a location of its own, or on that of one that has ended.
+    // Each of the three threads is on a location of its own, or on that of a thread that has ended.
     let events = [log.events(1), log.events(2)].concat();
     let last = ["+leaves_frames_open", "+leaf", "-leaf", "-leaves_frames_open"];
     assert_eq!(events.len(), 2 * (2 + 2) + 2 * (1 + 2) + last.len(), "{log}");
@@ -116,7 +116,7 @@ fn a_thread_that_works_while_the_process_ends_is_harmless() {
 fn threads_take_the_locations_of_ended_threads() {
     let (_bench, logs) = run("crowd");
     let log = &logs[0];
-    // Ten at a time: those of a round take the locations of the one before.
+    // Ten threads run at a time: those of a round take the locations of the round before.
     let count = |word: &str| log.lines.iter().filter(|line| line.starts_with(word)).count();
     assert!(count("create_location") <= 1 + 10, "{log}");
     assert_eq!(count("activate"), 1 + 300);
@@ -142,7 +142,7 @@ fn frames_that_a_longjmp_leaves_are_closed() {
     let (_bench, logs) = run("jump");
     let events = logs[0].events(0);
     let at = events.iter().position(|event| event == "+jumps").unwrap();
-    // What was jumped out of is closed when its caller is.
+    // The frame that the jump left is closed when its caller is.
     assert_eq!(events[at..], ["+jumps", "+leaf", "-leaf", "+leaf", "-leaf", "-jumps", "-main"]);
 }
 
@@ -175,9 +175,8 @@ fn first_use_in_a_signal_handler_is_skipped() {
     let (_bench, logs) = run("signal");
     let log = &logs[0];
     assert_eq!(log.enters("only_in_the_handler") + log.enters("handler"), 0, "{log}");
-    // A function that is known already is recorded there like anywhere else.
+    // A function that has been used before is recorded in a handler as well. The others are counted.
     assert_eq!(log.enters("leaf"), 1 + 3 + 1 + 1);
-    // ... and the others are counted.
     assert!(log.position("missed 0 2") < log.position("program_end"));
 }
 
@@ -238,14 +237,14 @@ fn an_instrumented_allocator_does_not_recurse() {
     assert_eq!(ok(bench.command(&subject).env("LOGGER_QUIET", "1")).0, "own allocator\n");
 }
 
-/// Whether the host starts, attaches a thread or defines a function.
+/// This holds while the host starts, attaches a thread or defines a function.
 #[test]
 fn errno_and_cancellation_are_preserved() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "errno_and_cancellation.c");
     assert_eq!(ok(bench.command(&subject).arg("errno")).0, "errno stays\n");
     for arguments in [&[][..], &["started"]] {
-        // An event of the logging plugin's writes, which is a point of cancellation, unlike an event of ours.
+        // An event of the logging plugin writes, which is a cancellation point. Events of our own plugin are none.
         let mut command = bench.command(&subject);
         let (out, _) = ok(command.args(arguments).env("LOGGER_QUIET", "1"));
         assert_eq!(out, "cancelled, as asked\n", "{arguments:?}");
@@ -264,7 +263,7 @@ fn threads_and_handlers_with_small_stacks_are_recorded() {
     }
     let bench = Bench::new();
     let subject = bench.compile("g++", OPTIONS, "stacks.cc");
-    // A handler's stack of 4096 bytes is enough for what is built to be used; without optimization frames are larger.
+    // A handler's stack of 4096 bytes is enough in an optimized build; without optimization frames are larger.
     let all = ["", "start", "handler"];
     let tried = if cfg!(debug_assertions) { &all[..2] } else { &all };
     for what in tried {
@@ -298,7 +297,7 @@ fn first_uses_do_not_deadlock_with_the_loader() {
     assert_eq!((log.enters("of_the_callback"), log.enters("of_the_library")), (1, 1), "{log}");
 }
 
-/// Functions have their names as far as the memory suffices.
+/// Functions have their names as long as there is memory.
 #[test]
 fn a_program_without_memory_continues() {
     let bench = Bench::new();
@@ -316,7 +315,7 @@ fn a_program_without_memory_continues() {
     );
 }
 
-/// Also of handlers on an alternate stack; and after a handler that left an event by longjmp the thread is recorded as before.
+/// This includes handlers on an alternate stack. After a handler has left an event by longjmp, the thread is recorded as before.
 #[test]
 fn calls_of_handlers_that_interrupt_events_are_recorded_or_counted() {
     for (what, jumps) in [("storm", 0), ("alternate", 0), ("jump", 100)] {
@@ -330,14 +329,14 @@ fn calls_of_handlers_that_interrupt_events_are_recorded_or_counted() {
         let (calls, entered, missed) =
             (out.trim().parse::<i64>().unwrap(), sum("entered "), sum("missed 0 "));
         println!("{what}: {calls} calls, {entered} recorded, {missed} missed");
-        // A handler misses a call or none; a thread that was jumped out of an event of, some.
+        // A handler misses at most one call; a thread misses some if a jump has left its event.
         assert!(missed < calls / 10 && (missed > 0 || jumps > 0), "{what}: {missed} of {calls}");
-        // A jump may have come between an event and the call that it is of.
+        // A jump may have come between a call and its event.
         assert!((entered + missed - calls).abs() <= jumps, "{what}: {calls}, {entered} and {missed}");
     }
 }
 
-/// The unwinder does not see that it is in a handler if that has no unwind tables. Its stack tells it.
+/// The unwinder does not recognise a handler that has no unwind tables. Its alternate stack shows that it is one.
 #[test]
 fn functions_that_a_handler_on_an_alternate_stack_calls_first_are_not_defined() {
     let bench = Bench::new();
@@ -360,7 +359,7 @@ fn calls_of_a_thread_without_a_location_are_counted() {
 }
 
 #[test]
-fn timestamps_are_of_the_chosen_timer() {
+fn timestamps_come_from_the_chosen_timer() {
     let bench = Bench::new();
     let subject = bench.compile("cc", OPTIONS, "functions.c");
     for (timer, ticks_per_s) in [("clock_gettime", 1e9), ("gettimeofday", 1e6)] {
@@ -388,7 +387,7 @@ fn programs_without_hooks_and_mpi_are_left_alone() {
     let bench = Bench::new();
     let (out, err) = ok(bench.command("bash").args(["-c", "echo hello; exec true"]));
     assert_eq!((out.as_str(), err.as_str()), ("hello\n", ""));
-    // Not even a word about a plugin that is not there.
+    // There is not even a message about a plugin that does not exist.
     let (_, err) = ok(bench.command("bash").args(["-c", ":"]).env("AMPERE_HOST_PLUGIN", "/nowhere.so"));
     assert_eq!(err, "");
     assert!(bench.logs().is_empty());
@@ -405,7 +404,7 @@ fn without_a_plugin_there_is_one_line_and_the_same_result() {
         (empty.to_str().unwrap(), "cannot load"),
         ("", "libscorep_substrate_ampere.so is not in"),
     ];
-    // The last one: the bench has a host, and no plugin beside it.
+    // In the last case, there is no plugin next to the host.
     for (plugin, why) in cases {
         let (out, err) = ok(bench.command(&subject).env("AMPERE_HOST_PLUGIN", plugin));
         assert_eq!(out, "done \n");
@@ -418,7 +417,7 @@ fn without_a_plugin_there_is_one_line_and_the_same_result() {
     let (out, err) = ok(bench.command(&subject).env("LOGGER_FAIL", "1"));
     assert_eq!(out, "done \n");
     assert!(err.contains("could not start (code 7)") && err.matches('\n').count() == 1, "{err}");
-    // Only the first process of a node speaks.
+    // Only the first process of a node prints the message.
     let (_, err) = ok(bench
         .command(&subject)
         .env("AMPERE_HOST_PLUGIN", "/nowhere.so")

@@ -40,7 +40,7 @@ fn many_arguments(mpi: &Mpi) {
     for (rank, log) in logs.iter().enumerate() {
         check_order_of_calls(log, rank, 3);
         let events = log.events(0);
-        // The program's own frame is around all: nothing else in it is instrumented.
+        // The program's own frame encloses all others: nothing else in the program is instrumented.
         assert_eq!(
             events[..3],
             [format!("+{}", program_name(&program)), "+MPI_Init_thread".into(), "-MPI_Init_thread".into()]
@@ -129,7 +129,7 @@ fn program_name(program: &std::path::Path) -> String {
     program.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// The other processes of the program are not waited for.
+/// It does not wait for the other processes of the program.
 #[test]
 fn one_process_may_have_the_library_alone() {
     if !have(&[MPICH.cc, MPICH.run[0]]) {
@@ -222,7 +222,7 @@ fn several_threads_may_call_mpi() {
         for log in bench.logs() {
             log.check();
             assert_eq!(log.enters("MPI_Sendrecv"), 4 * 200);
-            // A thread that begins late may be on the location of one that has ended.
+            // A thread that starts late may be on the location of one that has ended.
             let events: Vec<usize> = (1..=4).map(|id| log.events(id).len()).collect();
             assert_eq!(events.iter().sum::<usize>(), 4 * 2 * 200);
             assert!(events.iter().all(|count| count % (2 * 200) == 0), "{events:?}");
@@ -230,7 +230,7 @@ fn several_threads_may_call_mpi() {
     }
 }
 
-/// As loaded by a plugin module.
+/// A plugin module is loaded in this way.
 #[test]
 fn an_mpi_library_outside_the_global_scope_is_found() {
     for mpi in [OPEN_MPI, MPICH] {

@@ -1,4 +1,4 @@
-//! The preloaded library: a program is as without it, and what it calls is recorded however it calls it.
+//! The preloaded library: a program behaves as without it, and its calls are recorded however they are made.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn outcome(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// The same command without what is preloaded.
+/// The same command without the preloaded library.
 fn without(command: &Command) -> Command {
     let mut plain = Command::new(command.get_program());
     plain.args(command.get_args()).current_dir(command.get_current_dir().unwrap());
@@ -26,7 +26,7 @@ fn without(command: &Command) -> Command {
     plain
 }
 
-/// Runs it without and with what is preloaded: the outcome is the same. Standard output.
+/// Runs a command without and with the preloaded library, checks that the outcome is the same, and returns standard output.
 fn same(command: &mut Command) -> String {
     let plain = outcome(&mut without(command));
     let measured = outcome(command);
@@ -40,14 +40,14 @@ impl Bench {
         self.path(name)
     }
 
-    /// Compiles a text.
+    /// Compiles a source text to a program with this name.
     fn build(&self, compiler: &str, name: &str, options: &[&str], text: &str) -> PathBuf {
         let (source, out) = (self.source(&format!("{name}.c"), text), self.path(name));
         must(Command::new(compiler).arg(&source).arg("-o").arg(&out).args(options).current_dir(&self.dir));
         out
     }
 
-    /// A library of this directory, of a file of `programs`.
+    /// Compiles a file of `programs` to a library in this directory.
     fn library(&self, name: &str, options: &[&str], source: &str) -> PathBuf {
         let out = self.path(name);
         let mut compile = Command::new("cc");
@@ -75,7 +75,7 @@ fn little(options: &[&str]) -> Bench {
     bench
 }
 
-/// Where the preloaded library of 64 bits is.
+/// The path of the preloaded library for 64-bit programs.
 fn built() -> PathBuf {
     Path::new(ampere_preload::BUILT).join("x86_64").join(ampere_preload::FILE)
 }
@@ -90,7 +90,7 @@ fn it_needs_no_library_and_exports_one_weak_name() {
     assert!(needed.lines().all(|line| line.trim_start().starts_with("w ")), "{needed}");
 }
 
-/// By the kernel's count, of an ordinary program and of an interpreter.
+/// The kernel counts the pages, of an ordinary program and of an interpreter.
 #[test]
 fn a_process_with_nothing_to_measure_maps_at_most_64_kilobytes_more() {
     let bench = Bench::new();
@@ -131,7 +131,7 @@ fn a_weak_reference_to_mpi_stays_null_without_mpi() {
     assert!(bench.logs().is_empty());
 }
 
-/// Every way to link and to bind: what the program finds out is the same, and each call is recorded once.
+/// However the program is linked and bound, its output is the same and each call is recorded once.
 #[test]
 fn calls_are_recorded_however_they_are_bound() {
     let ways: [&[&str]; 9] = [
@@ -155,7 +155,8 @@ fn calls_are_recorded_however_they_are_bound() {
     }
 }
 
-/// As with `LD_BIND_NOW`, `-Bsymbolic`, functions that are chosen when they are bound, and tables of System V alone.
+/// This includes `LD_BIND_NOW`, `-Bsymbolic`, functions that are chosen when they are bound, and libraries with System V hash
+/// tables alone.
 #[test]
 fn calls_are_recorded_whatever_the_library_is_like() {
     let ways: [&[&str]; 4] =
@@ -212,7 +213,7 @@ fn modules_are_treated_when_they_are_opened() {
     }
 }
 
-/// As plugins are. No call is lost to another thread's opening and closing, and the program does not fail.
+/// Programs do that with plugins. No call is lost while another thread opens and closes objects, and the program does not fail.
 #[test]
 fn objects_may_be_opened_and_closed_by_several_threads() {
     let bench = little(&[]);
@@ -235,7 +236,7 @@ fn another_namespace_is_left_alone() {
     assert!(bench.logs().is_empty());
 }
 
-/// Tools that stand before MPI stay there, however the program is bound.
+/// Another tool that wraps MPI still gets its calls, however the program is bound.
 #[test]
 fn another_preloaded_tool_stays_in_the_chain() {
     for options in [["-Wl,-z,lazy"], ["-Wl,-z,now"]] {
@@ -248,7 +249,7 @@ fn another_preloaded_tool_stays_in_the_chain() {
             let own = own.display();
             let both = if comes_first { format!("{tool}:{own}") } else { format!("{own}:{tool}") };
             let out = ok(bench.command(&program).env("LD_PRELOAD", both).env("LD_LIBRARY_PATH", path)).0;
-            // One call is by the profiling interface's name.
+            // One call uses the profiling interface's name.
             assert_eq!(out, "sent 5, count 0 0, same 1, absent 1\ntool 4\n", "{options:?}");
             assert_eq!(bench.mpi_calls("MPI_Barrier"), 5, "{options:?}");
         }
@@ -262,7 +263,7 @@ __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *a, vo
 int work(int n) { return n + 1; }
 int main(void) { int x = 0; for (int i = 0; i < 5; i++) x = work(x); printf(\"%ld\\n\", n); return 0; }";
 
-/// In the program, and in a library that it is linked with.
+/// The hooks are in the program, or in a library that it is linked with.
 #[test]
 fn a_program_keeps_hooks_of_its_own() {
     let bench = Bench::new();
@@ -307,14 +308,14 @@ fn programs_of_musl_run() {
         );
         assert_eq!(same(bench.command("python3").arg("-c").arg(run)), "7 b'hello\\n'\n");
     }
-    // And where the loader of musl is given the library's own path.
+    // They also run if the loader of musl is given the library's own path.
     let program = bench.path("musl");
     let own = bench.preload().to_string_lossy().replace(ampere_preload::PLATFORM, "x86_64");
     assert_eq!(outcome(bench.command(&program).env("LD_PRELOAD", own)).1, "hello\n");
 }
 
 #[test]
-fn programs_of_32_bits_run_without_a_word() {
+fn programs_of_32_bits_run_without_a_message() {
     let bench = Bench::new();
     bench.source("probe.c", HELLO);
     if !Command::new("cc")
@@ -332,9 +333,9 @@ fn programs_of_32_bits_run_without_a_word() {
     assert_eq!(same(bench.command("sh").args(["-c", "./probe; ./probe; exit 3"])), "hello\nhello\n");
 }
 
-/// Through each function that starts programs: after a chroot, and as a user who may not read the library's directory.
+/// This holds for each function that starts programs, after a chroot, and for a user who may not read the library's directory.
 #[test]
-fn where_it_cannot_be_read_the_loader_says_nothing() {
+fn the_loader_prints_nothing_where_the_library_cannot_be_read() {
     // SAFETY: a system call without arguments.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: needs root");
@@ -381,7 +382,7 @@ int main(int c, char **v) {
             "{how}"
         );
     }
-    // What else is preloaded stays.
+    // Other preloaded libraries are kept.
     let both = format!("/lib/none.so:{}", bench.preload().display());
     let (_, out, _) = outcome(bench.command(&program).arg("0").env("LD_PRELOAD", both));
     assert_eq!(out, "/lib/none.so\nfine\n");
@@ -404,8 +405,8 @@ int main(int c, char **v) {
 
 const WORK: &str = "__attribute__((noinline)) double work(int n) { volatile double x = 0; for (int i = 0; i < n; i++) x += i; return x; }";
 
-/// An instrumented program, with its limits: 4,500 kB of addresses, 500 kB of data, 8 MB of locked memory with mlockall before and
-/// after the first function. Where there is far more, it is measured.
+/// The limits of an instrumented program are 4,500 kB of addresses, 500 kB of data, or 8 MB of locked memory with mlockall before
+/// or after the first function. With far higher limits it is measured.
 #[test]
 fn a_process_with_little_room_is_left_alone() {
     let bench = Bench::new();
@@ -459,7 +460,7 @@ fn a_process_with_little_room_is_left_alone() {
     assert_eq!(bench.logs().len(), 1);
 }
 
-/// By seccomp, from before the loader runs.
+/// A seccomp filter forbids it before the loader runs.
 #[test]
 fn where_pages_cannot_be_made_writable_nothing_is_changed() {
     let text = "#define _GNU_SOURCE
@@ -491,7 +492,7 @@ int main(int c, char **v) {
     }
 }
 
-/// A program that makes its own table of addresses unwritable, or moves it to other memory, before it opens MPI.
+/// Before it opens MPI, the program makes its own table of addresses read-only or moves it to other memory.
 #[test]
 fn a_program_may_remap_its_own_table() {
     let text = "#define _GNU_SOURCE
@@ -531,7 +532,7 @@ int main(int c, char **v) {
     }
 }
 
-/// Tables in the program's text are left as they are.
+/// Tables in the program's text are not changed.
 #[test]
 fn text_relocations_do_no_harm() {
     let bench = little(&[]);
@@ -548,7 +549,7 @@ fn text_relocations_do_no_harm() {
 }
 
 #[test]
-fn auditors_and_other_allocators_and_sanitizers_go_with_it() {
+fn auditors_and_sanitizers_work_with_it() {
     let bench = little(&[]);
     let program = bench.calls(&[]);
     let audit = "unsigned la_version(unsigned v) { return v; }\nunsigned la_objopen(void *m, long l, void *c) { return 3; }
@@ -564,7 +565,7 @@ fn auditors_and_other_allocators_and_sanitizers_go_with_it() {
     assert_eq!(bench.mpi_calls("MPI_Barrier"), 5);
 }
 
-/// The next program has nothing of ours.
+/// We add no variable to the environment of the next program.
 #[test]
 fn an_emptied_environment_stays_empty() {
     let bench = Bench::new();
@@ -575,7 +576,7 @@ fn an_emptied_environment_stays_empty() {
     );
 }
 
-/// A bundle with a C library and a loader of its own, of another version.
+/// The bundle has a C library and a loader of its own, which may be of another version.
 #[test]
 fn a_bundle_with_its_own_loader_runs() {
     let bench = Bench::new();

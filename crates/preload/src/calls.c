@@ -1,42 +1,43 @@
 /* dlopen and dlsym.
  *
- * Both look at who calls them: for the library's search path, and for what comes after the caller. So they are jumped to, and see the
- * program's own call, except where the host has a wrapper of what is asked for. */
+ * The results of both depend on their caller: on its library search path, and on the objects that come after it. So our
+ * wrapper jumps to them, and they see the program's own call, except where the host has a wrapper of the function that is
+ * asked for. */
 #include "stub.h"
 
-/* An answer in registers: what the function returns, or where it goes on. */
+/* An answer in two registers: the value to return, or the function to jump to. */
 struct answer {
 	void *value;
-	void *goes_on;
+	void *jump;
 };
 
-static struct answer goes_on(enum local which) { return (struct answer){NULL, stub.real[which]}; }
+static struct answer jumps(enum local which) { return (struct answer){NULL, stub.real[which]}; }
 static struct answer returns(void *value) { return (struct answer){value, NULL}; }
 
 #define NEXT ((void *)-1L)
 
 /* Called by the assembly below. */
 __attribute__((used)) HIDDEN struct answer answer_dlsym(void *handle, const char *name) {
-	if (handle == NEXT || !name) return goes_on(DLSYM);
-	if (handle) look_again();
-	if (!is_hosts(name) || stub.host_state == HOST_REFUSED) return goes_on(DLSYM);
+	if (handle == NEXT || !name) return jumps(DLSYM);
+	if (handle) treat_new_objects();
+	if (!host_may_wrap(name) || stub.host_state == HOST_REFUSED) return jumps(DLSYM);
 	void *(*find)(void *, const char *) = (void *(*)(void *, const char *))stub.real[DLSYM];
 	void *found = find(handle, name);
-	/* Without a handle, the search begins with what the whole program shares, and ends with what its caller has. */
-	if (!found) return handle ? returns(NULL) : goes_on(DLSYM);
+	/* Without a handle, the search starts with what the whole program shares, and ends with what its caller has. */
+	if (!found) return handle ? returns(NULL) : jumps(DLSYM);
 	struct definition definition = definition_of(name, 0);
 	if (found != definition.address || definition.is_ambiguous || !load_host()) return returns(found);
 	void *wrapper = stub.wrap(name, found);
 	return returns(wrapper ? wrapper : found);
 }
 
-/* NVTX opens the host itself. */
+/* NVTX opens the host by its path. */
 __attribute__((used)) HIDDEN struct answer answer_dlopen(const char *file) {
-	if (!file || !is_equal(file, stub.host) || load_host()) return goes_on(DLOPEN);
+	if (!file || !is_equal(file, stub.host) || load_host()) return jumps(DLOPEN);
 	return returns(NULL);
 }
 
-/* Keeps the two arguments, asks for the answer, and returns it or jumps. */
+/* The wrapper of a function: saves the two arguments, asks for the answer, and returns the value or jumps. */
 #define IN_FRONT_OF(NAME)                                                                                       \
 	__asm__(".pushsection .text\n.globl wrap_" NAME "\n.hidden wrap_" NAME "\n.type wrap_" NAME ", @function\n" \
 	        "wrap_" NAME ":\n.cfi_startproc\nendbr64\n"                                                         \

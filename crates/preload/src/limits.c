@@ -1,8 +1,8 @@
-/* Whether the process has room for what is mapped where something is measured; and notes. */
+/* Whether the process has room for what the host and the plugin map, and notes about processes that are not recorded. */
 #include "stub.h"
 
-/* The host, the plugin and the rings of some threads take 15 to 40 MB. What the program itself will need is not known: where there is
- * a limit at all, far more than that has to be free. */
+/* The host, the plugin and the rings of some threads take 15 to 40 MB. How much the program itself will need is not known:
+ * where there is a limit, far more than that has to be free. */
 #define ROOM (256ULL << 20)
 #define NO_LIMIT (~0ULL)
 enum { LIMIT_DATA = 2, LIMIT_MEMLOCK = 8, LIMIT_AS = 9 };
@@ -16,7 +16,7 @@ static int leaves_room(unsigned long long limit, unsigned long long used) {
 	return limit == NO_LIMIT || (limit > used && limit - used >= ROOM);
 }
 
-/* Bytes of the address space and of data, as the kernel counts them. Zero if they are not known. */
+/* Bytes of the address space and of data, as the kernel counts them. Returns zero if they are not known. */
 static int read_use(unsigned long long *all, unsigned long long *data) {
 	char text[256];
 	long file = SYSTEM(SYS_open, "/proc/self/statm", OPEN_READ | OPEN_CLOEXEC, 0, 0);
@@ -36,7 +36,7 @@ static int read_use(unsigned long long *all, unsigned long long *data) {
 	return at >= 5;
 }
 
-/* Whether limits on locked memory are not for this process. */
+/* Whether this process is exempt from limits on locked memory. */
 static int may_lock_all(void) {
 	enum { VERSION = 0x20080522, IPC_LOCK = 14 };
 	struct { unsigned version; int process; } header = {VERSION, 0};
@@ -52,7 +52,7 @@ int has_room(void) {
 	return read_use(&all, &of_data) && leaves_room(space, all) && leaves_room(data, of_data) && leaves_room(locked, all);
 }
 
-/* A path that is made: too long if it fills the text. */
+/* A path under construction; it is too long if it fills the text. */
 struct path {
 	char text[512];
 	size_t length;
@@ -71,7 +71,8 @@ static void add_number(struct path *path, long number) {
 	add(path, digits + at);
 }
 
-/* An empty file in the run's session (crates/ring/src/session.rs), "unrecorded-m1234": its content would count against a limit. */
+/* Makes a file in the run's session (crates/ring/src/session.rs), such as "unrecorded-m1234". It is empty: content would count
+ * against the limit. */
 void note(char what) {
 	if (!stub.session) return;
 	struct path path = {.length = 0};

@@ -23,7 +23,7 @@ static void read_headers(struct object *object, const Elf64_Dyn **dynamic) {
 	}
 }
 
-/* Zero if there is nothing to look up in it. */
+/* Returns zero if nothing can be looked up in the object. */
 int read_object(struct object *object, const struct info *info) {
 	*object = (struct object){.base = info->base, .name = info->name ? info->name : ""};
 	object->headers = info->headers;
@@ -56,7 +56,7 @@ int read_object(struct object *object, const struct info *info) {
 	return object->symbols && object->strings;
 }
 
-/* Whether the symbol is a definition of this name, of its default version. */
+/* Whether the symbol is the default version's definition of this name. */
 static int is_definition(const struct object *object, uint32_t at, const char *name) {
 	const Elf64_Sym *symbol = &object->symbols[at];
 	int is_hidden = object->versions && object->versions[at] & 0x8000;
@@ -118,7 +118,8 @@ struct search {
 	struct definition found;
 };
 
-/* The loader searches what was loaded at the start first, in its order. What was opened later is found in some objects only. */
+/* The loader searches the objects that were loaded at the start first, in their order. Of those opened later, only some are
+ * searched. */
 static int search(struct info *info, size_t size, void *data) {
 	struct search *search = data;
 	struct object object;

@@ -1,15 +1,16 @@
-/* Entries of objects' tables are replaced: those through which an object calls, or takes the address of, a function of another one. */
+/* Replaces entries of objects' tables: those through which an object calls, or takes the address of, a function of another
+ * one. */
 #include "stub.h"
 
 enum kind { NOTHING, LOCAL, HOSTS, HOOK };
 
-int is_hosts(const char *name) {
+int host_may_wrap(const char *name) {
 	return begins_with(name, "MPI_") || begins_with(name, "PMPI_") || begins_with(name, "mpi_") || begins_with(name, "pmpi_") ||
 	       is_equal(name, "roctxRangePushA") || is_equal(name, "roctxRangePop");
 }
 
 static enum kind kind_of(const char *name, enum local *which) {
-	if (is_hosts(name)) return HOSTS;
+	if (host_may_wrap(name)) return HOSTS;
 	if (begins_with(name, "__cyg_profile_func_e")) return HOOK;
 	for (int i = 0; i < LOCALS; i++) {
 		if (is_equal(name, local_names[i])) {
@@ -27,7 +28,7 @@ static int protect(uintptr_t start, uintptr_t end, int how) {
 
 enum { READ = 1, READ_WRITE = 3 };
 
-/* The pages of an object that were made writable. */
+/* The pages of an object that have been made writable. */
 struct window {
 	const struct object *object;
 	int is_relro_open;
@@ -43,7 +44,7 @@ static int is_in_writable_segment(const struct object *object, uintptr_t place) 
 	return 0;
 }
 
-/* Zero if it cannot be made writable: the system refuses, or it lies in the program's text. */
+/* Makes a place writable. Returns zero if it cannot be: the system refuses, or the place lies in the program's text. */
 static int open_window(struct window *window, uintptr_t place) {
 	const struct object *object = window->object;
 	if (object->protected_start <= place && place < object->protected_end) {
@@ -55,13 +56,13 @@ static int open_window(struct window *window, uintptr_t place) {
 	return window->page == page;
 }
 
-/* Calls inside an MPI library are not the program's. Only the part that is Fortran's may be all that a program calls: MPICH's
- * functions for use mpi_f08 have names of their own, and call C's. */
+/* Whether a call of this name from the object is inside an MPI library, and so not the program's. The exception is a separate
+ * Fortran library: MPICH's functions for `use mpi_f08` have names that are not wrapped, and call C's, which are. */
 static int is_within_mpi(const struct object *object, const char *name) {
 	return is_mpi(object) && (!begins_with(name, "MPI_") || defined_in(object, "PMPI_Init"));
 }
 
-/* What an entry is to hold instead, or null. */
+/* The function that an entry is to hold instead, or null. */
 static void *replacement(const struct object *object, const char *name, struct treatment *treatment, void **expected) {
 	enum local which = LOCALS;
 	enum kind kind = kind_of(name, &which);
@@ -71,7 +72,7 @@ static void *replacement(const struct object *object, const char *name, struct t
 	}
 	if (kind == NOTHING || stub.host_state == HOST_REFUSED || kind == HOSTS && is_within_mpi(object, name)) return NULL;
 	struct definition definition = definition_of(name, treatment->is_at_start);
-	/* The C library's hooks do nothing. Others are the program's. */
+	/* The C library's hooks do nothing and may be replaced. Other definitions belong to the program. */
 	if (!definition.address || kind == HOOK && !definition.is_libc) return NULL;
 	if (definition.is_ambiguous) return NULL;
 	*expected = definition.address;
@@ -91,7 +92,7 @@ static void treat_entry(struct window *window, const Elf64_Rela *relocation, str
 	if (!ours || (uintptr_t)entry % sizeof *entry) return;
 	void *held = __atomic_load_n(entry, __ATOMIC_RELAXED);
 	uintptr_t value = (uintptr_t)held;
-	/* An entry that the first call will resolve leads into the object itself. Any other value is another tool's. */
+	/* An entry that the first call will resolve points into the object itself. Any other value was put there by another tool. */
 	int is_unresolved = type == R_X86_64_JUMP_SLOT && object->start <= value && value < object->end;
 	if (held != expected && !is_unresolved) return;
 	if (open_window(window, (uintptr_t)entry))

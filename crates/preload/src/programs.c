@@ -1,7 +1,7 @@
 /* The functions that start programs.
  *
- * The loader of the next program prints a line where it cannot read this library: after a chroot, and for a user who may not read its
- * directory. There, the new program's LD_PRELOAD lacks it. */
+ * The loader of the next program prints a line if it cannot read this library: after a chroot, and for a user who may not read
+ * its directory. In these cases we remove the library from the new program's LD_PRELOAD. */
 #include "stub.h"
 
 const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  "execvp",      "execvpe",
@@ -9,7 +9,7 @@ const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  
 
 static const char variable[] = "LD_PRELOAD=", file[] = "/libampere_preload.so";
 
-/* Whether the text, up to a separator, ends with this library's name. Its length. */
+/* Returns the length of the text up to a separator; `is_own`: whether it ends with this library's name. */
 static size_t entry(const char *text, int *is_own) {
 	size_t n = 0;
 	while (text[n] && text[n] != ':' && text[n] != ' ') n++;
@@ -27,14 +27,14 @@ static int has_own(const char *text) {
 	return 0;
 }
 
-/* By the real user, without the capabilities that a program such as setpriv has until the next one starts. */
+/* Asks for the real user, without the capabilities that a program such as setpriv has until the next one starts. */
 static int can_read_own(void) {
 	enum { READ_OK = 4 };
 	return SYSTEM(SYS_access, stub.path, READ_OK, 0, 0) == 0;
 }
 
-/* Which variable of this environment names this library, which the new program could not read. -1: none. */
-static long hindered(char *const *environment) {
+/* The index of LD_PRELOAD in this environment if it names this library and the new program could not read it; otherwise -1. */
+static long unreadable_preload(char *const *environment) {
 	for (long i = 0; environment && environment[i]; i++)
 		if (begins_with(environment[i], variable)) return has_own(environment[i] + sizeof variable - 1) && !can_read_own() ? i : -1;
 	return -1;
@@ -42,7 +42,7 @@ static long hindered(char *const *environment) {
 
 enum { COPY_BYTES_MAX = 1 << 16 };
 
-/* Bytes of the copy; 0 if it would be too large for the stack. */
+/* The size of the copy in bytes; 0 if it would be too large for the stack. */
 static size_t copy_size(char *const *environment, long at) {
 	size_t count = 0;
 	while (environment[count]) count++;
@@ -50,7 +50,7 @@ static size_t copy_size(char *const *environment, long at) {
 	return bytes <= COPY_BYTES_MAX ? bytes : 0;
 }
 
-/* The environment without this library in LD_PRELOAD, and without an empty one. */
+/* Copies the environment without this library in LD_PRELOAD, and without LD_PRELOAD if nothing else is in it. */
 static char *const *copy(char *const *environment, long at, char **to) {
 	size_t count = 0;
 	while (environment[count]) count++;
@@ -78,11 +78,11 @@ static char *const *copy(char *const *environment, long at, char **to) {
 	return to;
 }
 
-/* The environment of the next program, in this function's frame if it is another one. */
+/* The environment of the next program: the given one, or a copy in the frame of the function that uses this macro. */
 #define NEXT_ENVIRONMENT(environment)                                                            \
 	({                                                                                           \
 		char *const *given = (environment);                                                      \
-		long at = hindered(given);                                                               \
+		long at = unreadable_preload(given);                                                     \
 		size_t bytes = at < 0 ? 0 : copy_size(given, at);                                        \
 		bytes ? copy(given, at, __builtin_alloca_with_align(bytes, 128)) : given;                \
 	})
@@ -111,7 +111,7 @@ static int of_spawnp(int *pid, const char *file, const void *actions, const void
 	return CALL_REAL(SPAWNP, spawns *, pid, file, actions, how, words, NEXT_ENVIRONMENT(environment));
 }
 
-/* The words of a call with as many arguments as it has, and what follows them. */
+/* The words of a call with a variable number of arguments. */
 static size_t count_words(va_list words) {
 	size_t count = 1;
 	while (va_arg(words, char *)) count++;

@@ -1,33 +1,35 @@
 /* The start of the preloaded library, and when it loads the host.
  *
- * It is at home in a program of glibc. In any other, and where ampere is switched off, it does nothing.
+ * It works in programs that use glibc. In any other program, and where ampere is switched off, it does nothing.
  *
- * Objects are looked at when the program starts, and again when it asks for a function of an object that it has opened. What is
- * known of them is changed under the loader's own lock alone, which dl_iterate_phdr takes: no lock of ours can be waited for. */
+ * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The
+ * record of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes: we have no lock that could
+ * be waited for. */
 #include "stub.h"
 
 struct stub stub;
 
-/* References that may stay unresolved: another C library lacks the last one. */
+/* These references may stay unresolved: other C libraries lack the last one. */
 __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
-/* The host's record of a thread (crates/host/src/tls.rs). It is here because what is loaded at the start takes nothing from the
- * little room that the loader keeps for later libraries. */
+/* The host's record of a thread (crates/host/src/tls.rs). It is here because a library that is loaded at the start takes
+ * nothing from the little room for thread-local storage that the loader keeps for later libraries. */
 static __thread long slot[4] __attribute__((tls_model("initial-exec"), aligned(16)));
 
-/* What the host is given. */
+/* What this library gives to the host. */
 struct offer {
 	long slot_offset;
-	void (*look_again)(void);
+	void (*treat_new_objects)(void);
 };
 
-/* A program with AddressSanitizer's library refuses to start behind another library, unless its defaults allow it: it asks the first
- * function of this name. The only name that this library exports. */
+/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that: it gets them
+ * from the first function of this name. This is the only name that this library exports. */
 __attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 
-struct look {
+/* The loader's objects at one moment. */
+struct snapshot {
 	unsigned long long adds, subs;
 	unsigned count;
 	int is_changed;
@@ -39,25 +41,25 @@ static int count_one(struct info *info, size_t size, void *count) {
 	return 0;
 }
 
-/* At the first object: whether objects were opened since the last time, and how many there are. */
-static int peek(struct info *info, size_t size, void *data) {
-	struct look *look = data;
+/* Called for the first object only: whether objects were opened since the last time, and how many there are. */
+static int take_snapshot(struct info *info, size_t size, void *data) {
+	struct snapshot *now = data;
 	(void)size;
-	look->adds = info->adds;
-	look->subs = info->subs;
-	look->is_changed = !stub.has_looked || info->adds != stub.adds;
-	if (look->is_changed) stub.iterate(count_one, &look->count);
+	now->adds = info->adds;
+	now->subs = info->subs;
+	now->is_changed = !stub.has_treated || info->adds != stub.adds;
+	if (now->is_changed) stub.iterate(count_one, &now->count);
 	return 1;
 }
 
 struct round {
-	struct look look;
+	struct snapshot objects;
 	unsigned at, first;
 	struct treatment treatment;
 	int is_done;
 };
 
-/* The host and the plugin. */
+/* Whether the object is the host or the plugin. */
 static int is_ours(const struct object *object) {
 	const char *name = object->name + length(object->name);
 	while (name > object->name && name[-1] != '/') name--;
@@ -79,28 +81,28 @@ static int treat_one(struct info *info, size_t size, void *data) {
 	struct object object;
 	(void)size;
 	unsigned at = round->at++;
-	if (at >= round->look.count) return 1;
+	if (at >= round->objects.count) return 1;
 	if (at < round->first || !read_object(&object, info) || is_ours(&object)) return 0;
 	round->treatment.is_at_start = at < stub.start_count;
 	treat(&object, &round->treatment);
 	return 0;
 }
 
-/* At the first object, under the loader's lock: treats the new ones, unless some were closed meanwhile. */
+/* Called for the first object only, under the loader's lock: treats the new objects, unless some were closed meanwhile. */
 static int treat_new(struct info *info, size_t size, void *data) {
 	struct round *round = data;
 	(void)size;
-	if (info->subs != round->look.subs) return 1;
-	unsigned long long opened = round->look.adds - stub.adds;
-	int knows_all = stub.has_looked && opened < round->look.count;
-	round->first = knows_all ? round->look.count - (unsigned)opened : 0;
+	if (info->subs != round->objects.subs) return 1;
+	unsigned long long opened = round->objects.adds - stub.adds;
+	int knows_all = stub.has_treated && opened < round->objects.count;
+	round->first = knows_all ? round->objects.count - (unsigned)opened : 0;
 	stub.iterate(find_new_mpi, round);
 	round->at = 0;
 	stub.iterate(treat_one, round);
-	/* What the host can be loaded for is treated again when it is there. */
+	/* Objects that need the host are treated again when it is loaded. */
 	if (!round->treatment.needs_host) {
-		stub.adds = round->look.adds;
-		stub.has_looked = 1;
+		stub.adds = round->objects.adds;
+		stub.has_treated = 1;
 	}
 	round->is_done = 1;
 	return 1;
@@ -108,12 +110,12 @@ static int treat_new(struct info *info, size_t size, void *data) {
 
 enum { ROUNDS_MAX = 16 };
 
-void look_again(void) {
+void treat_new_objects(void) {
 	for (unsigned tries = 0; tries < ROUNDS_MAX; tries++) {
 		struct round round = {.at = 0};
-		stub.iterate(peek, &round.look);
-		if (!round.look.is_changed) return;
-		/* Another thread may be opening one of them, and the loader still be writing into it. dladdr waits for that. */
+		stub.iterate(take_snapshot, &round.objects);
+		if (!round.objects.is_changed) return;
+		/* Another thread may be opening one of them, and the loader may still be writing into it. dladdr waits for that. */
 		void *unused[4];
 		stub.address((void *)&stub, unused);
 		stub.iterate(treat_new, &round);
@@ -144,7 +146,7 @@ int load_host(void) {
 		char *thread;
 		__asm__("mov %%fs:0, %0" : "=r"(thread));
 		offer.slot_offset = (char *)slot - thread;
-		offer.look_again = look_again;
+		offer.treat_new_objects = treat_new_objects;
 		stub.wrap = (void *(*)(const char *, void *))attach(&offer);
 		stub.host_state = stub.wrap ? HOST_LOADED : HOST_REFUSED;
 	}
@@ -162,7 +164,7 @@ static int find_own(struct info *info, size_t size, void *data) {
 	if (object.start <= libc && libc < object.end) {
 		stub.libc_start = object.start;
 		stub.libc_end = object.end;
-		/* Its own, whatever the program has in front of it. */
+		/* The C library's own functions, even if the program defines others of these names. */
 		stub.iterate = (int (*)(visit *, void *))defined_in(&object, "dl_iterate_phdr");
 		stub.address = (int (*)(const void *, void *))defined_in(&object, "dladdr");
 	} else if (object.start <= own && own < object.end) {
@@ -172,7 +174,7 @@ static int find_own(struct info *info, size_t size, void *data) {
 	return 0;
 }
 
-/* DIRECTORY/ampere-preload/PLATFORM/THIS: the host lies in DIRECTORY. */
+/* This library is DIRECTORY/ampere-preload/PLATFORM/FILE, and the host lies in DIRECTORY. */
 static int find_host(void) {
 	static const char name[] = "libampere_host.so";
 	size_t end = length(stub.path);
@@ -201,7 +203,7 @@ static int find_functions(void) {
 	return stub.real[DLSYM] && stub.real[DLOPEN] && stub.environment && stub.error && stub.error_number;
 }
 
-/* Score-P measures this process. */
+/* Whether Score-P measures this process. */
 static int is_score_p_here(void) {
 	return definition_of("SCOREP_InitMeasurement", 1).address || definition_of("SCOREP_Location_GetId", 1).address;
 }
@@ -216,5 +218,5 @@ __attribute__((constructor)) static void start(int argc, char **argv, char **env
 	stub.session = variable(environment, "AMPERE_SESSION");
 	stub.shared_memory = variable(environment, "AMPERE_SHM");
 	if (is_score_p_here()) stub.host_state = HOST_REFUSED;
-	look_again();
+	treat_new_objects();
 }

@@ -1,4 +1,4 @@
-/* What the files of the preloaded library share. No function of a C library is at hand. */
+/* Declarations that the files of the preloaded library share. It uses no C library. */
 #ifndef AMPERE_STUB_H
 #define AMPERE_STUB_H
 
@@ -12,7 +12,7 @@
 
 /* --- the system ------------------------------------------------------------------------------------------------ */
 
-/* A system call. Leaves errno as it is. */
+/* A system call that does not change errno. */
 static inline long call6(long number, long a, long b, long c, long d, long e, long f) {
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
@@ -54,7 +54,7 @@ struct info {
 };
 typedef int visit(struct info *, size_t, void *);
 
-/* A loaded object, while the loader's lock is held. */
+/* A loaded object. Valid while the loader's lock is held. */
 struct object {
 	uintptr_t base, start, end;
 	const char *name;
@@ -70,19 +70,19 @@ struct object {
 };
 
 HIDDEN int read_object(struct object *object, const struct info *info);
-/* The address of what this object defines by this name, or null. */
+/* The address of this object's definition of a name, or null. */
 HIDDEN void *defined_in(const struct object *object, const char *name);
 /* Whether the object is a part of an MPI library. */
 HIDDEN int is_mpi(const struct object *object);
 
 struct definition {
 	void *address;
-	/* It is the C library's. */
+	/* The definition is the C library's. */
 	int is_libc;
-	/* Objects with different definitions of it can be meant. */
+	/* Several objects define the name differently, and any of them can be meant. */
 	int is_ambiguous;
 };
-/* What a name means for an object that was loaded at the start, or later. */
+/* What a name refers to in an object that was loaded at the start, or later. */
 HIDDEN struct definition definition_of(const char *name, int is_at_start);
 
 /* --- stub.c ---------------------------------------------------------------------------------------------------- */
@@ -90,58 +90,58 @@ HIDDEN struct definition definition_of(const char *name, int is_at_start);
 enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
 
 struct stub {
-	/* The C library's own. */
+	/* The C library's dl_iterate_phdr and dladdr. */
 	int (*iterate)(visit *, void *);
 	int (*address)(const void *, void *);
 	uintptr_t libc_start, libc_end;
-	/* Number of the objects that were loaded when the program started. They are the first ones, and stay. */
+	/* Number of the objects that were loaded when the program started. They are the first in the loader's list, and stay. */
 	unsigned start_count;
-	/* The loader's counts when objects were last looked at. */
+	/* The loader's count of opened objects when objects were last treated, and whether they have been. */
 	unsigned long long adds;
-	int has_looked;
-	/* Some object calls mlockall. */
+	int has_treated;
+	/* Whether an object calls mlockall. */
 	int locks_memory;
-	/* The functions that ours stand for. */
+	/* The real functions that our wrappers replace. */
 	void *real[LOCALS];
 	char ***environment;
 	char *(*error)(void);
 	int *(*error_number)(void);
-	/* Where this library and the host are. */
+	/* The paths of this library and of the host. */
 	char path[512], host[512];
-	/* The host's answer: the wrapper of a function, or null. */
+	/* The host's function that returns the wrapper of a function, or null. */
 	void *(*wrap)(const char *name, void *target);
 	enum { HOST_UNKNOWN, HOST_LOADED, HOST_REFUSED } host_state;
-	/* AMPERE_SESSION and AMPERE_SHM. */
+	/* Values of AMPERE_SESSION and AMPERE_SHM. */
 	const char *session, *shared_memory;
 };
 HIDDEN extern struct stub stub;
 
-/* Treats objects that were opened since the last time. */
-HIDDEN void look_again(void);
-/* Loads the host, unless it is loaded or cannot be. Whether it is. */
+/* Treats the objects that were opened since the last time. */
+HIDDEN void treat_new_objects(void);
+/* Loads the host, unless it is loaded or cannot be. Returns whether it is loaded. */
 HIDDEN int load_host(void);
 
 /* --- patch.c --------------------------------------------------------------------------------------------------- */
 
 struct treatment {
 	int is_at_start;
-	/* Out: something can be measured once the host is loaded; the system refused to make a page writable. */
+	/* Results: something can be measured once the host is loaded; the system refused to make a page writable. */
 	int needs_host, is_refused;
 };
-/* Replaces the entries of an object that refer to functions which are to be seen. */
+/* Replaces the entries of an object that refer to functions for which there are wrappers. */
 HIDDEN void treat(const struct object *object, struct treatment *treatment);
-/* Whether a name is one that the host may have a wrapper of. */
-HIDDEN int is_hosts(const char *name);
+/* Whether the host may have a wrapper of this name. */
+HIDDEN int host_may_wrap(const char *name);
 
 /* --- calls.c, programs.c, limits.c ----------------------------------------------------------------------------- */
 
-/* Names and functions of what this library stands in front of itself, by enum local. */
+/* Names and wrappers of the functions that this library wraps itself, by enum local. */
 HIDDEN extern const char *const local_names[LOCALS];
 HIDDEN void *local_function(enum local which);
 /* Whether the process has room for what the host and the plugin map. */
 HIDDEN int has_room(void);
-/* Leaves a note in the run, why nothing is recorded here: 'm', for want of memory; 'h', the host cannot be loaded; 'p', the system
- * refused to make a page writable, and some calls are not recorded. */
+/* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the
+ * host cannot be loaded; 'p', the system refused to make a page writable, and some calls are not recorded. */
 HIDDEN void note(char what);
 
 #endif

@@ -1,2 +1,2 @@
-# The twin for programs of 32 bits: nothing.
+# The empty twin for 32-bit programs.
 	.section .note.GNU-stack, "", @progbits

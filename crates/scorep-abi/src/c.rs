@@ -1,8 +1,8 @@
-//! Macros for C's structures and enums. Each row carries the name that it has in Score-P's headers, so that a test can compare
-//! the whole list with what a program compiled against those headers printed.
+//! Macros for C's structures and enums. Each row carries its name in Score-P's headers, so that a test can compare the whole list
+//! with what a program compiled against those headers prints.
 
-/// A structure. A row is the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets and size are
-/// asserted at compile time.
+/// Defines a structure. Each row gives the offset in bytes, the field, its type, its value in `EMPTY`, and its name in C. Offsets
+/// and size are asserted at compile time.
 macro_rules! c_struct {
     ($(#[$doc:meta])* $name:ident = $c_struct:literal, $bytes:literal bytes {
         $($offset:literal $field:ident: $type:ty = $empty:expr, $c_name:literal;)*
@@ -15,7 +15,7 @@ macro_rules! c_struct {
         }
 
         impl $name {
-            /// Nothing but what every one has.
+            /// A value in which only those fields are set that are the same in every value.
             pub const EMPTY: $name = $name { $($field: $empty,)* };
             /// The name in C, the size in bytes, and each field's name in C with its offset.
             pub const LAYOUT: (&str, usize, &[(&str, usize)]) =
@@ -29,8 +29,8 @@ macro_rules! c_struct {
     };
 }
 
-/// An enum, as constants in a module. A row is the constant, its name in C where that is not the prefix and the constant's, and
-/// its value.
+/// Defines an enum as constants in a module. Each row gives the constant, its name in C if that is not the prefix followed by the
+/// constant's name, and its value.
 macro_rules! c_enum {
     ($(#[$doc:meta])* $name:ident: $type:ty = $c_enum:literal, $prefix:literal {
         $($constant:ident $(($c_name:literal))? = $value:literal,)*

@@ -3,7 +3,7 @@
 //!
 //! Names follow Score-P's, in Rust's spelling. Sizes and offsets are those that a program compiled against the real headers
 //! printed on x86-64 (`tests/scorep-8.4-abi.json`); they are asserted at compile time, so that a wrong type is an error here
-//! and not in a user's job. The plugin, the embedded host and the replay share these types.
+//! and not in a user's job. The plugin, the embedded host and the replay use these types.
 #![forbid(unsafe_code)]
 
 mod c;
@@ -19,7 +19,7 @@ pub struct Location {
     _opaque: [u8; 0],
 }
 
-/// Any definition handle.
+/// A handle of a definition of any kind.
 pub type AnyHandle = u32;
 
 /// Substrate plugin version of Score-P 8.4.
@@ -31,14 +31,14 @@ pub const NUM_EVENTS: usize = 83;
 /// An entry of the event array. Each event has an argument list of its own, so an entry is cast when it is stored or called.
 pub type EventFunction = Option<unsafe extern "C" fn()>;
 
-/// A function of Score-P's interface that neither side of ours has or calls.
+/// A function of Score-P's interface that neither our plugin nor our hosts have or call.
 pub type Unused = Option<unsafe extern "C" fn()>;
 
-/// ENTER_REGION and EXIT_REGION (also ENABLE_RECORDING and DISABLE_RECORDING).
+/// The functions for ENTER_REGION and EXIT_REGION, also for ENABLE_RECORDING and DISABLE_RECORDING.
 pub type RegionEvent =
     unsafe extern "C" fn(location: *mut Location, timestamp: u64, region: AnyHandle, metrics: *mut u64);
 
-/// CALLING_CONTEXT_ENTER and CALLING_CONTEXT_EXIT.
+/// The functions for CALLING_CONTEXT_ENTER and CALLING_CONTEXT_EXIT.
 pub type CallingContextEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -48,7 +48,7 @@ pub type CallingContextEvent = unsafe extern "C" fn(
     metrics: *mut u64,
 );
 
-/// SAMPLE. Arrives inside a signal handler.
+/// The function for SAMPLE, which is called inside a signal handler.
 pub type SampleEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -59,7 +59,6 @@ pub type SampleEvent = unsafe extern "C" fn(
     metrics: *mut u64,
 );
 
-/// PROGRAM_BEGIN.
 pub type ProgramBeginEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -71,7 +70,6 @@ pub type ProgramBeginEvent = unsafe extern "C" fn(
     thread_id: u64,
 );
 
-/// PROGRAM_END.
 pub type ProgramEndEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -79,7 +77,7 @@ pub type ProgramEndEvent = unsafe extern "C" fn(
     program_region: AnyHandle,
 );
 
-/// THREAD_FORK_JOIN_TASK_BEGIN and THREAD_FORK_JOIN_TASK_END.
+/// The functions for THREAD_FORK_JOIN_TASK_BEGIN and THREAD_FORK_JOIN_TASK_END.
 pub type TaskRegionEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -92,7 +90,7 @@ pub type TaskRegionEvent = unsafe extern "C" fn(
     task: AnyHandle,
 );
 
-/// MPI_SEND and MPI_RECV: the other side's rank, the communicator, the tag and the bytes.
+/// The functions for MPI_SEND and MPI_RECV; `rank` is the other side's.
 pub type MpiMessageEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -102,7 +100,7 @@ pub type MpiMessageEvent = unsafe extern "C" fn(
     bytes: u64,
 );
 
-/// MPI_ISEND and MPI_IRECV.
+/// The functions for MPI_ISEND and MPI_IRECV.
 pub type MpiMessageRequestEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -113,13 +111,12 @@ pub type MpiMessageRequestEvent = unsafe extern "C" fn(
     request: u64,
 );
 
-/// MPI_ISEND_COMPLETE, MPI_IRECV_REQUEST, MPI_REQUEST_TESTED, MPI_REQUEST_CANCELLED and MPI_NON_BLOCKING_COLLECTIVE_REQUEST.
+/// The functions for MPI_ISEND_COMPLETE, MPI_IRECV_REQUEST, MPI_REQUEST_TESTED, MPI_REQUEST_CANCELLED and
+/// MPI_NON_BLOCKING_COLLECTIVE_REQUEST.
 pub type MpiRequestEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, request: u64);
 
-/// MPI_COLLECTIVE_BEGIN.
 pub type MpiCollectiveBeginEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64);
 
-/// MPI_COLLECTIVE_END.
 pub type MpiCollectiveEndEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -130,7 +127,6 @@ pub type MpiCollectiveEndEvent = unsafe extern "C" fn(
     bytes_received: u64,
 );
 
-/// MPI_NON_BLOCKING_COLLECTIVE_COMPLETE.
 pub type MpiCollectiveCompleteEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -142,10 +138,9 @@ pub type MpiCollectiveCompleteEvent = unsafe extern "C" fn(
     request: u64,
 );
 
-/// COMM_CREATE and COMM_DESTROY.
+/// The functions for COMM_CREATE and COMM_DESTROY.
 pub type CommEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, communicator: AnyHandle);
 
-/// THREAD_FORK_JOIN_FORK.
 pub type ThreadForkEvent = unsafe extern "C" fn(
     location: *mut Location,
     timestamp: u64,
@@ -154,12 +149,11 @@ pub type ThreadForkEvent = unsafe extern "C" fn(
     fork_sequence_count: u32,
 );
 
-/// THREAD_FORK_JOIN_JOIN.
 pub type ThreadJoinEvent = unsafe extern "C" fn(location: *mut Location, timestamp: u64, paradigm: c_int);
 
 c_struct! {
-    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field counts only if it
-    /// lies within the size that is given with the table.
+    /// What Score-P hands to `set_callbacks`. A later Score-P may hand over more, an earlier one less: a field is valid only if
+    /// it lies within the size that is given with the table.
     Callbacks = "SCOREP_SubstratePluginCallbacks", 424 bytes {
         0 get_experiment_dir_name: Unused = None, "SCOREP_GetExperimentDirName";
         8 ipc_get_size: Option<unsafe extern "C" fn() -> c_int> = None, "SCOREP_Ipc_GetSize";
@@ -242,7 +236,7 @@ c_struct! {
     }
 }
 
-/// The function `SCOREP_SubstratePlugin_<name>_get_info`.
+/// The entry point of a plugin, `SCOREP_SubstratePlugin_<name>_get_info`.
 pub type GetInfo = unsafe extern "C" fn() -> SubstratePluginInfo;
 
 c_enum! {
@@ -278,28 +272,28 @@ c_enum! {
     }
 }
 
-/// What Score-P keeps beside the definition of a communicator of MPI: `scorep_mpi_comm_definition_payload` of Score-P 8, which is
-/// no part of the interface for plugins. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
+/// What Score-P stores with the definition of an MPI communicator: `scorep_mpi_comm_definition_payload` of Score-P 8, which is
+/// not part of the plugin interface. `SCOREP_InterimCommunicatorHandle_GetPayload` returns its address.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct MpiCommunicator {
-    /// The number of its processes, in an inter-communicator those of this side.
+    /// The number of processes; in an inter-communicator, of those on this side.
     pub size: u32,
-    /// This process' rank in it.
+    /// This process's rank in the communicator.
     pub rank: u32,
-    /// Of an inter-communicator, the number of processes of the other side and a flag.
+    /// In an inter-communicator, the number of processes on the other side, with a flag. Otherwise 0.
     pub remote_size: u32,
-    /// The rank in MPI_COMM_WORLD of its rank 0.
+    /// The rank in MPI_COMM_WORLD of the communicator's rank 0.
     pub root: u32,
-    /// Together with `root`, the same in all of its processes.
+    /// Together with `root`, identifies the communicator: it is the same in all of its processes.
     pub id: u32,
 }
 
-/// `SCOREP_InterimCommunicatorHandle_GetPayload`.
+/// Type of the function `SCOREP_InterimCommunicatorHandle_GetPayload`.
 pub type GetPayload = unsafe extern "C" fn(handle: AnyHandle) -> *const MpiCommunicator;
 
 c_enum! {
-    /// Kinds of location.
+    /// The kind of a location: a CPU thread, a GPU stream, or metrics.
     location_type: i32 = "SCOREP_LocationType", "SCOREP_LOCATION_TYPE_" {
         CPU_THREAD = 0,
         GPU = 1,
@@ -309,14 +303,14 @@ c_enum! {
 }
 
 c_enum! {
-    /// Kinds of definition handle.
+    /// The kind of definition that a handle is for.
     handle_type: i32 = "SCOREP_HandleType", "SCOREP_HANDLE_TYPE_" {
         REGION = 11,
     }
 }
 
 c_enum! {
-    /// What a region is.
+    /// What kind of code a region is.
     region_type: i32 = "SCOREP_RegionType", "SCOREP_REGION_" {
         UNKNOWN = 0,
         FUNCTION = 1,
@@ -422,18 +416,19 @@ c_enum! {
     }
 }
 
-/// Instead of the rank of a collective operation's root (`SCOREP_INVALID_ROOT_RANK`, `SCOREP_MPI_ROOT`, `SCOREP_MPI_PROC_NULL`).
+/// Values in place of the rank of a collective operation's root (`SCOREP_INVALID_ROOT_RANK`, `SCOREP_MPI_ROOT`,
+/// `SCOREP_MPI_PROC_NULL`).
 pub mod root {
-    /// It has none.
+    /// The operation has no root.
     pub const NONE: i32 = -1;
-    /// In an inter-communicator: this process.
+    /// In an inter-communicator, the root is this process.
     pub const THIS_PROCESS: i32 = -2;
-    /// In an inter-communicator: another process of this one's group.
+    /// In an inter-communicator, the root is another process of this one's group.
     pub const THIS_GROUP: i32 = -3;
 }
 
 c_enum! {
-    /// Recording on or off.
+    /// Whether recording is on or off.
     mode: i32 = "SCOREP_Substrates_Mode", "SCOREP_SUBSTRATES_" {
         RECORDING_ENABLED = 0,
         RECORDING_DISABLED = 1,

@@ -1,4 +1,4 @@
-//! Score-P 8.4's metric plugin interface, version 1: what `SCOREP_MetricPlugin_<name>_get_info` returns, and what it calls.
+//! Score-P 8.4's metric plugin interface, version 1: what a plugin's `SCOREP_MetricPlugin_<name>_get_info` returns.
 //!
 //! Memory that a plugin hands over (properties with their strings, lists of values) becomes Score-P's, which frees it with
 //! `free`: each piece must come from `malloc` ([`crate::guarantees`], FREES WITH FREE).
@@ -8,12 +8,12 @@ use crate::c::{c_enum, c_struct};
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
 
-/// Metric plugin version of Score-P 8.4.
+/// The version of Score-P 8.4's interface for metric plugins.
 pub const METRIC_PLUGIN_VERSION: u32 = 1;
 
 c_struct! {
     /// One metric, as `get_event_info` describes it: `mode` is a [`metric_mode`], `value_type` a [`metric_value_type`], `base` a
-    /// [`metric_base`]; a value times base to the power of `exponent` is in `unit`. An array of these ends with one whose name
+    /// [`metric_base`]; a value times `base` to the power of `exponent` is in `unit`. An array of these ends with one whose name
     /// is NULL.
     MetricProperties = "SCOREP_Metric_Plugin_MetricProperties", 48 bytes {
         0 name: *mut c_char = null_mut(), "name";
@@ -34,14 +34,14 @@ c_struct! {
     }
 }
 
-/// Score-P's clock: its ticks, now.
+/// Score-P's clock, which returns the present time in ticks.
 pub type ClockFunction = unsafe extern "C" fn() -> u64;
 
 c_struct! {
     /// What `SCOREP_MetricPlugin_<name>_get_info` returns, by value. `run_per` is a [`metric_per`], `sync` a
-    /// [`metric_synchronicity`], `delta_t` the least ticks between two readings. `initialize` returns 0 for success,
+    /// [`metric_synchronicity`], `delta_t` the smallest number of ticks between two readings. `initialize` returns 0 for success,
     /// `get_event_info` the metrics that a token of `SCOREP_METRIC_<NAME>` stands for (NULL ends the application), `add_counter`
-    /// a number for the metric or one below 0. `set_clock_function` is called before `initialize`. `reserved` must be 0.
+    /// a number for the metric, negative for none. `set_clock_function` is called before `initialize`. `reserved` must be 0.
     MetricPluginInfo = "SCOREP_Metric_Plugin_Info", 832 bytes {
         0 plugin_version: u32 = METRIC_PLUGIN_VERSION, "plugin_version";
         4 run_per: c_int = 0, "run_per";
@@ -68,7 +68,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// When values are taken and asked for.
+    /// When values are measured and asked for.
     metric_synchronicity: i32 = "SCOREP_MetricSynchronicity", "SCOREP_METRIC_" {
         ASYNC = 3,
     }
@@ -84,7 +84,7 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a value means, and for which time.
+    /// What a value means, and for which period.
     metric_mode: i32 = "SCOREP_MetricMode", "SCOREP_METRIC_MODE_" {
         ACCUMULATED_START = 0,
     }

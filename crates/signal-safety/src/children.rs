@@ -1,18 +1,18 @@
-//! Signals that are ignored. That setting is inherited from the process that started us, and a command that we start must have it,
-//! whatever we do with these signals ourselves: `nohup` and a shell's background ignore those of a terminal.
+//! Ignored signals. A process inherits them from the one that started it: `nohup` and a shell's background jobs ignore the
+//! signals of a terminal. A command that we start must ignore the same signals, whatever we do with them ourselves.
 //!
-//! SIGCHLD must not be ignored by us: the kernel would reap children and discard their exit status.
+//! We must not ignore SIGCHLD: the kernel would reap our children and discard their exit status.
 
 use libc::c_int;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Signals that were ignored when this process began: bit n is signal n.
+/// The signals that were ignored when this process started: bit n is signal n.
 static IGNORED: AtomicU32 = AtomicU32::new(0);
 
-/// Takes note of the signals that are ignored, and restores the default for SIGCHLD: from now on children of this process can be
-/// waited for. To be called first.
+/// Remembers which signals are ignored, and restores the default for SIGCHLD, so that this process can wait for its children. To
+/// be called first.
 pub fn remember_ignored_signals() {
     // Rust's own start ignores SIGPIPE, and its children have the default again.
     let ignored = (1..32).filter(|signal| *signal != libc::SIGPIPE && is_ignored(*signal));
@@ -29,7 +29,7 @@ fn is_ignored(signal: c_int) -> bool {
     is_known && now.sa_sigaction == libc::SIG_IGN
 }
 
-/// The command ignores what this process was started to ignore.
+/// Makes the command ignore the signals that this process was started to ignore.
 pub fn restore_ignored_signals_in(command: &mut Command) {
     let ignored = IGNORED.load(Ordering::Relaxed);
     if ignored != 0 {

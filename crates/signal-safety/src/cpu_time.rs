@@ -4,9 +4,9 @@ use std::time::Duration;
 
 /// The CPU time of the children that this process has waited for, with that of the children that these have waited for.
 pub fn cpu_time_of_ended_children() -> Duration {
-    // SAFETY: any bytes are times and counts.
+    // SAFETY: all-zero bytes are a valid `rusage`.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: it writes to what it is given, and keeps nothing of it.
+    // SAFETY: getrusage fills the structure and keeps no pointer to it.
     if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage) } != 0 {
         return Duration::ZERO;
     }

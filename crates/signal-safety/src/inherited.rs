@@ -1,4 +1,4 @@
-//! What a process of ours inherits from the program that started it and must not keep.
+//! What our own process inherits from the program that started it and must not keep.
 //!
 //! Descriptors: a pipe ends, a port is free and a file is unlocked only when the last process has closed them, and our collector
 //! outlives the program. Signals: a blocked one would not reach us, and with SIGCHLD ignored no child can be waited for.
@@ -8,8 +8,8 @@ use libc::{c_int, c_uint, rlimit};
 
 /// The first descriptor after standard input, output and error.
 const FIRST: c_uint = 3;
-/// For kernels before 5.9, where descriptors are closed one at a time.
-const MOST: libc::rlim_t = 1 << 20;
+/// The limit on kernels before 5.9, where descriptors are closed one at a time.
+const DESCRIPTORS_MAX: libc::rlim_t = 1 << 20;
 
 /// Closes every descriptor from 3 on, unblocks all signals and restores the default for SIGCHLD. To be called first.
 ///
@@ -26,16 +26,17 @@ pub unsafe fn close_inherited_fds_and_reset_signals() {
 }
 
 /// # Safety
-/// As of [`close_inherited_fds_and_reset_signals`].
+/// As for [`close_inherited_fds_and_reset_signals`].
 unsafe fn close_all() {
-    // SAFETY: numbers only. A system call, because older C libraries lack the function.
+    // Older C libraries lack the function close_range.
+    // SAFETY: the system call takes numbers only.
     if unsafe { libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, 0) } == 0 {
         return;
     }
-    let mut limit = rlimit { rlim_cur: MOST, rlim_max: MOST };
+    let mut limit = rlimit { rlim_cur: DESCRIPTORS_MAX, rlim_max: DESCRIPTORS_MAX };
     // SAFETY: a variable for the limit; closing what is not open fails and does nothing else.
     unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        (FIRST as c_int..limit.rlim_cur.min(MOST) as c_int).for_each(|fd| _ = libc::close(fd));
+        (FIRST as c_int..limit.rlim_cur.min(DESCRIPTORS_MAX) as c_int).for_each(|fd| _ = libc::close(fd));
     }
 }

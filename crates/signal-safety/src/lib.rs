@@ -4,11 +4,11 @@
 //! ```text
 //! thread_state.rs    errno and the cancellation state stay as they were: `preserving_thread_state`
 //! write_signals.rs   a failed write raises no SIGPIPE and no SIGXFSZ: `without_write_signals`
-//! stack.rs           where on which stack a thread is
+//! stack.rs           a thread's stack address, and whether it is on an alternate stack
 //! standard_error.rs  a line to the user does not end up in a file of the program: `write_line`
-//! children.rs        a command of ours ignores the signals that we were started to ignore, and can be waited for
-//! cpu_time.rs        what commands of ours have used
-//! inherited.rs       a process of ours keeps nothing of the program that started it
+//! children.rs        a command that we start ignores the signals that we were started to ignore, and can be waited for
+//! cpu_time.rs        the CPU time that such commands have used
+//! inherited.rs       our own process drops what it inherited from the program that started it
 //! ```
 
 mod children;

@@ -17,8 +17,8 @@ pub fn stack_address() -> usize {
     address
 }
 
-/// Whether this is a signal handler on an alternate stack. Stack addresses mean nothing there, and there may be too little room
-/// for any other work.
+/// Whether this thread is in a signal handler on an alternate stack. Stack addresses cannot be compared there, and there may be
+/// too little room for any other work.
 #[inline(never)]
 pub fn is_on_alternate_stack() -> bool {
     let mut stack = std::mem::MaybeUninit::<libc::stack_t>::uninit();

@@ -1,11 +1,11 @@
-//! Lines to the user, on standard error. A program may close standard error, and the next file that it opens, data or a
-//! connection, gets its number: nothing must be written there.
+//! Lines to the user, on standard error. A program may close standard error; the next file that it opens, data or a connection,
+//! then gets the same descriptor, and nothing must be written there.
 
 use crate::without_write_signals;
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Device and inode at the start; None if it was closed then.
+/// Device and inode of standard error at the start; `None` if it was closed.
 static AT_START: OnceLock<Option<(u64, u64)>> = OnceLock::new();
 
 /// Remembers which file standard error is. To be called as early as possible.
@@ -26,7 +26,7 @@ pub fn write_line(line: &[u8]) {
 
 fn is_unchanged() -> bool {
     let Some(at_start) = AT_START.get() else { return true };
-    // A program that puts a terminal or /dev/null in its place wants such lines there.
+    // A program that replaces standard error by a terminal or /dev/null wants such lines there.
     standard_error().is_some_and(|now| {
         *at_start == Some((now.st_dev, now.st_ino)) || now.st_mode & libc::S_IFMT == libc::S_IFCHR
     })

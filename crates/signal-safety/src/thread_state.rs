@@ -14,7 +14,7 @@ unsafe extern "C" {
 }
 
 impl ThreadState {
-    /// Disables cancellation.
+    /// Saves the thread's state and disables cancellation.
     fn save() -> ThreadState {
         // SAFETY: this thread's errno.
         let errno = unsafe { *libc::__errno_location() };
@@ -35,15 +35,15 @@ impl Drop for ThreadState {
     }
 }
 
-/// Does something that the program does not notice: errno stays, and the thread is not cancelled meanwhile but at the program's
-/// own next cancellation point. Async-signal-safe.
+/// Runs `work` so that the program does not notice it: errno is preserved, and a cancelled thread is not cancelled here but at
+/// the program's own next cancellation point. Async-signal-safe.
 pub fn preserving_thread_state<T>(work: impl FnOnce() -> T) -> T {
     let _saved = ThreadState::save();
     work()
 }
 
-/// Sleeps for `duration` or until a signal has been handled. No cancellation point; errno stays; a handler may leave it by
-/// `longjmp`.
+/// Sleeps for `duration` or until a signal has been handled. This is no cancellation point, errno is preserved, and a handler may
+/// leave it by `longjmp`.
 pub fn sleep(duration: std::time::Duration) {
     let time = libc::timespec {
         tv_sec: duration.as_secs() as libc::time_t,

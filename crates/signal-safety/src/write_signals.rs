@@ -6,13 +6,13 @@ use std::mem::MaybeUninit;
 /// The signals of a failed write; both go to the thread that wrote.
 const WRITE_SIGNALS: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Does something that writes, without its signals. Async-signal-safe.
+/// Runs `write` with these signals suppressed: a failed write only returns its error. Async-signal-safe.
 pub fn without_write_signals<T>(write: impl FnOnce() -> T) -> T {
     let _blocked = Blocked::block();
     write()
 }
 
-/// Blocks both signals; discards those that came meanwhile and restores the mask when dropped.
+/// Blocks both signals. When it is dropped, it discards those that came meanwhile and restores the mask.
 struct Blocked {
     mask_before: libc::sigset_t,
     pending_before: libc::sigset_t,
@@ -56,7 +56,7 @@ impl Drop for Blocked {
     fn drop(&mut self) {
         let now = pending();
         for signal in WRITE_SIGNALS {
-            // One that was pending before is the program's.
+            // A signal that was pending before belongs to the program.
             if is_in(signal, &now) && !is_in(signal, &self.pending_before) {
                 let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
                 // SAFETY: a valid set and time; no information about the signal is wanted.

@@ -1,4 +1,4 @@
-//! Settings: a file of any text, and variables. And a filter file of the same text.
+//! Settings from a file of any text and from variables, and a filter file of the same text.
 
 use ampere_model::filter::Filter;
 use ampere_settings::Config;
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) {
         Ok(filter) => drop(filter.excludes(("main", "_Z4mainv", "/src/main.c"), ampere_model::matches)),
         Err(error) => assert_is_message(&error.to_string()),
     }
-    // Each line as a variable of its own.
+    // Each line is used as a variable.
     for line in text.lines().take(8) {
         let Some((name, value)) = line.split_once('=') else { continue };
         let mut config = Config::default();
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// One line, fit for a terminal.
+/// Panics unless a message is one line without control characters.
 fn assert_is_message(message: &str) {
     assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
 }

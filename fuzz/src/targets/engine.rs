@@ -1,4 +1,4 @@
-//! The engine: any order of events and samples of several locations, at any times.
+//! Events and samples of several locations for the engine, in any order and at any times.
 
 use crate::bytes::Bytes;
 use ampere_attribution::{Counter, CounterKind, Engine, Limits, LocationIndex, Policy, Sharing, ViewIndex};
@@ -69,13 +69,13 @@ pub fn run(data: &[u8]) {
             let rounding = 1e-9 + 1e-6 * sum;
             assert!(error <= rounding, "{error} J of {sum} J");
             let report = engine.report(view);
-            let of_paths =
+            let paths =
                 report.callpaths.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
-            let of_regions =
+            let regions =
                 report.regions.iter().map(|r| (r.resolved_joules, r.exclusive_joules, r.possible_joules));
-            for (least, attributed, most) in of_paths.chain(of_regions) {
-                let in_order = least <= attributed + rounding && attributed <= most + rounding;
-                assert!(in_order, "{least} J at least, {attributed} J, {most} J at most");
+            for (resolved, attributed, possible) in paths.chain(regions) {
+                let in_order = resolved <= attributed + rounding && attributed <= possible + rounding;
+                assert!(in_order, "{resolved} J at least, {attributed} J, {possible} J at most");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Requests of any bytes, in parts, over one connection.
+//! HTTP requests of any bytes, sent in parts over one connection.
 
 use crate::scratch::directory;
 use ampere_collector::serving::access::Access;
@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::rc::Rc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Nobody guesses it.
+/// A token that random bytes do not contain.
 const TOKEN: &str = "f3b1c0de-5a5a-4c4c-9191-0123456789ab";
 
 thread_local! {
@@ -41,7 +41,7 @@ pub fn run(data: &[u8]) {
         ["200", "400", "401", "403", "404", "405", "408", "414", "431", "503"].contains(&status),
         "{text:?}"
     );
-    // Without the token there is the empty page alone, which asks for it.
+    // Without the token only the empty page is served, which asks for the token.
     let is_empty_page = text.contains("<body data-token=\"wanted\">");
     assert!(head & 1 == 0 || status != "200" || is_empty_page || find(request, TOKEN.as_bytes()), "{text:?}");
     assert!(!text.contains(TOKEN));

@@ -1,4 +1,4 @@
-//! A definitions log, as it grows.
+//! A definitions log that grows while it is read.
 
 use crate::bytes::Bytes;
 use crate::scratch::{assert_is_line, directory};
@@ -12,7 +12,7 @@ pub fn run(data: &[u8]) {
     let path = directory("log").join("1.defs");
     let _ = std::fs::remove_file(&path);
     let mut file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path).expect("a file");
-    // The first byte says in how many parts it comes.
+    // The first byte decides in how many parts the log is written.
     let part = data.len() / (1 + usize::from(from.u8() % 8)) + 1;
     file.write_all(from.take(part)).expect("room");
     let mut reader = match LogReader::open(&path) {
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
         if let Err(error) = read {
             assert_is_line(&error.to_string());
         }
-        // No definition is longer than what it was read from, but for a few words and what is no text.
+        // A definition's debug text is not much longer than its bytes: by a few words, and by escapes of control characters.
         assert!(bytes <= 4096 + 64 * data.len(), "{bytes} bytes of {}", data.len());
         if from.is_empty() {
             return;

@@ -13,5 +13,5 @@ pub mod spool;
 pub mod stacks;
 pub mod writer;
 
-/// Whose files the targets make: a log that is another process' is not read.
+/// The processes whose files the targets make. A log whose content names another process is not read.
 pub const PROCESSES: [u32; 2] = [10001, 10002];

@@ -1,4 +1,4 @@
-//! Names of an application in every output: metrics, summary, table.
+//! An application's names in every output: metrics, summary, tables, pages.
 
 use crate::bytes::Bytes;
 use ampere_collector::serving::metrics;
@@ -63,7 +63,7 @@ pub fn run(data: &[u8]) {
     let summary = Summary::new(&attributor, None, run, QualityFigures::default());
     for colour in [false, true] {
         let table = text::render(&summary, colour);
-        // Our own marks are bold and its end.
+        // Our own control sequences switch bold on and off.
         let plain = if colour { table.replace("\x1b[1m", "").replace("\x1b[0m", "") } else { table };
         assert!(!plain.chars().any(|c| c.is_control() && c != '\n'), "{plain:?}");
     }
@@ -71,10 +71,10 @@ pub fn run(data: &[u8]) {
         let bytes = render(&summary, format, false).expect("what can be shown");
         let page = String::from_utf8(bytes).expect("text");
         if format == Format::Csv {
-            continue; // names are as they are, in quotes
+            continue; // names are not changed, but quoted
         }
         assert!(!page.chars().any(|c| c.is_control() && c != '\n'), "{page:?}");
-        // A page has its data and our script, a picture our script; folded stacks are plain text.
+        // A page has two scripts, its data and ours; a picture has ours; folded stacks are plain text.
         let ours = if format == Format::Html { 2 } else { 1 };
         assert!(format == Format::Folded || page.matches("<script").count() == ours, "{page}");
     }
@@ -83,7 +83,7 @@ pub fn run(data: &[u8]) {
     assert_eq!(again.run.notes, names);
 }
 
-/// Checks a line of OpenMetrics and returns how many labels it has.
+/// Checks a line of OpenMetrics and returns the number of its labels.
 fn series(line: &str) -> usize {
     if line.starts_with('#') {
         return 0;

@@ -1,21 +1,20 @@
-//! What another node's collector tells, message after message: each is understood or refused in one line, names can be
-//! printed, and the job's sums are numbers that never go back.
+//! The reports of another node's collector, one after another: each is understood or refused in one line, names have no control
+//! characters, and the job's sums are finite and never decrease.
 
 use crate::scratch::assert_is_line;
 use ampere_collector::serving::job::Nodes;
 use ampere_collector::serving::job::report::{NodeReport, Refused};
 use std::time::{Duration, Instant};
 
-/// No JSON has a zero byte: it separates messages.
+/// The byte that separates messages. JSON contains no zero byte.
 const END: u8 = 0;
-const MOST_MESSAGES: usize = 6;
+const MESSAGES_MAX: usize = 6;
 
 pub fn run(data: &[u8]) {
-    let messages: Vec<_> =
-        data.split(|byte| *byte == END).take(MOST_MESSAGES).map(NodeReport::read).collect();
+    let messages: Vec<_> = data.split(|byte| *byte == END).take(MESSAGES_MAX).map(NodeReport::read).collect();
     let mut before = 0.0;
-    for told in 1..=messages.len() {
-        let joules = sum_after(&messages[..told]);
+    for count in 1..=messages.len() {
+        let joules = sum_after(&messages[..count]);
         assert!(joules.is_finite() && joules >= before, "{joules} J after {before} J");
         before = joules;
     }

@@ -1,5 +1,5 @@
-//! An archive with some bytes changed, cut or repeated. What reads it is in large part the OTF2 library: a finding may be
-//! its own.
+//! An archive with some bytes changed, cut or repeated. A large part of its reader is the OTF2 library, and a finding may be an
+//! error of that library.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;

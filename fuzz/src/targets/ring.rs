@@ -1,4 +1,4 @@
-//! A ring: header, positions and records, changed between the reader's steps as a hostile producer would.
+//! A ring whose header, positions and records are changed between the reader's steps, as a hostile producer could do.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -11,7 +11,7 @@ const WRITE: u64 = 128;
 const READ: u64 = 256;
 const RECORDS: u64 = 4096;
 
-/// Of a ring that is as it should be.
+/// The header of a valid ring.
 pub fn header(capacity: u64) -> Vec<u8> {
     let mut header = vec![0; RECORDS as usize];
     header[..8].copy_from_slice(b"AMPRING1");
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) {
         }
         match from.u8() % 8 {
             0 => {
-                // An honest producer, for once.
+                // This step is what an honest producer does.
                 let count = u64::from(from.u8()) % (capacity + 1);
                 for at in 0..count {
                     let slot = write.wrapping_add(at) % capacity;
@@ -67,10 +67,10 @@ pub fn run(data: &[u8]) {
             2 => file.write_all_at(&from.odd_u64().to_le_bytes(), READ).expect("room"),
             3 => file.write_all_at(&[from.u8()], u64::from(from.u16()) % RECORDS).expect("room"),
             4 => {
-                let most = usize::from(from.u16());
+                let wanted = usize::from(from.u16());
                 batch.clear();
-                if let Ok(count) = ring.copy_out(&mut batch, most) {
-                    assert!(count <= most && count as u64 <= capacity && count == batch.len());
+                if let Ok(count) = ring.copy_out(&mut batch, wanted) {
+                    assert!(count <= wanted && count as u64 <= capacity && count == batch.len());
                     batch.iter().for_each(|record| nesting.take(*record));
                     ring.release(count);
                     taken += count as u64;
@@ -89,7 +89,7 @@ pub fn run(data: &[u8]) {
         }
     }
     let events = nesting.finish();
-    // A record is one event, or closes those that others opened.
+    // A record is one event, or closes frames that other records opened.
     assert!(events <= 3 * taken, "{events} events of {taken} records");
     let _ = Record::default();
 }

@@ -1,5 +1,5 @@
-//! A whole node's run: logs, rings, samples and the page of any bytes, through the collector's loop to metrics, summary
-//! and trace. Its time is told, as in a replay, so that no counter is read and no clock waited for.
+//! A whole node's run, with logs, rings, samples and a page of any bytes, through the collector's loop to metrics, summary and
+//! trace. The time is set from outside, as in a replay, so that no counter is read and no clock waited for.
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
     play(data);
 }
 
-/// `None`: a collector that takes over has refused what it found.
+/// The run's summary. `None` if a collector that takes over has refused the files.
 fn play(data: &[u8]) -> Option<Summary> {
     let place = directory("session");
     let at = place.join("s-1");
@@ -74,7 +74,7 @@ fn play(data: &[u8]) -> Option<Summary> {
         }
         let which = usize::from(from.u8()) % 9;
         match which {
-            // A part of a log.
+            // A part of a log is appended.
             0 | 1 => {
                 let length = from.u16() % 2048;
                 let path = at.join(names[which]);
@@ -84,7 +84,7 @@ fn play(data: &[u8]) -> Option<Summary> {
                 append(&path, from.take(length.into()));
                 run.session().announce();
             }
-            // Some records of a ring, or any bytes of its header.
+            // Some records are added to a ring, or bytes of its header are changed.
             2..=5 => {
                 let path = at.join(names[which]);
                 if !path.exists() {
@@ -108,12 +108,12 @@ fn play(data: &[u8]) -> Option<Summary> {
             7 => {
                 let _ = run.round();
             }
-            // Another collector, in the place of this one.
+            // Another collector takes the place of this one.
             _ => {
                 drop(run);
                 match begin() {
                     Ok(next) => run = next,
-                    // The samples' ring is what a replay is about: without its header there is no run.
+                    // A replay needs the ring of samples: without its header there is no run.
                     Err(why) => {
                         let why = why.to_string();
                         assert!(why.contains(sampler::RING_NAME) && !why.contains('\n'), "{why}");
@@ -127,9 +127,9 @@ fn play(data: &[u8]) -> Option<Summary> {
     run.publish();
     metrics::encode(run.latest().get(), None, true).expect("what can be encoded");
     let (summary, _) = run.finish(true).expect("results");
-    // Of what any of them handed out: time is a device, too, whose seconds are in no total.
-    let most = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
-    assert!(summary.quality.conservation_error_joules <= 1e-9 * (1.0 + most), "of {most}");
+    // The error is relative to the largest device. The device of time counts as well, although its seconds are in no total.
+    let largest = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
+    assert!(summary.quality.conservation_error_joules <= 1e-9 * (1.0 + largest), "of {largest}");
     let table = text::render(&summary, false);
     assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
     Some(summary)
@@ -152,7 +152,7 @@ fn new_ring(path: &Path) {
     write(path, &bytes);
 }
 
-/// Two processes, one of them with a GPU stream, and two counters.
+/// A replay of two processes with a GPU stream each, and of two counters.
 fn replay() -> Replay {
     let location = |process: u32, id: u32, gpu: bool| ReplayedLocation {
         reference: (u64::from(id) << 32) | u64::from(process),

@@ -1,5 +1,5 @@
-//! What is left of a run on disk, or in shared memory too: records of any bytes, logs of any, and what `run.json` says. Read as
-//! the trace is written from it, and through all of `ampere recover`.
+//! The files that a run has left on disk, or in shared memory too: records, logs and `run.json` with any bytes. They are read as
+//! for writing the trace, and through all of `ampere recover`.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -33,7 +33,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Any bytes as the file, and as what follows a piece.
+/// Any bytes are the whole file, or follow a piece.
 fn heads(data: &[u8]) {
     let directory = directory("spool");
     for before in [Vec::new(), piece("1.0", 0, &[0; 32])] {
@@ -52,7 +52,7 @@ fn heads(data: &[u8]) {
     }
 }
 
-/// Any bytes as the records of one ring.
+/// Any bytes are the records of one ring.
 fn records(data: &[u8]) {
     let directory = directory("spool");
     std::fs::write(directory.join(RECORDS), piece("1.0", 0, data)).expect("room");
@@ -66,7 +66,7 @@ fn records(data: &[u8]) {
         })
     });
     assert!(matches!(read, Some(Ok(()))), "any bytes are records");
-    assert_eq!(count, data.len() / 16, "a last one that was written in part is left out");
+    assert_eq!(count, data.len() / 16, "an incomplete last record is left out");
     nesting.finish();
 }
 
@@ -82,7 +82,7 @@ fn piece(stream: &str, position: u64, bytes: &[u8]) -> Vec<u8> {
     piece
 }
 
-/// What `ampere recover` makes of it, for each node.
+/// The summaries that `ampere recover` makes, one for each node.
 fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     let place = directory("recovered");
     let (output, session) = (place.join("out"), place.join("s-1"));
@@ -96,15 +96,15 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     if in_shared_memory {
         Session::open_or_create_in(&session).expect("a session").set_output(&output);
     }
-    let told = manifest(from, &session);
-    append(&spool.join(manifest::FILE_NAME), &told);
+    let text = manifest(from, &session);
+    append(&spool.join(manifest::FILE_NAME), &text);
     for _ in 0..PARTS {
         if from.is_empty() {
             break;
         }
         part(from, &spool, in_shared_memory.then_some(session.as_path()));
     }
-    // Long enough ago for another node's, too.
+    // The files are old enough to be recovered even if they are another node's.
     let before = SystemTime::now() - Duration::from_secs(3600);
     for entry in std::fs::read_dir(&spool).expect("the spool").flatten() {
         std::fs::File::open(entry.path()).and_then(|file| file.set_modified(before)).expect("ours");
@@ -126,7 +126,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
                 assert!(quality.conservation_error_joules <= 1e-9 + 1e-6 * run.total_joules);
                 let table = text::render(&done.summary, false);
                 assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
-                assert!(done.trace != Traced::Made || !spool.exists(), "what is finished is not left over");
+                assert!(done.trace != Traced::Made || !spool.exists(), "a finished run leaves no spool");
                 summaries.push(done.summary);
             }
         }
@@ -134,7 +134,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
     summaries
 }
 
-/// What `run.json` says: any bytes, or a run's, with numbers of any kind.
+/// A `run.json` of any bytes, or of a run with numbers of any kind.
 fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     let how = from.u8();
     if how == 255 {
@@ -180,7 +180,7 @@ fn manifest(from: &mut Bytes, session: &Path) -> Vec<u8> {
     serde_json::to_vec(&manifest).expect("JSON")
 }
 
-/// Some bytes of a file.
+/// Writes a part of a file.
 fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
     let logs = ["10001.defs", "10002.defs", sampler::LOG_NAME];
     let streams = ["10001.0", "10001.1", "10002.0", "sampler.0"];
@@ -202,7 +202,7 @@ fn part(from: &mut Bytes, spool: &Path, session: Option<&Path>) {
             let there = Store::open(&[spool.to_owned()]).records_of_all(|name| name == stream);
             append(&spool.join(RECORDS), &piece(stream, there, from.take(length.into())));
         }
-        // A ring, with so many read and so many written.
+        // A ring with any positions of reader and writer.
         Some(session) => {
             let (written, read) = (from.odd_u64(), from.odd_u64());
             let mut bytes = header(CAPACITY);

@@ -1,10 +1,10 @@
-//! A sample of a thread's stack, and the file that it is unwound with: its segments, unwind tables and symbols. The first two
-//! bytes are the length of the sample's record. The seeds are small programs that wrote down their registers and stacks.
+//! A sample of a thread's stack, and the file with the segments, unwind tables and symbols for unwinding it. The first two bytes
+//! are the length of the sample's record. The seeds are small programs that wrote their registers and stacks to a file.
 
 use crate::bytes::Bytes;
 use ampere_stacks::fuzzing::{FILE_AT, Sample};
 
-/// So many addresses of the file are looked up, each with the stack.
+/// The number of addresses in the file that are looked up, each with the stack.
 const ADDRESSES: usize = 16;
 
 pub fn run(data: &[u8]) {

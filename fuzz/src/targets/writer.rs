@@ -1,5 +1,5 @@
-//! The plugin's side: any events, while another process writes any read position. What comes out has to be a stream that
-//! nests, and no call may be forgotten.
+//! The plugin's side: it writes any events while another process writes any read position. The records have to be a stream that
+//! nests, and no call may be lost.
 
 use crate::bytes::Bytes;
 use crate::nesting::Nesting;
@@ -20,7 +20,7 @@ pub fn run(data: &[u8]) {
     let _ = std::fs::remove_file(&path);
     let ring = RingProducer::create(&path, 4096, 0).expect("a ring");
     let file = OpenOptions::new().write(true).open(&path).expect("its file");
-    let mut reader = RingConsumer::open(&path).expect("its other end");
+    let mut reader = RingConsumer::open(&path).expect("the ring's reader");
     let head = from.u8();
     let policy = [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce]
         [usize::from(head) % 3];

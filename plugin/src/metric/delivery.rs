@@ -1,32 +1,43 @@
-//! A series of samples, from the collector's file to Score-P.
+//! Hands a series of samples from the collector's file to Score-P.
 
 use super::node::Node;
 use super::selection::Metric;
-use crate::inert::say_in_this_process;
+use crate::inert::report_in_this_process;
 use ampere_ring::clock::Moment;
 use ampere_ring::samples::{self, Sample};
 use scorep_abi::metric::TimeValuePair;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-/// How long to wait for the last samples after the end of a measurement: the collector writes them every 10 ms.
-const TAIL_LIMIT: Duration = Duration::from_millis(100);
+/// How long the last samples are waited for after the end of a measurement. The collector writes them every 10 ms.
+const LAST_SAMPLES_WAIT_MAX: Duration = Duration::from_millis(100);
 const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 
-/// The samples between two moments: a list that becomes Score-P's, and its length.
-pub fn deliver(
-    node: &Node,
-    metric: &Metric,
-    begin: Moment,
-    (end, ended): (Moment, Instant),
-) -> (*mut TimeValuePair, u64) {
+/// The end of a measurement.
+#[derive(Clone, Copy)]
+pub struct End {
+    /// The end by Score-P's clock and ours.
+    moment: Moment,
+    /// When this process read the clocks. The wait for the last samples is limited from then on.
+    read: Instant,
+}
+
+impl End {
+    /// An end at this moment, which is now.
+    pub fn at(moment: Moment) -> End {
+        End { moment, read: Instant::now() }
+    }
+}
+
+/// The samples of the measurement, as a list that becomes Score-P's, and the list's length.
+pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut TimeValuePair, u64) {
     let path = node.samples_of(metric.device);
-    let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.usual);
-    while !is_written() && ended.elapsed() < TAIL_LIMIT {
+    let is_written = || samples::read_until(&path).is_ok_and(|until| until >= end.moment.usual);
+    while !is_written() && end.read.elapsed() < LAST_SAMPLES_WAIT_MAX {
         std::thread::sleep(Duration::from_millis(1));
     }
     if !is_written() && !node.collector_is_alive() {
-        say_in_this_process(&format!(
+        report_in_this_process(&format!(
             "{} ends early in Score-P's trace: ampere's collector ended before the program did",
             metric.name
         ));
@@ -34,14 +45,14 @@ pub fn deliver(
     let series = match samples::read(&path) {
         Ok(series) => series,
         Err(why) => {
-            say_in_this_process(&format!("{} is not in Score-P's trace: {why}", metric.name));
+            report_in_this_process(&format!("{} is not in Score-P's trace: {why}", metric.name));
             return (null_mut(), 0);
         }
     };
-    hand_over(&between(&series.samples, begin, end))
+    hand_over(&between(&series.samples, begin, end.moment))
 }
 
-/// The samples within the measurement, with timestamps of Score-P's clock. Others cannot be converted.
+/// The samples within the measurement, with timestamps of Score-P's clock. The times of others cannot be converted.
 fn between(samples: &[Sample], begin: Moment, end: Moment) -> Vec<TimeValuePair> {
     let inside = samples.iter().filter(|(time, _)| (begin.usual..=end.usual).contains(time));
     let converted = inside.filter_map(|(time, nanojoules)| {

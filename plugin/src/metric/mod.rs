@@ -1,47 +1,46 @@
-//! The Score-P metric plugin: `libampere_plugin.so`, this library under another name, for
+//! The Score-P metric plugin: `libampere_plugin.so`, which is this library under another name, for
 //! `SCOREP_METRIC_PLUGINS=ampere_plugin SCOREP_METRIC_AMPERE_PLUGIN='rocm_smi:::energy_count:device=*'`.
 //!
 //! It puts the counters that ampere samples into Score-P's own trace, under their usual names. It opens no counter itself: the
-//! collector samples them and keeps the series because this plugin asked for it ([`ampere_ring::samples`]). The metrics are
-//! asynchronous and per host: Score-P asks one process of each node for them, once, at the end. While the program runs, nothing
-//! happens here.
+//! collector samples them, and keeps the series because this plugin asks it to ([`ampere_ring::samples`]). The metrics are
+//! asynchronous and per host: Score-P asks one process of each node for them, once, at the end. While the program is running,
+//! this plugin does nothing.
 //!
 //! ```text
 //! initialize                 read the environment
-//! get_event_info             the first call finds or starts the node's collector            node.rs
+//! get_event_info             find or start the node's collector, at the first call          node.rs
 //!                            select counters by a pattern                                   selection.rs
-//! add_counter                a number for a metric
-//! synchronize                a moment by Score-P's clock and ours, at the beginning and at the end
+//! add_counter                give a metric a number
+//! synchronize                read Score-P's clock and ours, at the start and at the end
 //! get_all_values             hand the series over, with converted times                     delivery.rs
 //! finalize                   leave the session of a collector that was started for this alone
 //! ```
 //!
-//! A failure here is reported in one line and does not affect the substrate plugin, nor the other way round.
+//! A failure here is reported in one line and does not affect the substrate plugin, and a failure of that does not affect this
+//! one.
 
 mod delivery;
 mod node;
 mod selection;
 
-use crate::inert::{say, say_in_this_process};
+use crate::inert::{report, report_in_this_process};
 use crate::{inert, strings};
 use ampere_ring::clock::Moment;
 use ampere_signal_safety::preserving_thread_state;
+use delivery::End;
 use node::Node;
 use scorep_abi::metric::{
     ClockFunction, MetricPluginInfo, MetricProperties, TimeValuePair, metric_per, metric_synchronicity,
     metric_synchronization,
 };
+use selection::VARIABLE;
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Instant;
 
-/// The variable with our patterns. Score-P reads it; here it is only checked for being set.
-const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
-
-/// Score-P's entry point.
+/// The entry point, which Score-P calls first.
 #[unsafe(no_mangle)]
 pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginInfo {
     MetricPluginInfo {
@@ -62,14 +61,13 @@ pub extern "C" fn SCOREP_MetricPlugin_ampere_plugin_get_info() -> MetricPluginIn
 #[derive(Default)]
 struct State {
     node: Option<Node>,
-    /// The metrics that Score-P knows; its numbers are places here.
+    /// The metrics that Score-P knows; its numbers are indices into this list.
     metrics: Vec<selection::Metric>,
     begin: Option<Moment>,
-    /// The second clock limits the wait for the last samples.
-    end: Option<(Moment, Instant)>,
-    /// Score-P records the metrics of this node in this process.
+    end: Option<End>,
+    /// Whether Score-P records the metrics of this node in this process.
     is_responsible: bool,
-    /// Score-P has asked for values.
+    /// Whether Score-P has asked for values.
     is_asked: bool,
 }
 
@@ -79,14 +77,14 @@ static INERT: AtomicBool = AtomicBool::new(false);
 /// The process that the state belongs to, to recognise a forked child.
 static PID: AtomicU32 = AtomicU32::new(0);
 
-/// From now on there are no metrics. The first process of the node says why.
+/// From now on there are no metrics. The first process of the node prints why.
 fn give_up(why: &str) {
     if !INERT.swap(true, Ordering::Relaxed) {
-        say(why);
+        report(why);
     }
 }
 
-/// The boundary: nothing unwinds into Score-P, and nothing is done after giving up or in a forked child.
+/// The boundary to Score-P: nothing unwinds into it, and nothing is done after [`give_up`] or in a forked child.
 fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     if INERT.load(Ordering::Relaxed) || PID.load(Ordering::Relaxed) != std::process::id() {
         return otherwise;
@@ -94,7 +92,7 @@ fn guarded<T>(otherwise: T, body: impl FnOnce(&mut State) -> T) -> T {
     match preserving_thread_state(|| catch_unwind(AssertUnwindSafe(|| body(&mut state())))) {
         Ok(value) => value,
         Err(_) => {
-            give_up("an internal error (please report it); the job goes on without ampere's metrics");
+            give_up("an internal error (please report it); the job continues without ampere's metrics");
             otherwise
         }
     }
@@ -104,11 +102,11 @@ fn state() -> MutexGuard<'static, State> {
     STATE.get_or_init(Mutex::default).lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Always succeeds: failing would add a warning; without metrics the plugin does nothing.
+/// Always succeeds: Score-P would add a warning, and without metrics the plugin does nothing anyway.
 extern "C" fn initialize() -> i32 {
     PID.store(std::process::id(), Ordering::Relaxed);
     guarded((), |_| {
-        inert::begin();
+        inert::prepare_messages();
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         if ampere_model::is_switched_off() {
             INERT.store(true, Ordering::Relaxed);
@@ -129,7 +127,7 @@ unsafe extern "C" fn set_clock_function(clock: Option<ClockFunction>) {
     }
 }
 
-/// Never NULL: that would end the application.
+/// Never returns NULL, which would end the application.
 ///
 /// # Safety
 /// `token` is NULL or a C string.
@@ -155,7 +153,7 @@ unsafe extern "C" fn get_event_info(token: *mut c_char) -> *mut MetricProperties
                 properties
             }
             Err(why) => {
-                say(&why.to_string());
+                report(&why.to_string());
                 selection::none()
             }
         }
@@ -172,12 +170,12 @@ unsafe extern "C" fn add_counter(name: *mut c_char) -> i32 {
     })
 }
 
-/// Called in every process, although only one per node delivers.
+/// Score-P calls this in every process, although only one of each node hands over metrics.
 extern "C" fn synchronize(is_responsible: bool, mode: c_int) {
     guarded((), |state| match mode {
         metric_synchronization::BEGIN | metric_synchronization::BEGIN_MPP => state.begin = now(),
         metric_synchronization::END => {
-            state.end = now().map(|moment| (moment, Instant::now()));
+            state.end = now().map(End::at);
             state.is_responsible = is_responsible;
         }
         _ => {}
@@ -196,12 +194,12 @@ unsafe extern "C" fn get_all_values(id: i32, pairs: *mut *mut TimeValuePair) -> 
     if pairs.is_null() {
         return 0;
     }
-    // SAFETY: by this function's contract. It is set in any case.
+    // SAFETY: by this function's contract. Score-P's variable is set in any case.
     unsafe { *pairs = null_mut() };
     let (list, length) = guarded((null_mut(), 0), |state| {
         state.is_asked = true;
         let metric = usize::try_from(id).ok().and_then(|at| state.metrics.get(at));
-        let end = state.end.or_else(|| now().map(|moment| (moment, Instant::now())));
+        let end = state.end.or_else(|| now().map(End::at));
         let (Some(node), Some(metric), Some(begin), Some(end)) = (&state.node, metric, state.begin, end)
         else {
             return (null_mut(), 0);
@@ -217,12 +215,12 @@ extern "C" fn finalize() {
     guarded((), |state| {
         // With profiling enabled, the default, Score-P records no metrics of this kind.
         if state.is_responsible && !state.is_asked && !state.metrics.is_empty() {
-            say_in_this_process(
+            report_in_this_process(
                 "Score-P did not record ampere_plugin's metrics: they need SCOREP_ENABLE_TRACING=true and \
                  SCOREP_ENABLE_PROFILING=false",
             );
         }
-        // Score-P unloads the library next, if it is not loaded otherwise: what the statics hold would leak.
+        // Score-P unloads the library next, unless something else has loaded it: memory that statics own would leak.
         let State { node, .. } = std::mem::take(state);
         if let Some(mut node) = node {
             node.leave();

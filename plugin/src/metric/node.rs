@@ -1,7 +1,7 @@
 //! The node's collector and the devices that it samples.
 
 use crate::error::Error;
-use crate::inert::say;
+use crate::inert::report;
 use crate::process::log_of_this_process;
 use crate::start;
 use ampere_model::{Definition, Device};
@@ -13,8 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long opening the counters may take. A GPU library takes up to a second.
-const DEVICES_LIMIT: Duration = Duration::from_secs(10);
+/// The longest time that opening the counters may take. A GPU library takes up to a second.
+const OPENING_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The node's session, and what its collector has found.
 pub struct Node {
@@ -23,18 +23,18 @@ pub struct Node {
     pub devices: Vec<Device>,
     /// The collector's notes about counters that it could not open.
     pub notes: Vec<String>,
-    /// In a session of our own: the log that shows that this process is in it.
+    /// The log that shows that this process is in the session, if the session is our own.
     own_log: Option<LogWriter>,
 }
 
 impl Node {
-    /// Finds the collector of the substrate plugin, where that runs as well: only one process of a node reads counters. Otherwise
-    /// starts one for the metrics alone, which leaves no results.
+    /// Finds the collector of the substrate plugin, if that is loaded as well: only one process of a node reads counters.
+    /// Otherwise starts one for the metrics alone, which leaves no results.
     pub fn find() -> Result<Node, Error> {
         let (session, own_log) = if substrate_plugin_is_wanted() {
             let session = Session::open_or_create(&session_name())?;
             if !session.collector_is_alive() {
-                return Err(Error::CollectorDoesNotRun);
+                return Err(Error::CollectorIsNotRunning);
             }
             (session, None)
         } else {
@@ -55,7 +55,7 @@ impl Node {
         ampere_ring::samples::path_of(self.session.directory(), device as usize)
     }
 
-    /// Whether the collector runs.
+    /// Whether the collector's process is running.
     pub fn collector_is_alive(&self) -> bool {
         self.session.collector_is_alive()
     }
@@ -77,7 +77,7 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), Error> {
         Ok(log) => {
             session.join();
             let notes = ampere_ring::files::read_text(&session.directory().join("settings.notes"));
-            notes.lines().for_each(say);
+            notes.lines().for_each(report);
             Ok((session, Some(log)))
         }
         Err(why) => {
@@ -96,8 +96,8 @@ fn substrate_plugin_is_wanted() -> bool {
     plugins.split(|c| separators.contains(c)).any(|plugin| plugin == "ampere")
 }
 
-/// The sampler removes its ring before it writes the list of devices, and makes a new one afterwards: a list that was read while
-/// one and the same ring existed is complete.
+/// Waits for a complete list of devices. The sampler removes its ring before it writes the list, and makes a new one afterwards:
+/// a list is complete if the same ring existed before and after it was read.
 fn wait_for_devices(session: &Session) -> Result<Vec<Device>, Error> {
     let ring = session.directory().join("sampler.0.ring");
     let ring_inode = || std::fs::metadata(&ring).map(|found| found.ino()).ok();
@@ -111,8 +111,8 @@ fn wait_for_devices(session: &Session) -> Result<Vec<Device>, Error> {
         if !session.collector_is_alive() {
             return Err(Error::CollectorEnded);
         }
-        if begun.elapsed() > DEVICES_LIMIT {
-            return Err(Error::CountersNotOpened(DEVICES_LIMIT));
+        if begun.elapsed() > OPENING_TIME_MAX {
+            return Err(Error::CountersNotOpened(OPENING_TIME_MAX));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -1,23 +1,25 @@
 //! The counters that a pattern selects, and their description for Score-P.
 
-use super::VARIABLE;
 use super::node::Node;
 use ampere_model::matches;
 use scorep_abi::metric::{MetricProperties, metric_base, metric_mode, metric_value_type};
 use std::ffi::{CString, c_char};
 use std::ptr::null_mut;
 
-/// One of Score-P's metrics.
+/// The variable with our patterns. Score-P reads it; we only check that it is set.
+pub const VARIABLE: &str = "SCOREP_METRIC_AMPERE_PLUGIN";
+
+/// A counter as Score-P's metric.
 pub struct Metric {
-    /// Score-P's name of it.
+    /// The name by which Score-P knows the metric.
     pub name: String,
-    /// The device's index.
+    /// The index of the device that the counter measures.
     pub device: u32,
     description: String,
 }
 
-/// The aROCm-SMI plugin's prefix of metric names. A pattern with it selects ours under its names, for analyses that look for
-/// those.
+/// The prefix that the aROCm-SMI plugin puts before metric names. A pattern with this prefix selects our counters under that
+/// plugin's names, for analyses that look for those.
 const ASYNCHRONOUS_PER_HOST: &str = "A2";
 
 /// Values are microjoules, as in PAPI and every other plugin for these counters.
@@ -32,7 +34,7 @@ pub struct NoSuchCounter {
     alternatives: String,
 }
 
-/// The counters that match `pattern`, without those in `known`.
+/// The counters that match `pattern`, except those that are in `known`.
 pub fn select(pattern: &str, node: &Node, known: &[Metric]) -> Result<Vec<Metric>, NoSuchCounter> {
     let prefixed = pattern.strip_prefix(ASYNCHRONOUS_PER_HOST);
     let name_of = |metric: &str| {
@@ -70,9 +72,9 @@ fn no_such_counter(pattern: &str, node: &Node) -> NoSuchCounter {
     NoSuchCounter { pattern: pattern.to_owned(), why, alternatives }
 }
 
-/// An array with an entry for each metric, and an end whose name is NULL. It and its strings become Score-P's.
+/// An array with an entry for each metric, and a last entry whose name is NULL. The array and its strings become Score-P's.
 pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
-    // SAFETY: calloc may be called with any sizes. All-zero entries are valid ends. FREES WITH FREE.
+    // SAFETY: calloc may be called with any sizes. An all-zero entry is a valid last entry. FREES WITH FREE.
     let array: *mut MetricProperties =
         unsafe { libc::calloc(metrics.len() + 1, size_of::<MetricProperties>()) }.cast();
     if metrics.is_empty() || array.is_null() {
@@ -94,7 +96,7 @@ pub fn hand_over(metrics: &[Metric]) -> *mut MetricProperties {
     array
 }
 
-/// An array without metrics. Score-P frees the array with its first metric, and here is none.
+/// An array without metrics. Score-P frees an array together with its first metric, and so never this one.
 pub fn none() -> *mut MetricProperties {
     struct End(MetricProperties);
     // SAFETY: it is never written: Score-P writes to entries with a name.

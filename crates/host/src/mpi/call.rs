@@ -1,33 +1,33 @@
-//! The function that was called, and by which of its names, in one 32-bit number.
+//! A called MPI function and the name by which it was called, in one 32-bit number.
 
-/// The symbol by which a function was called; each has a real function behind it.
+/// The kind of symbol by which a function was called. Each symbol has a real function behind it.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Variant {
-    /// `MPI_Send`.
+    /// A name as in C: `MPI_Send`.
     C = 0,
-    /// `mpi_send_`: `mpif.h` and `use mpi`, from gfortran, ifx, flang, nvfortran.
+    /// A name as in `mpif.h` and `use mpi`, from gfortran, ifx, flang and nvfortran: `mpi_send_`.
     Fortran = 1,
-    /// `mpi_send__`: the same with `-fsecond-underscore`.
+    /// A name as in `mpif.h` and `use mpi` with `-fsecond-underscore`: `mpi_send__`.
     FortranTwo = 2,
-    /// `mpi_send_f08_`: Open MPI's `use mpi_f08`.
+    /// A name as in Open MPI's `use mpi_f08`: `mpi_send_f08_`.
     F08 = 3,
-    /// `PMPI_Send`, and the others by that interface's names.
+    /// A name of the profiling interface, as in C: `PMPI_Send`.
     ProfilingC = 4,
-    /// `pmpi_send_`.
+    /// A Fortran name of the profiling interface: `pmpi_send_`.
     ProfilingFortran = 5,
-    /// `pmpi_send__`.
+    /// A Fortran name of the profiling interface with `-fsecond-underscore`: `pmpi_send__`.
     ProfilingFortranTwo = 6,
-    /// `pmpi_send_f08_`.
+    /// A name of Open MPI's profiling interface for `use mpi_f08`: `pmpi_send_f08_`.
     ProfilingF08 = 7,
 }
 
-/// The number of variants.
+/// The number of [`Variant`]s.
 pub const VARIANTS: usize = 8;
-/// What [`Variant::ProfilingC`] and those after it have more than those before it.
+/// The distance from [`Variant::C`] to [`Variant::ProfilingC`], and of each other variant to its profiling one.
 pub const PROFILING: usize = 4;
 
-/// Words of stack arguments of a function with so many C arguments, character arguments and this calling variant.
+/// The number of words on the stack for a function with this number of C arguments and of character arguments, by its variant.
 const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
     let total = match variant {
         Variant::C | Variant::ProfilingC => arguments,
@@ -37,28 +37,28 @@ const fn stack_words(variant: Variant, arguments: u32, characters: u32) -> u32 {
     total.saturating_sub(6)
 }
 
-/// What a wrapper passes to the common body: see [`Call`].
+/// The number that a wrapper passes to the common body: a [`Call`].
 pub const fn pack(function: u32, variant: Variant, arguments: u32, characters: u32) -> u32 {
     function | (variant as u32) << 10 | stack_words(variant, arguments, characters) << 16
 }
 
-/// One call: bits 0 to 9 the function, 10 to 12 the variant, 16 to 23 the words on the stack.
+/// One call: bits 0 to 9 are the function, bits 10 to 12 the variant, bits 16 to 23 the number of words on the stack.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Call(pub u32);
 
 impl Call {
-    /// Index into `FUNCTIONS`.
+    /// The function's index into `FUNCTIONS`.
     pub fn function(self) -> usize {
         (self.0 & 0x3ff) as usize
     }
 
-    /// Index of the symbol: the variant, and in each the function.
+    /// The index of the symbol, by variant and then by function.
     pub fn symbol(self) -> usize {
         (self.0 & 0x1fff) as usize
     }
 
-    /// Whether it was called by its name in C.
+    /// Whether the function was called by its name in C.
     pub fn is_c(self) -> bool {
         self.0 >> 10 & 3 == Variant::C as u32
     }

@@ -1,4 +1,4 @@
-//! The MPI library behind the wrappers: its functions, and its idea of MPI_COMM_WORLD.
+//! The MPI library behind the wrappers: its functions, and its handle of MPI_COMM_WORLD.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::null_mut;
@@ -9,17 +9,17 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 static HIDDEN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 fn global(name: &CStr) -> *mut c_void {
-    // SAFETY: a lookup by name in what the program shares.
+    // SAFETY: a lookup by name in the global scope.
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// A symbol of the MPI library, or null.
+/// A symbol of the MPI library; null if there is none.
 fn symbol(name: &CStr) -> *mut c_void {
     let found = global(name);
     if found.is_null() { hidden(name) } else { found }
 }
 
-/// A symbol of an MPI library that was loaded out of the global scope.
+/// A symbol of an MPI library that was loaded outside of the global scope.
 fn hidden(name: &CStr) -> *mut c_void {
     let mut handle = HIDDEN.load(Ordering::Acquire);
     if handle.is_null() {
@@ -33,7 +33,7 @@ fn hidden(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(handle, name.as_ptr()) }
 }
 
-/// Looks through every loaded object for one that has, or depends on, an MPI library.
+/// Searches all loaded objects for one that is, or depends on, an MPI library. Returns a handle, or null.
 fn search() -> *mut c_void {
     unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _size: usize, names: *mut c_void) -> c_int {
         // SAFETY: the loader's structure, and the vector given below.
@@ -51,7 +51,7 @@ fn search() -> *mut c_void {
     // SAFETY: `collect` gets the vector back as its last argument.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut names).cast()) };
     for name in names {
-        // SAFETY: only names an object that is loaded already; that keeps it from being unloaded.
+        // SAFETY: RTLD_NOLOAD returns only objects that are loaded already; the handle keeps them from being unloaded.
         unsafe {
             let handle = libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
             if handle.is_null() {
@@ -71,33 +71,42 @@ pub fn is_loaded() -> bool {
     !global(c"PMPI_Init").is_null()
 }
 
-/// MPI_COMM_WORLD in the MPICH family.
+/// The value of MPI_COMM_WORLD in the MPICH family.
 const MPICH_WORLD: usize = 0x4400_0000;
 
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
-/// The object is looked up from the front of the global scope: a program that is not position-independent has its own copy of
-/// it, which the library uses as well.
+/// The object is looked up in the global scope from its start: a program that is not position-independent has a copy of the
+/// object, which the library uses as well.
 fn world() -> usize {
     let address = symbol(c"ompi_mpi_comm_world");
     if address.is_null() { MPICH_WORLD } else { address as usize }
 }
 
-/// What messages need of the library, once MPI is up.
+/// The functions of the library that recording messages needs, once MPI is initialized.
 pub struct Library {
-    /// MPI_COMM_WORLD.
+    /// The handle of MPI_COMM_WORLD.
     pub world: usize,
     is_open_mpi: bool,
-    type_size: OneOfComm,
-    test_inter: OneOfComm,
-    comm_size: OneOfComm,
-    comm_rank: OneOfComm,
-    comm_group: GroupOfComm,
+    type_size: HandleToNumber,
+    test_inter: HandleToNumber,
+    comm_size: HandleToNumber,
+    comm_rank: HandleToNumber,
+    comm_group: CommGroup,
     translate_ranks: TranslateRanks,
-    group_free: FreeGroup,
+    group_free: GroupFree,
 }
 
-type GroupOfComm = unsafe extern "C" fn(communicator: usize, group: *mut usize) -> c_int;
+/// A communicator as it is recorded.
+pub struct Membership {
+    pub size: u32,
+    /// This process's rank in the communicator.
+    pub rank: u32,
+    /// The members' ranks in MPI_COMM_WORLD; `None` for MPI_COMM_WORLD itself.
+    pub ranks: Option<Vec<u32>>,
+}
+
+type CommGroup = unsafe extern "C" fn(communicator: usize, group: *mut usize) -> c_int;
 type TranslateRanks = unsafe extern "C" fn(
     group: usize,
     count: c_int,
@@ -105,11 +114,11 @@ type TranslateRanks = unsafe extern "C" fn(
     other: usize,
     others: *mut c_int,
 ) -> c_int;
-type FreeGroup = unsafe extern "C" fn(group: *mut usize) -> c_int;
+type GroupFree = unsafe extern "C" fn(group: *mut usize) -> c_int;
 
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
-/// MPI is up: looks up what messages need, if the plugin takes them.
+/// Looks up the functions that recording messages needs, if the plugin takes messages. MPI must be initialized.
 pub fn prepare_for_messages() {
     if crate::plugin::wants_messages()
         && let Some(library) = Library::find()
@@ -118,16 +127,16 @@ pub fn prepare_for_messages() {
     }
 }
 
-/// What a status says.
+/// The content of an MPI status.
 pub struct Received {
-    /// Negative where nothing was received.
+    /// The sender's rank; negative if nothing was received.
     pub source: c_int,
     pub tag: c_int,
     pub bytes: u64,
 }
 
 impl Library {
-    /// `None`: nothing is to be recorded of messages.
+    /// The library, or `None` if messages are not recorded.
     pub fn get() -> Option<&'static Library> {
         LIBRARY.get()
     }
@@ -136,18 +145,18 @@ impl Library {
         let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
         let world = world();
         let of_comm = |name: &CStr| {
-            // SAFETY: the functions asked for have this type at the level of the calling convention: a handle is a pointer or
-            // a 32-bit number in the same register.
-            found(name).map(|f| unsafe { std::mem::transmute::<*mut c_void, OneOfComm>(f) })
+            // SAFETY: by the calling convention the functions asked for have this type: a handle is a pointer or a 32-bit number
+            // in the same register.
+            found(name).map(|f| unsafe { std::mem::transmute::<*mut c_void, HandleToNumber>(f) })
         };
         let (group, translate, free) =
             (found(c"PMPI_Comm_group")?, found(c"PMPI_Group_translate_ranks")?, found(c"PMPI_Group_free")?);
-        // SAFETY: as above; a group is as large as a pointer at most.
+        // SAFETY: as above; a group is at most as large as a pointer.
         let (comm_group, translate_ranks, group_free) = unsafe {
             (
-                std::mem::transmute::<*mut c_void, GroupOfComm>(group),
+                std::mem::transmute::<*mut c_void, CommGroup>(group),
                 std::mem::transmute::<*mut c_void, TranslateRanks>(translate),
-                std::mem::transmute::<*mut c_void, FreeGroup>(free),
+                std::mem::transmute::<*mut c_void, GroupFree>(free),
             )
         };
         Some(Library {
@@ -163,30 +172,29 @@ impl Library {
         })
     }
 
-    /// The size of so many elements.
+    /// The size of `count` elements of a datatype.
     pub fn bytes(&self, count: c_int, datatype: usize) -> u64 {
-        // Nothing may be of any type, and then also of none.
+        // Without elements, the datatype may be invalid.
         if count <= 0 {
             return 0;
         }
         count as u64 * number(self.type_size, datatype).map_or(0, u64::from)
     }
 
-    /// Size, own rank, and the members' ranks in MPI_COMM_WORLD, of which there are none for MPI_COMM_WORLD itself. `None`: it is an
-    /// inter-communicator, or has members of another world.
-    pub fn members(&self, communicator: usize) -> Option<(u32, u32, Vec<u32>)> {
+    /// The members of a communicator. `None` if it is an inter-communicator or has members of another MPI_COMM_WORLD.
+    pub fn membership(&self, communicator: usize) -> Option<Membership> {
         if number(self.test_inter, communicator) != Some(0) {
             return None;
         }
         let size = number(self.comm_size, communicator)?;
         let rank = number(self.comm_rank, communicator)?;
         if communicator == self.world {
-            return Some((size, rank, Vec::new()));
+            return Some(Membership { size, rank, ranks: None });
         }
         let own: Vec<c_int> = (0..size as c_int).collect();
         let mut in_world = vec![-1; own.len()];
         let (mut group, mut all) = (0, 0);
-        // SAFETY: live communicators; both arrays have that many elements; each group is freed once.
+        // SAFETY: the communicators exist; both arrays have `size` elements; each group is freed once.
         unsafe {
             (self.comm_group)(communicator, &mut group);
             (self.comm_group)(self.world, &mut all);
@@ -195,10 +203,10 @@ impl Library {
             (self.group_free)(&mut all);
         }
         let ranks = in_world.into_iter().map(|rank| u32::try_from(rank).ok());
-        Some((size, rank, ranks.collect::<Option<_>>()?))
+        Some(Membership { size, rank, ranks: Some(ranks.collect::<Option<_>>()?) })
     }
 
-    /// The handle in an argument: the upper half of one of 32 bits may be anything.
+    /// The handle in an argument. If handles have 32 bits, the upper half of the argument is undefined.
     pub fn handle(&self, argument: usize) -> usize {
         if self.is_open_mpi { argument } else { argument as u32 as usize }
     }
@@ -213,10 +221,10 @@ impl Library {
         buffer == if self.is_open_mpi { 1 } else { usize::MAX }
     }
 
-    /// A handle in an array of handles, or a single one.
+    /// The handle at an index of an array of handles.
     ///
     /// # Safety
-    /// The address of an array that is longer.
+    /// `array` is the address of an array that has more than `at` handles.
     pub unsafe fn handle_in(&self, array: usize, at: usize) -> usize {
         // SAFETY: by this function's contract; Open MPI's handles are pointers, MPICH's are numbers of 32 bits.
         unsafe {
@@ -227,14 +235,14 @@ impl Library {
         }
     }
 
-    /// What a status says, by the layouts of Open MPI and of MPICH's common ABI.
+    /// The content of a status, by the layouts of Open MPI and of MPICH's common ABI.
     ///
     /// # Safety
-    /// The address of a status that MPI has filled in.
+    /// `status` is the address of a status that MPI has filled in.
     pub unsafe fn received(&self, status: usize) -> Received {
         let status = status as *const c_int;
-        // SAFETY: by this function's contract: source, tag, error, cancelled, and bytes of 64 bits; or the lower and upper half of
-        // the bytes, of which the last bit is another's, source and tag.
+        // SAFETY: by this function's contract. Open MPI's fields are source, tag, error, cancelled, and the bytes in 64 bits.
+        // MPICH's are the lower half of the bytes, the upper half with another flag in its lowest bit, source and tag.
         unsafe {
             match self.is_open_mpi {
                 true => Received {
@@ -252,16 +260,16 @@ impl Library {
     }
 }
 
-/// What a function says of a handle.
-fn number(of: OneOfComm, handle: usize) -> Option<u32> {
+/// The number that a function returns for a handle.
+fn number(function: HandleToNumber, handle: usize) -> Option<u32> {
     let mut value = 0;
-    // SAFETY: these functions take a live handle, which the program has just used, and the address of a number.
-    let code = unsafe { of(handle, &mut value) };
+    // SAFETY: these functions take a valid handle, which the program has just used, and the address of a number.
+    let code = unsafe { function(handle, &mut value) };
     (code == 0).then(|| u32::try_from(value).ok())?
 }
 
-type OneFlag = unsafe extern "C" fn(flag: *mut c_int) -> c_int;
-type OneOfComm = unsafe extern "C" fn(communicator: usize, value: *mut c_int) -> c_int;
+type GetFlag = unsafe extern "C" fn(flag: *mut c_int) -> c_int;
+type HandleToNumber = unsafe extern "C" fn(handle: usize, value: *mut c_int) -> c_int;
 
 fn flag(name: &CStr) -> Option<bool> {
     let function = symbol(name);
@@ -270,23 +278,25 @@ fn flag(name: &CStr) -> Option<bool> {
     }
     let mut value = 0;
     // SAFETY: both functions asked for have this type in every MPI library, and may be called at any time.
-    let code = unsafe { std::mem::transmute::<*mut c_void, OneFlag>(function)(&mut value) };
+    let code = unsafe { std::mem::transmute::<*mut c_void, GetFlag>(function)(&mut value) };
     (code == 0).then_some(value != 0)
 }
 
-/// Rank and size in MPI_COMM_WORLD, if MPI is up.
+/// Rank and size in MPI_COMM_WORLD, if MPI is initialized and not finalized.
 pub fn rank_and_size() -> Option<(c_int, c_int)> {
     if flag(c"PMPI_Initialized") != Some(true) || flag(c"PMPI_Finalized") != Some(false) {
         return None;
     }
-    let of_world = |name: &CStr| {
+    let in_world = |name: &CStr| {
         let function = symbol(name);
         let mut value = 0;
-        // SAFETY: both functions asked for have this type at the level of the calling convention, in Open MPI (a
-        // pointer) and in the MPICH family (a 32-bit number in the same register).
+        // SAFETY: by the calling convention both functions asked for have this type, in Open MPI (a pointer) and in the MPICH
+        // family (a 32-bit number in the same register).
         let found = !function.is_null()
-            && unsafe { std::mem::transmute::<*mut c_void, OneOfComm>(function)(world(), &mut value) == 0 };
+            && unsafe {
+                std::mem::transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0
+            };
         found.then_some(value)
     };
-    Some((of_world(c"PMPI_Comm_rank")?, of_world(c"PMPI_Comm_size")?))
+    Some((in_world(c"PMPI_Comm_rank")?, in_world(c"PMPI_Comm_size")?))
 }

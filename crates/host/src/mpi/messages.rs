@@ -1,37 +1,37 @@
-//! Messages and collectives, for the trace: what the arguments of a wrapped call say about them.
+//! Events of messages and collectives for the trace, which are read from the arguments of a wrapped call.
 //!
-//! A send and the begin of a collective come before the real function is called, what was received and the end of the collective
-//! after it. That is: blocking calls from C and C++, in a communicator with one group. Others are frames only. Bytes are counted
-//! as Score-P counts them.
+//! A send and the start of a collective are recorded before the real function is called, a received message and the end of a
+//! collective after it. This covers blocking calls from C and C++, in a communicator with one group; other calls are recorded as
+//! frames only. Bytes are counted as Score-P counts them.
 
-use super::library::Library;
+use super::library::{Library, Membership};
 use crate::measurement::on_own_stack;
-use crate::plugin::{self, Message};
+use crate::plugin::{self, CollectiveEnd, Message};
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, collective, root};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// What is recorded of a function beside its frame.
+/// What is recorded for a function in addition to its frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Send,
     Receive,
     SendReceive,
     SendReceiveReplace,
-    FreesCommunicator,
-    /// Of `SCOREP_CollectiveType`.
+    CommunicatorFree,
+    /// A collective, by its value of Score-P's enum `SCOREP_CollectiveType`.
     Collective(c_int),
 }
 
-/// The kind of a function.
+/// The kind of the function with this name; `None` if only its frame is recorded.
 pub fn kind(name: &str) -> Option<Kind> {
     Some(match name {
         "MPI_Send" | "MPI_Bsend" | "MPI_Ssend" | "MPI_Rsend" => Kind::Send,
         "MPI_Recv" => Kind::Receive,
         "MPI_Sendrecv" => Kind::SendReceive,
         "MPI_Sendrecv_replace" => Kind::SendReceiveReplace,
-        "MPI_Comm_free" | "MPI_Comm_disconnect" => Kind::FreesCommunicator,
+        "MPI_Comm_free" | "MPI_Comm_disconnect" => Kind::CommunicatorFree,
         "MPI_Barrier" => Kind::Collective(collective::BARRIER),
         "MPI_Bcast" => Kind::Collective(collective::BROADCAST),
         "MPI_Gather" => Kind::Collective(collective::GATHER),
@@ -53,26 +53,26 @@ pub fn kind(name: &str) -> Option<Kind> {
     })
 }
 
-/// The arguments of a wrapped call, and its result, where the wrapper's body keeps them.
+/// The stack frame in which the wrapper's body keeps the arguments of a wrapped call and its result.
 #[derive(Clone, Copy)]
 pub struct Frame(*mut usize);
 
 impl Frame {
     /// # Safety
-    /// The address of the frame of a wrapper's body, which waits for the caller.
+    /// `address` is that of the frame of a wrapper's body that has called us.
     pub unsafe fn new(address: usize) -> Frame {
         Frame(address as *mut usize)
     }
 
-    /// Where an argument is, counted from 0: registers are saved below the frame's address, what was on the stack is above.
+    /// The place of an argument, counted from 0: saved registers are below the frame's address, arguments on the stack above.
     fn place(self, at: usize) -> *mut usize {
         let words = if at < 6 { -1 - at as isize } else { at as isize - 4 };
-        // SAFETY: within the body's frame, or among the caller's arguments, which belong to the function that is called.
+        // SAFETY: the place is within the body's frame, or among the caller's arguments, which belong to the called function.
         unsafe { self.0.offset(words) }
     }
 
     fn word(self, at: usize) -> usize {
-        // SAFETY: as above; both are written.
+        // SAFETY: as above; both have been written.
         unsafe { *self.place(at) }
     }
 
@@ -81,31 +81,30 @@ impl Frame {
     }
 
     fn has_succeeded(self) -> bool {
-        // SAFETY: where the body keeps the result, once there is one.
+        // SAFETY: the body keeps the result there, once there is one.
         unsafe { *self.0.offset(-9) as c_int == 0 }
     }
 }
 
-/// A communicator.
 #[derive(Clone, Copy)]
-struct Known {
+struct Communicator {
     handle: AnyHandle,
     size: u32,
     rank: u32,
 }
 
-/// A communicator by MPI's own handle, which may be another's after MPI_Comm_free.
-struct Place {
-    communicator: AtomicUsize,
+/// An entry of the table of communicators, by MPI's handle, which may mean another communicator after MPI_Comm_free.
+struct Entry {
+    mpi_handle: AtomicUsize,
     handle: AtomicU32,
     size: AtomicU32,
     rank: AtomicU32,
 }
 
-impl Place {
-    const fn free() -> Place {
-        Place {
-            communicator: AtomicUsize::new(NO_COMMUNICATOR),
+impl Entry {
+    const fn free() -> Entry {
+        Entry {
+            mpi_handle: AtomicUsize::new(NO_COMMUNICATOR),
             handle: AtomicU32::new(UNKNOWN),
             size: AtomicU32::new(0),
             rank: AtomicU32::new(0),
@@ -113,65 +112,64 @@ impl Place {
     }
 }
 
-/// So many communicators are known at a time. Messages in others are not recorded.
-static KNOWN: [Place; 256] = [const { Place::free() }; 256];
+/// The communicators that are defined. Messages in further ones are not recorded.
+static COMMUNICATORS: [Entry; 256] = [const { Entry::free() }; 256];
 const NO_COMMUNICATOR: usize = 0;
-/// Being filled in by another thread.
+/// The handle of an entry that another thread is filling in.
 const UNKNOWN: AnyHandle = 0;
 static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 
-fn known(library: &Library, argument: usize) -> Option<Known> {
-    let communicator = library.handle(argument);
-    let is_it = |place: &&Place| place.communicator.load(Ordering::Acquire) == communicator;
-    let Some(place) = KNOWN.iter().find(is_it) else {
-        return on_own_stack(None, || get_to_know(library, communicator));
+/// The communicator in an argument. Defines it if it is not defined yet.
+fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
+    let mpi_handle = library.handle(argument);
+    let is_it = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
+    let Some(entry) = COMMUNICATORS.iter().find(is_it) else {
+        return on_own_stack(None, || define(library, mpi_handle));
     };
     // Acquire pairs with the Release below.
-    let handle = place.handle.load(Ordering::Acquire);
-    let (size, rank) = (place.size.load(Ordering::Relaxed), place.rank.load(Ordering::Relaxed));
-    (handle != UNKNOWN).then_some(Known { handle, size, rank })
+    let handle = entry.handle.load(Ordering::Acquire);
+    let (size, rank) = (entry.size.load(Ordering::Relaxed), entry.rank.load(Ordering::Relaxed));
+    (handle != UNKNOWN).then_some(Communicator { handle, size, rank })
 }
 
-/// The trace leaves out, and counts, what is in an unknown one.
-fn handle_of(library: &Library, communicator: usize) -> AnyHandle {
-    known(library, communicator).map_or(UNKNOWN, |known| known.handle)
+/// The handle of the communicator in an argument. The trace leaves out and counts events of unknown communicators.
+fn handle_of(library: &Library, argument: usize) -> AnyHandle {
+    communicator(library, argument).map_or(UNKNOWN, |communicator| communicator.handle)
 }
 
 #[cold]
-fn get_to_know(library: &Library, communicator: usize) -> Option<Known> {
-    let (size, rank, ranks) = library.members(communicator)?;
-    let take = |place: &&Place| {
-        let (expected, new) = (NO_COMMUNICATOR, communicator);
-        let taken = place.communicator.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed);
-        taken.is_ok()
+fn define(library: &Library, mpi_handle: usize) -> Option<Communicator> {
+    let Membership { size, rank, ranks } = library.membership(mpi_handle)?;
+    let take = |entry: &&Entry| {
+        let (expected, new) = (NO_COMMUNICATOR, mpi_handle);
+        entry.mpi_handle.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     };
-    let place = KNOWN.iter().find(take)?;
+    let entry = COMMUNICATORS.iter().find(take)?;
     let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
-    plugin::define_communicator(handle, (communicator != library.world).then_some(&ranks[..]));
-    place.size.store(size, Ordering::Relaxed);
-    place.rank.store(rank, Ordering::Relaxed);
-    place.handle.store(handle, Ordering::Release);
-    Some(Known { handle, size, rank })
+    plugin::define_communicator(handle, ranks.as_deref());
+    entry.size.store(size, Ordering::Relaxed);
+    entry.rank.store(rank, Ordering::Relaxed);
+    entry.handle.store(handle, Ordering::Release);
+    Some(Communicator { handle, size, rank })
 }
 
-fn forget(communicator: usize) {
-    let is_it = |place: &&Place| place.communicator.load(Ordering::Acquire) == communicator;
-    for place in KNOWN.iter().filter(is_it) {
-        place.handle.store(UNKNOWN, Ordering::Release);
-        place.communicator.store(NO_COMMUNICATOR, Ordering::Release);
+fn forget(mpi_handle: usize) {
+    let is_it = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
+    for entry in COMMUNICATORS.iter().filter(is_it) {
+        entry.handle.store(UNKNOWN, Ordering::Release);
+        entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
     }
 }
 
-/// Before the real function is called. The call's arguments may be changed: who does not want to know what was received is not
-/// told, but we are.
+/// Called before the real function. It may change the call's arguments: if the program passes no status, we pass one of ours.
 ///
 /// # Safety
-/// The call is one of C's, by a function of this kind, in this frame.
+/// The call is from C, of a function of this kind, and this is its frame.
 pub unsafe fn before(kind: Kind, frame: Frame, thread: &mut Thread) {
     let Some(library) = Library::get() else { return };
     let location = thread.location;
     let send = |destination: usize, tag: usize, communicator: usize| {
-        // Not for MPI_PROC_NULL.
+        // MPI_PROC_NULL is negative, and nothing is sent to it.
         if let Ok(rank) = u32::try_from(frame.int(destination)) {
             let communicator = handle_of(library, frame.word(communicator));
             let bytes = library.bytes(frame.int(1), frame.word(2));
@@ -184,19 +182,19 @@ pub unsafe fn before(kind: Kind, frame: Frame, thread: &mut Thread) {
         Kind::SendReceive => send(3, 4, 10),
         Kind::SendReceiveReplace => send(3, 4, 7),
         Kind::Collective(_) => plugin::collective_begin(location),
-        // SAFETY: its argument is the address of a communicator.
-        Kind::FreesCommunicator => forget(unsafe { library.handle_in(frame.word(0), 0) }),
+        // SAFETY: the function's argument is the address of a communicator.
+        Kind::CommunicatorFree => forget(unsafe { library.handle_in(frame.word(0), 0) }),
         Kind::Receive => {}
     }
     if let Some((_, status)) = received_by(kind)
         && library.is_ignored(frame.word(status))
     {
-        // SAFETY: an argument of this call.
+        // SAFETY: the place is an argument of this call.
         unsafe { *frame.place(status) = thread.status.as_mut_ptr() as usize };
     }
 }
 
-/// Where a function that receives has its communicator and its status.
+/// The positions of the communicator and the status among the arguments of a function that receives.
 fn received_by(kind: Kind) -> Option<(usize, usize)> {
     match kind {
         Kind::Receive => Some((5, 6)),
@@ -206,14 +204,14 @@ fn received_by(kind: Kind) -> Option<(usize, usize)> {
     }
 }
 
-/// After the real function has returned.
+/// Called after the real function has returned.
 ///
 /// # Safety
-/// As for [`before`], which was called first.
+/// As for [`before`], which has been called for this call.
 pub unsafe fn after(kind: Kind, frame: Frame, thread: &Thread) {
     let Some(library) = Library::get() else { return };
     if let Kind::Collective(of) = kind {
-        // Also where it failed: it has begun.
+        // The end is recorded even if the collective failed, because its start was.
         return collective_end(library, of, frame, thread);
     }
     let Some((communicator, status)) = received_by(kind).filter(|_| frame.has_succeeded()) else { return };
@@ -226,7 +224,7 @@ pub unsafe fn after(kind: Kind, frame: Frame, thread: &Thread) {
     }
 }
 
-/// Where a collective has its communicator and its root.
+/// The positions of the communicator and the root among the arguments of a collective.
 fn arguments(of: c_int) -> (usize, Option<usize>) {
     match of {
         collective::BARRIER => (0, None),
@@ -242,40 +240,47 @@ fn arguments(of: c_int) -> (usize, Option<usize>) {
 }
 
 fn collective_end(library: &Library, of: c_int, frame: Frame, thread: &Thread) {
-    let (communicator, root_at) = arguments(of);
+    let (communicator_at, root_at) = arguments(of);
     let root = root_at.map_or(root::NONE, |at| frame.int(at));
-    let (handle, bytes) = match known(library, frame.word(communicator)) {
-        Some(known) if frame.has_succeeded() => {
-            (known.handle, bytes_of(library, of, frame, known, root == known.rank as c_int))
+    let (handle, (sent, received)) = match communicator(library, frame.word(communicator_at)) {
+        Some(found) if frame.has_succeeded() => {
+            (found.handle, bytes_of(library, of, frame, found, root == found.rank as c_int))
         }
-        Some(known) => (known.handle, (0, 0)),
+        Some(found) => (found.handle, (0, 0)),
         None => (UNKNOWN, (0, 0)),
     };
-    plugin::collective_end(thread.location, handle, root, of, bytes);
+    let end = CollectiveEnd { communicator: handle, root, operation: of, sent, received };
+    plugin::collective_end(thread.location, &end);
 }
 
-/// Bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not looked at: they may be anything.
-fn bytes_of(library: &Library, of: c_int, frame: Frame, known: Known, is_root: bool) -> (u64, u64) {
-    let own = known.rank as usize;
+/// Bytes sent and received, as Score-P counts them. Arguments that MPI ignores are not read, because they may be anything.
+fn bytes_of(
+    library: &Library,
+    of: c_int,
+    frame: Frame,
+    communicator: Communicator,
+    is_root: bool,
+) -> (u64, u64) {
+    let own = communicator.rank as usize;
     let buffer = match of {
         collective::SCATTER => 3,
         collective::SCATTERV => 4,
         _ => 0,
     };
     let is_in_place = library.is_in_place(frame.word(buffer));
-    // What a process leaves in its place is not counted.
-    let all = u64::from(known.size) - u64::from(is_in_place);
+    // Data that stays in place is not counted.
+    let all = u64::from(communicator.size) - u64::from(is_in_place);
     let at_root = |bytes: &dyn Fn() -> u64| if is_root { bytes() } else { 0 };
     let one = |count: usize, datatype: usize| library.bytes(frame.int(count), frame.word(datatype));
     let unless_in_place = |count, datatype| if is_in_place { 0 } else { one(count, datatype) };
-    // SAFETY: arrays with an element for each rank of the communicator.
+    // SAFETY: the arrays have an element for each rank of the communicator.
     let element = |array: usize, at: usize| unsafe { *(frame.word(array) as *const c_int).add(at) };
-    let ranks = || (0..known.size as usize).filter(|rank| !is_in_place || *rank != own);
+    let ranks = || (0..communicator.size as usize).filter(|rank| !is_in_place || *rank != own);
     let sum = |counts: usize, datatype: usize| -> u64 {
         ranks().map(|rank| library.bytes(element(counts, rank), frame.word(datatype))).sum()
     };
     let each = |counts: usize, types: usize| -> u64 {
-        // SAFETY: as above; of datatypes.
+        // SAFETY: as above, for arrays of datatypes.
         let datatype = |rank| unsafe { library.handle_in(frame.word(types), rank) };
         ranks().map(|rank| library.bytes(element(counts, rank), datatype(rank))).sum()
     };
@@ -306,7 +311,9 @@ fn bytes_of(library: &Library, of: c_int, frame: Frame, known: Known, is_root: b
             let (sent, received) = (all - own as u64, own as u64 + 1 - u64::from(is_in_place));
             (sent * one(2, 3), received * one(2, 3))
         }
-        collective::EXSCAN => ((u64::from(known.size) - 1 - own as u64) * one(2, 3), own as u64 * one(2, 3)),
+        collective::EXSCAN => {
+            ((u64::from(communicator.size) - 1 - own as u64) * one(2, 3), own as u64 * one(2, 3))
+        }
         _ => (0, 0),
     }
 }

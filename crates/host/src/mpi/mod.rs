@@ -1,15 +1,15 @@
-//! MPI: which functions have wrappers, and what happens when one is entered and left.
+//! MPI: the functions that have wrappers, and what happens when one is entered and left.
 //!
-//! Only a thread's outermost MPI call is recorded: Fortran's entry points call the C functions in some libraries, and
-//! libraries call themselves. The region has the C name whatever the language.
+//! Only a thread's outermost MPI call is recorded: in some libraries Fortran's entry points call the C functions, and libraries
+//! call their own functions. The region has the C name whatever the language.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, unused_imports))]
 
 mod call;
 mod library;
 mod messages;
 mod table;
-// Elsewhere than on x86-64 there are no wrappers yet: there, this library takes only the hooks of
-// -finstrument-functions, and every process of an MPI program counts itself as rank 0 of 1.
+// There are wrappers on x86-64 only. Elsewhere this library has only the hooks of -finstrument-functions, and every process of an
+// MPI program counts as rank 0 of 1.
 #[cfg(target_arch = "x86_64")]
 mod trampoline;
 
@@ -30,10 +30,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
 
-/// No `MPI_Status` is longer, in words.
+/// The size of the largest `MPI_Status`, in words.
 pub const STATUS_WORDS: usize = 8;
 
-/// Keys of MPI frames are below this, addresses of functions are above.
+/// Keys of MPI frames are below this, and addresses of functions are above.
 pub const KEYS_END: usize = 1024;
 
 /// The rank in MPI_COMM_WORLD, once known.
@@ -41,21 +41,21 @@ pub static RANK: AtomicI32 = AtomicI32::new(0);
 /// The size of MPI_COMM_WORLD, once known.
 pub static SIZE: AtomicI32 = AtomicI32::new(1);
 
-/// The real functions, by symbol, known before their wrappers are called.
+/// The real functions, by symbol. They are set before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
-/// The same for the wrappers themselves, where nothing of this process will be recorded any more: they jump there at once.
-/// Otherwise null.
+/// The real functions to which the wrappers jump at once, by symbol: those of which no call will be recorded any more. The others
+/// are null.
 static DIRECT: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
-/// The regions, defined at their first call.
+/// The functions' regions, which are defined at the first call.
 static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
-/// What is recorded of a function beside its frame, once it has a region.
+/// What is recorded for a function in addition to its frame, once it has a region.
 static KINDS: [OnceLock<Option<messages::Kind>>; KEYS_END] = [const { OnceLock::new() }; KEYS_END];
-/// MPI_Init has returned and MPI_Finalize has not.
+/// Whether MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-/// The wrapper of the MPI function with this name that lies there; null if there is none.
+/// The wrapper of the MPI function with this name, whose real function is `target`; null if there is no wrapper.
 pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     let Some((function, variant)) = named(name) else { return null_mut() };
     #[cfg(target_arch = "x86_64")]
@@ -70,7 +70,7 @@ pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
     wrapper
 }
 
-/// The function and the variant that a symbol's name means.
+/// The function and the variant of a symbol's name.
 fn named(name: &[u8]) -> Option<(usize, usize)> {
     let is_c = name.starts_with(b"MPI_") || name.starts_with(b"PMPI_");
     let profiling = name.strip_prefix(if is_c { b"P" } else { b"p" });
@@ -90,14 +90,14 @@ fn named(name: &[u8]) -> Option<(usize, usize)> {
     })
 }
 
-/// `enter`'s answer to the wrapper.
+/// The result of `enter`, for the wrapper.
 #[repr(C)]
 pub struct Decision {
     target: *mut c_void,
     record: usize,
 }
 
-/// Called first by every wrapper. `stack`: the address of its frame.
+/// Every wrapper calls this first. `stack` is the address of the wrapper's frame.
 extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // Acquire pairs with the Release of `wrapper`.
     // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
@@ -122,20 +122,20 @@ fn enter_running(call: Call, stack: usize) -> bool {
         false
     };
     inside_or(missed, |slot| {
-        // Again, inside: see `measurement::drain`.
+        // The state is checked again now that the thread counts as inside: see `measurement::drain`.
         if measurement::state() != RUNNING {
             return false;
         }
         let function = call.function();
         let known = REGIONS[function].load(Ordering::Relaxed);
-        if known == INVALID && is_left_to_samples(function) {
+        if known == INVALID && is_left_to_sampling(function) {
             DIRECT[call.symbol()].store(TARGETS[call.symbol()].load(Ordering::Relaxed), Ordering::Relaxed);
             return false;
         }
         if (slot.thread.get().is_null() || known == INVALID) && !make_known(slot, function) {
             return missed(slot);
         }
-        // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+        // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
         let thread = unsafe { &mut *slot.thread.get() };
         if thread.mpi_stack != 0 {
             // The stack grows down: a call from inside the recorded one is below it. Otherwise the recorded call was left
@@ -148,20 +148,20 @@ fn enter_running(call: Call, stack: usize) -> bool {
         thread.mpi_stack = stack;
         thread.enter(function, REGIONS[function].load(Ordering::Relaxed));
         if let Some(kind) = kind_of(call) {
-            // SAFETY: the wrapper's body waits for us, and its function has this kind.
+            // SAFETY: the wrapper's body has called us, and its function has this kind.
             unsafe { messages::before(kind, Frame::new(stack), thread) };
         }
         true
     })
 }
 
-/// What is recorded beside the frame: only where arguments are C's.
+/// What is recorded in addition to the frame. Nothing is for calls from Fortran, whose arguments differ.
 #[inline]
 fn kind_of(call: Call) -> Option<messages::Kind> {
     KINDS[call.function()].get().copied().flatten().filter(|_| call.is_c())
 }
 
-/// Gives the thread a location and the function a region, unless it has one.
+/// Gives the thread a location and the function a region, unless they have one. Returns whether both have.
 #[cold]
 fn make_known(slot: &Slot, function: usize) -> bool {
     let is_refused = slot.thread.get().is_null() && slot.finished.load(Ordering::Relaxed);
@@ -172,12 +172,12 @@ fn make_known(slot: &Slot, function: usize) -> bool {
         if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
             return false;
         }
-        attach::look_again();
+        attach::treat_new_objects();
         REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
 }
 
-/// Called by the wrapper after the real function, if the call is recorded. `stack`: the address of its frame.
+/// The wrapper calls this after the real function, if the call is recorded. `stack` is the address of the wrapper's frame.
 extern "C" fn leave(call: Call, stack: usize) {
     let function = call.function();
     if is_init(function) {
@@ -197,7 +197,7 @@ fn leave_frame(call: Call, stack: usize) {
         // SAFETY: as in `enter_running`.
         let thread = unsafe { &mut *slot.thread.get() };
         if let Some(kind) = kind_of(call).filter(|_| thread.mpi_stack == stack) {
-            // SAFETY: as in `enter_running`, which has seen this call.
+            // SAFETY: as in `enter_running`, which has recorded this call.
             unsafe { messages::after(kind, Frame::new(stack), thread) };
         }
         thread.mpi_stack = 0;
@@ -205,10 +205,11 @@ fn leave_frame(call: Call, stack: usize) {
     });
 }
 
-/// Whether calls of a function are not recorded, because samples tell where the time went: one that only asks, which programs do
-/// tens of millions of times a second while they wait. To take the time of each call would make it several times as long.
-fn is_left_to_samples(function: usize) -> bool {
-    const ASKING: [&str; 7] = [
+/// Whether calls of a function are not recorded because stack samples show where the time went. This holds for functions that
+/// only test for completion: waiting programs call them tens of millions of times a second, and timing each call would make it
+/// take several times as long.
+fn is_left_to_sampling(function: usize) -> bool {
+    const TESTING: [&str; 7] = [
         "MPI_Test",
         "MPI_Testall",
         "MPI_Testany",
@@ -217,9 +218,9 @@ fn is_left_to_samples(function: usize) -> bool {
         "MPI_Improbe",
         "MPI_Request_get_status",
     ];
-    ASKING.contains(&FUNCTIONS[function].name)
+    TESTING.contains(&FUNCTIONS[function].name)
         && measurement::state() == RUNNING
-        && !measurement::began_with_function()
+        && !measurement::started_by_function()
         && plugin::stacks_are_sampled()
 }
 
@@ -229,33 +230,33 @@ fn is_init(function: usize) -> bool {
 
 #[cold]
 fn enter_init(call: Call, stack: usize) -> bool {
-    inside(false, |slot| measurement::start(slot, measurement::Beginning::Mpi)) && enter_running(call, stack)
+    inside(false, |slot| measurement::start(slot, measurement::StartedBy::Mpi)) && enter_running(call, stack)
 }
 
-/// MPI_Abort does not return. Ends the measurement with its error code, without waiting for other processes.
+/// Ends the measurement with the error code of MPI_Abort, which does not return, without waiting for other processes.
 #[cold]
 fn enter_abort(call: Call, stack: usize) -> bool {
     let recorded = enter_running(call, stack);
     guarded((), || {
-        // SAFETY: the wrapper's frame: its second argument is where `trampoline::body` put it.
+        // SAFETY: `trampoline::body` has put the second argument there.
         let second = unsafe { *((stack - 16) as *const usize) };
         let code = if call.is_c() {
             second as i32
         } else {
-            // SAFETY: in Fortran, the address of an integer.
+            // SAFETY: in Fortran, the argument is the address of an integer.
             unsafe { (second as *const i32).as_ref() }.copied().unwrap_or(1)
         };
         if recorded {
             inside((), |slot| measurement::abort(slot, code.into()));
         } else {
-            // In a signal handler, or inside another MPI call.
+            // This is a signal handler, or inside another MPI call.
             measurement::end_at_once(Some(code.into()));
         }
     });
     false
 }
 
-/// MPI_Init has returned: the rank is known, if it succeeded.
+/// Called when MPI_Init has returned. If it succeeded, rank and size are known.
 #[cold]
 fn initialized() {
     inside((), |_| {
@@ -273,7 +274,7 @@ fn initialized() {
     });
 }
 
-/// MPI_Finalize has returned: the measurement ends here, as with Score-P, and not at the end of `main`.
+/// Called when MPI_Finalize has returned. The measurement ends here, as with Score-P, and not at the end of `main`.
 #[cold]
 fn finalized() {
     ACTIVE.store(false, Ordering::Relaxed);
@@ -285,8 +286,8 @@ fn define(function: usize) -> AnyHandle {
     let row = &FUNCTIONS[function];
     let _ = KINDS[function].set(messages::kind(row.name));
     let region = definitions::region(row.name, row.name, "MPI", 0, row.region_type, paradigm::MPI);
-    // Two threads may both define it; the later handle stays. Release is not needed: handles are read through
-    // `definitions`, which has its own.
+    // Two threads may both define the region; the later handle stays. Release is not needed: `definitions` publishes what is
+    // behind a handle itself.
     REGIONS[function].store(region, Ordering::Relaxed);
     region
 }

@@ -1,10 +1,10 @@
 //! The MPI functions that are wrapped, one row each.
 //!
-//! MPI 3.1 and 4.0 as far as Open MPI 4.1 and MPICH 4.0 declare them, including the functions that 3.0 removed (both
+//! These are the functions of MPI 3.1 and 4.0 that Open MPI 4.1 and MPICH 4.0 declare, and those that MPI 3.0 removed (both
 //! libraries still export some). A row gives the name, its Fortran spelling, the number of C arguments, the number of
 //! character arguments (a Fortran compiler appends a hidden length for each) and the type of the region.
 //!
-//! Deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing them
+//! Some are deliberately absent, so that a program binds straight to its MPI library: `MPI_Wtime` and `MPI_Wtick` (timing them
 //! would cost more than they do), `MPI_Pcontrol` (variable arguments), `MPI_Aint_*` and the `f2c`/`c2f` conversions
 //! (arithmetic), `MPI_T_*` (the tools' own interface), and predefined callbacks such as `MPI_DUP_FN`.
 
@@ -597,13 +597,13 @@ macro_rules! make_functions {
     };
 }
 
-/// A wrapped function.
+/// The names and the region type of a wrapped function.
 pub struct Row {
-    /// As in C, and as the region is called whatever the language: `MPI_Send`.
+    /// The name in C, which the region has whatever the language: `MPI_Send`.
     pub name: &'static str,
     /// The stem of the Fortran symbols: `mpi_send`.
     pub lower: &'static str,
-    /// `SCOREP_RegionType`.
+    /// A value of Score-P's enum `SCOREP_RegionType`.
     pub region_type: i32,
 }
 

@@ -1,16 +1,16 @@
-//! The wrappers for x86-64: one naked function for each name, all of them through one body.
+//! The wrappers for x86-64: one naked function for each name, all of which jump to one body.
 //!
-//! Every argument of a wrapped MPI function is of integer or pointer class, so six of them are in registers and the rest
-//! on the stack, and no wrapper needs to know any types: it saves the registers, lets [`enter`](super::enter) look at the
-//! call, and hands the same registers and a copy of the stack arguments to the real function. How many words of the
-//! stack are copied is known exactly from the table: no word beyond the caller's own arguments is read.
+//! Every argument of a wrapped MPI function is of integer or pointer class, so six of them are in registers and the rest on the
+//! stack, and no wrapper needs to know any types: it saves the registers, calls [`enter`](super::enter), and hands the same
+//! registers and a copy of the stack arguments to the real function. The table gives the exact number of words on the stack: no
+//! word beyond the caller's own arguments is read.
 //!
-//! Where nothing is recorded (not measuring, or a call from inside MPI) the body removes its frame and *jumps*: the real function
-//! sees the caller's stack as if it had been called directly. Where nothing will be recorded any more, as with
-//! `AMPERE_DISABLE=1`, the wrapper itself jumps from the second call on: that costs what a call through the PLT costs.
+//! If the call is not recorded (nothing is measured, or the call is from inside MPI) the body removes its frame and *jumps*: the
+//! real function sees the caller's stack as if it had been called directly. If no call will be recorded any more, as with
+//! `AMPERE_DISABLE=1`, the wrapper itself jumps from the second call on: that costs as much as a call through the PLT.
 //!
-//! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper. What an
-//! exception (or a `longjmp`) leaves behind, [`enter`](super::enter) cleans up.
+//! The call frame information keeps debuggers, `backtrace()` and C++ exceptions working through a wrapper.
+//! [`enter`](super::enter) closes frames that an exception or a `longjmp` has left open.
 
 use super::call::{VARIANTS, Variant, pack};
 use super::table::mpi_functions;
@@ -18,7 +18,7 @@ use std::arch::naked_asm;
 
 const _: () = assert!(super::table::FUNCTIONS.len() <= 1024);
 
-/// One wrapper.
+/// Makes the wrapper for one name.
 macro_rules! wrapper {
     ($name:ident, $variant:ident, $arguments:literal, $characters:literal) => {{
             /// # Safety
@@ -71,9 +71,9 @@ mpi_functions!(make_wrappers);
 
 /// The body of every wrapper. r11 holds the packed [`Call`](super::call::Call).
 ///
-/// Frame, from rbp down: rdi, rsi, rdx, rcx, r8, r9, r11, r10 (a static chain, should a caller use one), and after the call
-/// the results rax, rdx, xmm0. [`messages`](super::messages) reads the arguments there and the results. The callee
-/// of `{enter}` gives the real function in rax and whether the call is recorded in rdx.
+/// The frame holds, from rbp down: rdi, rsi, rdx, rcx, r8, r9, r11, r10 (a static chain, should a caller use one), and after the
+/// call the results rax, rdx, xmm0. [`messages`](super::messages) reads the arguments and the results there. `enter` returns
+/// the real function in rax, and in rdx whether the call is recorded.
 #[unsafe(naked)]
 unsafe extern "C" fn body() {
     naked_asm!(

@@ -1,38 +1,38 @@
-//! Ranges that programs mark themselves, as frames: NVTX's and roctx's.
+//! Ranges that programs mark with NVTX or roctx are recorded as frames.
 //!
 //! ```text
-//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: in the place of its functions
+//! nvtx.rs    NVIDIA's: its header loads this library by NVTX_INJECTION64_PATH      roctx.rs    AMD's: wrappers of its functions
 //! ```
 //!
-//! Pushed and popped ranges nest on a thread, as frames do. Those that are started and stopped may overlap and end on another thread:
-//! they are not recorded.
+//! Pushed and popped ranges nest on a thread, as frames do. Ranges that are started and stopped are not recorded: they may
+//! overlap, and end on another thread.
 
 mod nvtx;
 pub mod roctx;
 
 use crate::definitions::{self, INVALID};
 use crate::functions::enter_new;
-use crate::known::Known;
-use crate::measurement::{self, Beginning, NEW, RUNNING, count_missed, inside, inside_or};
+use crate::measurement::{self, NEW, RUNNING, StartedBy, count_missed, inside, inside_or};
 use crate::mpi;
+use crate::regions_by_key::RegionsByKey;
 use crate::tls::Slot;
 use scorep_abi::{AnyHandle, region_type};
 use std::ffi::{CStr, c_char};
 
-/// Keys of frames from [`mpi::KEYS_END`] on are those of domains, in each of which ranges nest: below all addresses.
+/// Keys of frames from [`mpi::KEYS_END`] up to this are domains, in each of which ranges nest. All addresses are above.
 pub const KEYS_END: usize = mpi::KEYS_END + DOMAINS_MAX;
 const DOMAINS_MAX: usize = 1024;
-/// The domain of ranges without one.
+/// The domain of ranges that have no other one.
 const DEFAULT: usize = 0;
 
-/// Ranges are told apart by so many names: some programs number them.
+/// The largest number of names that get a region of their own: some programs number their ranges.
 const NAMES_MAX: usize = 4096;
-const OTHERS: &CStr = c"(other ranges)";
+const OTHER_RANGES: &CStr = c"(other ranges)";
 const NAME_BYTES_MAX: usize = 512;
 
-static RANGES: Known = Known::new();
+static RANGES: RegionsByKey = RegionsByKey::new();
 
-/// What marks ranges: a paradigm, and what stands in the place of a source file.
+/// An interface that marks ranges: its paradigm, and its name, which regions have in place of a source file.
 #[derive(Clone, Copy)]
 struct Interface {
     paradigm: i32,
@@ -46,7 +46,7 @@ fn push(interface: Interface, domain: usize, name: &[u8]) {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
             let region = RANGES.get(known_by);
             if region != INVALID {
-                // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+                // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
                 unsafe { &mut *slot.thread.get() }.enter(key, region);
                 return;
             }
@@ -55,11 +55,11 @@ fn push(interface: Interface, domain: usize, name: &[u8]) {
     });
 }
 
-/// The first range of the process, of the thread, or with this name.
+/// Handles the first range of the process, of the thread, or with this name.
 #[cold]
 fn push_first(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
     let is_running = match measurement::state() {
-        NEW => measurement::start(slot, Beginning::Range),
+        NEW => measurement::start(slot, StartedBy::Range),
         state => state == RUNNING,
     };
     if is_running {
@@ -69,7 +69,7 @@ fn push_first(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
 
 fn define(interface: Interface, known_by: usize, name: &[u8]) -> AnyHandle {
     RANGES.get_or_define(known_by, |names| {
-        let name = if names < NAMES_MAX { name } else { OTHERS.to_bytes() };
+        let name = if names < NAMES_MAX { name } else { OTHER_RANGES.to_bytes() };
         let name = if name.is_empty() { b"(range)" } else { name };
         let name = String::from_utf8_lossy(name);
         definitions::region(&name, "", interface.name, 0, region_type::USER, interface.paradigm)
@@ -79,13 +79,13 @@ fn define(interface: Interface, known_by: usize, name: &[u8]) -> AnyHandle {
 fn pop(domain: usize) {
     inside((), |slot| {
         if measurement::state() == RUNNING && !slot.thread.get().is_null() {
-            // SAFETY: this thread's own state, which is not used otherwise while the slot is busy.
+            // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
             unsafe { &mut *slot.thread.get() }.leave_range(mpi::KEYS_END + domain);
         }
     });
 }
 
-/// FNV-1a, and never 0.
+/// The FNV-1a hash of interface and name, with the lowest bit set so that it is never 0.
 fn hash(interface: Interface, name: &[u8]) -> usize {
     let start = 0xcbf2_9ce4_8422_2325_u64 ^ interface.paradigm as u64;
     let hash = name.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
@@ -93,7 +93,7 @@ fn hash(interface: Interface, name: &[u8]) -> usize {
 }
 
 /// # Safety
-/// Null, or a C string that lives during the call.
+/// `text` is null or a C string that lives during the call.
 unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     // SAFETY: by the caller.
     if text.is_null() { &[] } else { unsafe { CStr::from_ptr(text) }.to_bytes() }

@@ -1,4 +1,5 @@
-//! NVIDIA's NVTX, version 3: what uses its header loads the library that NVTX_INJECTION64_PATH names, and asks it for functions.
+//! NVIDIA's NVTX, version 3: a program that uses its header loads the library that NVTX_INJECTION64_PATH names, and asks it for
+//! functions.
 
 use super::{DEFAULT, DOMAINS_MAX, Interface, bytes, pop, push};
 use crate::measurement::guarded;
@@ -12,14 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const NVTX: Interface = Interface { paradigm: paradigm::CUDA, name: "NVTX" };
 
-/// NVTX's tables of functions.
+/// NVTX's number for the table of callbacks.
 const CALLBACKS: u32 = 1;
+/// NVTX's numbers for the modules whose functions we set.
 const CORE: c_int = 1;
 const CORE2: c_int = 5;
-/// "Ranges are recorded, and their depth is not told."
+/// The result of functions that do not return the depth of ranges.
 const NO_DEPTH: c_int = -2;
 
-/// `NvtxExportTableCallbacks`.
+/// NVTX's structure `NvtxExportTableCallbacks`, as far as it is used.
 #[repr(C)]
 struct ExportedCallbacks {
     bytes: usize,
@@ -28,7 +30,7 @@ struct ExportedCallbacks {
 
 type Function = *const c_void;
 
-/// `nvtxEventAttributes_t`, version 2.
+/// NVTX's structure `nvtxEventAttributes_t` in version 2.
 #[repr(C)]
 struct Attributes {
     version: u16,
@@ -47,22 +49,22 @@ const ASCII: i32 = 1;
 const UNICODE: i32 = 2;
 const REGISTERED: i32 = 3;
 
-/// Registered strings, which live as long as the process: what NVTX is given for one is where it lies.
+/// Registered strings, which live as long as the process. Their addresses are the handles that NVTX gets.
 static REGISTERED_STRINGS: Mutex<Option<HashMap<CString, usize>>> = Mutex::new(None);
-/// So many domains were made; later ones are the default one.
+/// The number of domains so far. Those beyond [`DOMAINS_MAX`] count as the default domain.
 static DOMAINS: AtomicUsize = AtomicUsize::new(DEFAULT);
 
-/// Called once by each library that contains NVTX. Returns 1, or 0: nothing is recorded of it.
+/// Called once by each library that contains NVTX. Returns 1, or 0 if the library's ranges are not recorded.
 ///
 /// # Safety
-/// By NVTX, with its function.
+/// NVTX calls this with its own function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjectionNvtx2(
     export: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
-    let Some(export) = export.filter(|_| tls::is_placed()) else { return 0 };
+    let Some(export) = export.filter(|_| tls::has_offset()) else { return 0 };
     guarded(0, || {
-        // SAFETY: NVTX's function; a table of this number is of this type, if there is one.
+        // SAFETY: NVTX's function; the table with this number has this type, if there is one.
         let callbacks = unsafe { export(CALLBACKS).cast::<ExportedCallbacks>().as_ref() };
         let functions_of = callbacks
             .filter(|table| table.bytes >= size_of::<ExportedCallbacks>())
@@ -74,18 +76,18 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(
             (10, push_wide as Function),
             (11, pop_range as Function),
         ];
-        let of_domains: [(usize, Function); 4] = [
+        let domains: [(usize, Function); 4] = [
             (4, push_in_domain as Function),
             (5, pop_in_domain as Function),
             (10, register_text as Function),
             (12, create_domain as Function),
         ];
-        // SAFETY: NVTX's function, and functions of the types that it asks for in these places.
-        c_int::from(unsafe { set(functions_of, CORE, &core) && set(functions_of, CORE2, &of_domains) })
+        // SAFETY: NVTX's function, and functions of the types that it needs in these places.
+        c_int::from(unsafe { set(functions_of, CORE, &core) && set(functions_of, CORE2, &domains) })
     })
 }
 
-/// Sets functions of a module: each by its place. `false`: NVTX has fewer.
+/// Sets functions of a module, each by its place. Returns `false` if the module has fewer places.
 unsafe fn set(
     functions_of: unsafe extern "C" fn(c_int, *mut *mut *mut Function, *mut c_uint) -> c_int,
     module: c_int,
@@ -98,7 +100,8 @@ unsafe fn set(
         return false;
     }
     for (place, function) in functions {
-        // SAFETY: the table has so many places, each of which is null or where NVTX keeps the function that it calls.
+        // SAFETY: the table has `places` entries, each of which is null or the address where NVTX keeps the function that it
+        // calls.
         if let Some(kept) = unsafe { (*table.add(*place)).as_mut() } {
             *kept = *function;
         }
@@ -107,7 +110,7 @@ unsafe fn set(
 }
 
 /// # Safety
-/// Null, or an event of NVTX's.
+/// `event` is null or comes from NVTX.
 unsafe fn push_event(domain: usize, event: *const Attributes) -> c_int {
     // SAFETY: by the caller.
     let Some(event) = (unsafe { event.as_ref() }) else { return NO_DEPTH };
@@ -115,9 +118,9 @@ unsafe fn push_event(domain: usize, event: *const Attributes) -> c_int {
         return NO_DEPTH;
     }
     match event.message_type {
-        // SAFETY: messages of these types are C strings; a registered one is ours.
+        // SAFETY: messages of these types are C strings; the handle of a registered string is the address of ours.
         ASCII | REGISTERED => push(NVTX, domain, unsafe { bytes(event.message.cast()) }),
-        // SAFETY: and these are of wide characters.
+        // SAFETY: messages of this type are strings of wide characters.
         UNICODE => unsafe { push_characters(domain, event.message.cast()) },
         _ => push(NVTX, domain, b""),
     }
@@ -125,23 +128,23 @@ unsafe fn push_event(domain: usize, event: *const Attributes) -> c_int {
 }
 
 /// # Safety
-/// Null, or a string of wide characters.
+/// `text` is null or a string of wide characters.
 unsafe fn push_characters(domain: usize, mut text: *const libc::wchar_t) {
     let (mut utf8, mut used) = ([0; super::NAME_BYTES_MAX], 0);
-    // SAFETY: not behind the string's end.
+    // SAFETY: `text` never moves past the string's end.
     while let Some(&wide) = unsafe { text.as_ref() }.filter(|wide| **wide != 0) {
         let character = char::from_u32(wide as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
         if used + character.len_utf8() > utf8.len() {
             break;
         }
         used += character.encode_utf8(&mut utf8[used..]).len();
-        // SAFETY: this one was not the end.
+        // SAFETY: this character was not the end.
         text = unsafe { text.add(1) };
     }
     push(NVTX, domain, &utf8[..used]);
 }
 
-/// A domain as NVTX has it: its number, as if it were an address.
+/// The number of a domain, from NVTX's handle: we hand out numbers as if they were addresses.
 fn number(domain: *const c_void) -> usize {
     domain.addr().min(DOMAINS_MAX - 1)
 }
@@ -178,7 +181,7 @@ extern "C" fn pop_in_domain(domain: *const c_void) -> c_int {
     NO_DEPTH
 }
 
-/// Ranges of different domains nest on their own.
+/// Makes a domain. Ranges of different domains nest independently of each other.
 extern "C" fn create_domain(_name: *const c_char) -> *const c_void {
     let number = DOMAINS.fetch_add(1, Ordering::Relaxed) + 1;
     std::ptr::without_provenance(if number < DOMAINS_MAX { number } else { DEFAULT })

@@ -1,4 +1,4 @@
-//! AMD's roctx: these functions are called in the place of the library's, and call them.
+//! AMD's roctx: wrappers that programs call in place of the library's functions.
 
 use super::{DEFAULT, Interface, bytes, pop, push};
 use scorep_abi::paradigm;
@@ -9,23 +9,23 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 const ROCTX: Interface = Interface { paradigm: paradigm::HIP, name: "roctx" };
 
-/// The library's own functions, known before ours are called.
+/// The library's own functions. They are set before the wrappers are called.
 pub static PUSH: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 pub static POP: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
-/// `roctxRangePushA`.
+/// The wrapper of `roctxRangePushA`.
 ///
 /// # Safety
-/// As roctx's: a C string.
+/// `message` is a C string, as roctx requires.
 pub unsafe extern "C" fn push_range(message: *const c_char) -> c_int {
     // SAFETY: by the caller.
     push(ROCTX, DEFAULT, unsafe { bytes(message) });
     let own = PUSH.load(Ordering::Acquire);
-    // SAFETY: roctx's function, which has this type: this one is called in its place.
+    // SAFETY: this is roctx's function, which has this type.
     unsafe { transmute::<*mut c_void, extern "C" fn(*const c_char) -> c_int>(own)(message) }
 }
 
-/// `roctxRangePop`.
+/// The wrapper of `roctxRangePop`.
 pub extern "C" fn pop_range() -> c_int {
     pop(DEFAULT);
     let own = POP.load(Ordering::Acquire);

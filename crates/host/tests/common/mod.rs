@@ -11,7 +11,7 @@ pub struct Bench {
     pub dir: TempDir,
 }
 
-/// An MPI implementation's commands.
+/// The commands of an MPI implementation.
 pub struct Mpi {
     pub cc: &'static str,
     pub fortran: &'static str,
@@ -37,7 +37,7 @@ pub fn have(commands: &[&str]) -> bool {
     true
 }
 
-/// The library under test.
+/// The path of the library under test.
 pub fn host() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let host = tests.parent().unwrap().join("libampere_host.so");
@@ -80,7 +80,7 @@ impl Bench {
         self.path("liblogger.so")
     }
 
-    /// What is preloaded, with the host beside it.
+    /// The path of the preloaded library, from which it finds the host.
     pub fn preload(&self) -> PathBuf {
         let place = [ampere_preload::DIRECTORY, ampere_preload::PLATFORM, ampere_preload::FILE];
         self.path(&place.join("/"))
@@ -116,7 +116,7 @@ impl Bench {
         command
     }
 
-    /// The same under mpirun.
+    /// A command that runs a program under mpirun and otherwise is like [`Bench::command`].
     pub fn mpi(&self, mpi: &Mpi, ranks: usize, program: &Path) -> Command {
         let mut command = self.command(mpi.run[0]);
         command.args(&mpi.run[1..]).args(["-n", &ranks.to_string()]).arg(program);
@@ -138,7 +138,7 @@ impl Bench {
     }
 }
 
-/// Runs to success; returns standard output and standard error.
+/// Runs a command, which must succeed, and returns standard output and standard error.
 pub fn ok(command: &mut Command) -> (String, String) {
     let output = must(command);
     (
@@ -147,7 +147,7 @@ pub fn ok(command: &mut Command) -> (String, String) {
     )
 }
 
-/// The log of one process' plugin.
+/// The log of one process's plugin.
 pub struct Log {
     pub lines: Vec<String>,
 }
@@ -197,7 +197,7 @@ impl Log {
             .collect()
     }
 
-    /// The calls other than events, counts of them and definitions, without their numbers.
+    /// The names of the calls that are not events, counts of events, or definitions.
     pub fn life(&self) -> Vec<&str> {
         self.lines
             .iter()
@@ -208,7 +208,7 @@ impl Log {
             .collect()
     }
 
-    /// Checks what holds for every log: definitions before use, frames that nest, time that does not go back, locations that
+    /// Checks what holds for every log: definitions come before their use, frames nest, time does not go back, and locations
     /// exist while they have events.
     pub fn check(&self) {
         let (mut defined, mut live) = (HashSet::new(), HashSet::new());

@@ -1,4 +1,4 @@
-/* What a careless host would change: errno, and where a thread is cancelled. */
+/* Checks what a careless host would change: errno, and where a thread is cancelled. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@ __attribute__((noinline)) static int first_of_all(void) { return errno; }
 __attribute__((noinline)) static int another(void) { return errno; }
 __attribute__((noinline)) static int of_the_thread(int x) { return x + go; }
 
-/* The request is there already when the host is first entered in this thread. */
+/* The cancellation request is pending when the host is first entered in this thread. */
 PLAIN static void *is_cancelled(void *argument) {
     while (!go) continue;
     of_the_thread(1);

@@ -1,4 +1,4 @@
-/* Instrumented functions, static ones too, and one of several things that a host has to survive. */
+/* Calls instrumented functions, static ones too, and does one of several things that a host has to survive. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -38,7 +38,7 @@ static void *leaves_frames_open(void *argument) {
 __attribute__((noinline)) static void only_in_the_handler(void) {
     sink++;
 }
-/* Waits until the main thread has ended: the kernel does not say any more then which program this is. */
+/* Waits until the main thread has ended: from then on the kernel does not provide the program's path. */
 __attribute__((no_instrument_function)) static void *late(void *argument) {
     char path[8];
     for (int i = 0; i < 1000 && readlink("/proc/self/exe", path, sizeof path) > 0; i++) usleep(1000);
@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
             pthread_detach(thread);
         }
     } else if (!strcmp(what, "running")) {
-        /* A thread that is still at it when the process ends. */
+        /* A thread that is still working when the process ends. */
         pthread_t thread;
         pthread_create(&thread, NULL, worker, (void *)1000000000000);
         usleep(50000);

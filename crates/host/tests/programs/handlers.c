@@ -1,5 +1,5 @@
 /* Signals in the middle of everything, the events of the host included: handlers that have events of their own, and
- * handlers that jump out of whatever they interrupted. Says how many calls there were. */
+ * handlers that jump out of whatever they interrupted. Prints the number of calls. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
@@ -44,7 +44,7 @@ PLAIN int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     struct sigaction action = {0};
     counted();
-    // "new": its first call is the handler's.
+    // "new": the first call of this function is in the handler.
     if (strcmp(what, "new")) in_the_handler();
     if (!strcmp(what, "thread")) {
         pthread_t thread;

@@ -1,4 +1,4 @@
-/* Calls a little MPI library (little_mpi.c), and prints what it finds out. */
+/* Calls a little MPI library (little_mpi.c), and prints the results. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@ int PMPI_Barrier(int);
 int MPI_Send(const void *, int, int, int, int, int);
 int MPI_Bcast_c(void *, long, int, int, int) __attribute__((weak));
 
-/* An address in data, and one that is asked for. */
+/* The address of a function in static data, and the same address at run time. */
 int (*volatile in_data)(int) = MPI_Barrier;
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-/* A hundred thousand functions with long names, and the first use of one when there is little memory left. */
+/* Has a hundred thousand functions with long names, and uses one for the first time when there is little memory left. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,8 @@ PLAIN static void *works(void *argument) {
     return argument;
 }
 
-/* So many KiB more than now; less than 0: it has been measured before, and a thread
- * begins to be when the limit is there. */
+/* Limits memory to the given number of KiB more than now. If the number is negative, the main thread is measured before, and
+ * another thread starts under the limit. */
 PLAIN int main(int argc, char **argv) {
     struct rlimit limit;
     pthread_t thread;

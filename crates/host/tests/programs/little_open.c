@@ -1,4 +1,4 @@
-/* Opens objects, in as many ways as there are words: each word is how, and then the path. */
+/* Opens objects. The arguments are pairs of words: the way to open an object, and its path. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -34,7 +34,7 @@ PLAIN static void run(void *(*body)(void *), size_t bytes) {
 
 PLAIN int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
-    // "start": the first event of all is a thread's.
+    // "start": the first event of the process is in a thread.
     if (strcmp(what, "start")) known(1);
     if (!strcmp(what, "handler")) {
         const size_t bytes = 4096;

@@ -1,7 +1,7 @@
-//! Which keys (functions by their addresses, ranges by their names' hashes) have a region.
+//! A table of regions by key: the address of a function, or the hash of a range's name.
 //!
-//! The table is open-addressed and only grows. Readers take no lock, inserting does. A grown table replaces the old one, which is
-//! not freed because it may be in use.
+//! The table is open-addressed and only grows. Readers take no lock; inserting takes one. A larger table replaces the old one,
+//! which is not freed because it may be in use.
 
 use crate::definitions::INVALID;
 use scorep_abi::AnyHandle;
@@ -22,11 +22,10 @@ struct Table {
     entries: Box<[Entry]>,
 }
 
-/// Regions by key.
-pub struct Known {
-    /// Null until the first definition.
+pub struct RegionsByKey {
+    /// The current table, null until the first region.
     table: AtomicPtr<Table>,
-    /// Held to insert; holds the number of entries in use.
+    /// The number of entries in use. The lock is held to insert.
     inserting: Mutex<usize>,
 }
 
@@ -38,14 +37,14 @@ impl Table {
         Table { shift: 64 - entries.len().trailing_zeros(), entries }
     }
 
-    /// The region of this key, or INVALID. The table always has empty entries.
+    /// The region of this key, or INVALID. The table always has empty entries, which end the search.
     #[inline(always)]
     fn get(&self, key: usize) -> AnyHandle {
         let mut index = self.first(key);
         loop {
             // SAFETY: an index is below the number of entries, by the shift and the mask.
             let entry = unsafe { self.entries.get_unchecked(index) };
-            // Acquire pairs with the Release in `put`: with the key, its region is visible.
+            // Acquire pairs with the Release in `put`: a thread that sees the key sees its region.
             let found = entry.key.load(Ordering::Acquire);
             if found == key {
                 return entry.region.load(Ordering::Relaxed);
@@ -73,9 +72,9 @@ impl Table {
     }
 }
 
-impl Known {
-    pub const fn new() -> Known {
-        Known { table: AtomicPtr::new(null_mut()), inserting: Mutex::new(0) }
+impl RegionsByKey {
+    pub const fn new() -> RegionsByKey {
+        RegionsByKey { table: AtomicPtr::new(null_mut()), inserting: Mutex::new(0) }
     }
 
     /// The region of this key, or INVALID.
@@ -83,11 +82,11 @@ impl Known {
     pub fn get(&self, key: usize) -> AnyHandle {
         // Acquire pairs with the Release in `get_or_define`.
         let table = self.table.load(Ordering::Acquire);
-        // SAFETY: null, or a leaked table.
+        // SAFETY: the pointer is null or points to a leaked table.
         unsafe { table.as_ref() }.map_or(INVALID, |table| table.get(key))
     }
 
-    /// The region of this key, which is defined if there is none: with how many there are.
+    /// The region of this key. If there is none, `define` gets the number of regions and returns a new one.
     pub fn get_or_define(&self, key: usize, define: impl FnOnce(usize) -> AnyHandle) -> AnyHandle {
         let Ok(mut used) = self.inserting.lock() else { return INVALID };
         let known = self.get(key);
@@ -98,7 +97,7 @@ impl Known {
         if region == INVALID {
             return INVALID;
         }
-        // SAFETY: null, or a leaked table.
+        // SAFETY: the pointer is null or points to a leaked table.
         let table = unsafe { self.table.load(Ordering::Relaxed).as_ref() };
         let table = match table {
             Some(table) if *used * 2 < table.entries.len() => table,

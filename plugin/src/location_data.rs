@@ -1,0 +1,140 @@
+//! The plugin's data of a location, and the protocol by which one event at a time uses it.
+//!
+//! A signal handler runs in the thread that it interrupts and may have events of its own: an instrumented function, or a
+//! sample. Such an event that arrives while another one is being written is dropped and counted.
+
+use ampere_ring::EventWriter;
+use ampere_signal_safety::{is_on_alternate_stack, stack_address};
+use scorep_abi::AnyHandle;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, compiler_fence};
+
+/// No calling context, Score-P's `SCOREP_INVALID_CALLING_CONTEXT`.
+pub const NO_CONTEXT: AnyHandle = 0;
+
+/// The plugin's data of a location, which is attached to Score-P's object.
+pub struct LocationData {
+    /// [`FREE`], or the stack address of the thread that is writing an event, with the flag [`INTERRUPTED`].
+    busy: AtomicUsize,
+    /// The number of dropped events that have not been reported.
+    dropped: AtomicU64,
+    inner: UnsafeCell<Inner>,
+}
+
+/// The data that one event at a time uses.
+pub struct Inner {
+    /// The location's ring and what is being written to it.
+    pub writer: EventWriter,
+    /// The innermost calling context, with `SCOREP_ENABLE_UNWINDING`.
+    pub calling_context: AnyHandle,
+}
+
+const FREE: usize = 0;
+/// Bytes on the stack that tell a signal handler from the interrupted function: the kernel puts more between their frames, and
+/// the functions in which we read stack addresses are closer to each other.
+const SIGNAL_FRAME: usize = 512;
+/// Flag in `busy`, where stack addresses are even: a signal handler's events were dropped.
+const INTERRUPTED: usize = 1;
+
+impl LocationData {
+    pub fn new(writer: EventWriter) -> LocationData {
+        let inner = UnsafeCell::new(Inner { writer, calling_context: NO_CONTEXT });
+        LocationData { busy: AtomicUsize::new(FREE), dropped: AtomicU64::new(0), inner }
+    }
+
+    /// An event arrives, at `here` on the stack, while another one is being written. Usually a signal handler has interrupted the
+    /// other one: then all events of the handler are dropped, enters and leaves, so that the stream still nests, and this returns
+    /// `false`. But if a handler was left by `siglongjmp`, the thread's stack is about as deep as before, and the other event was
+    /// abandoned: then this repairs the writer and returns `true`. Called by the thread that writes the location's events.
+    #[cold]
+    pub fn take_over(&self, here: usize) -> bool {
+        // One of the two events is dropped in either case.
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        let other = self.busy.load(Ordering::Relaxed) & !INTERRUPTED;
+        if here + SIGNAL_FRAME <= other || is_on_alternate_stack() {
+            self.busy.fetch_or(INTERRUPTED, Ordering::Relaxed);
+            return false;
+        }
+        self.busy.store(here | INTERRUPTED, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        unsafe { self.inner() }.writer.event_was_abandoned();
+        true
+    }
+
+    /// Begins an event. Returns `false` if another one is being written.
+    #[inline(always)]
+    pub fn begin(&self) -> bool {
+        let is_free = self.busy.load(Ordering::Relaxed) == FREE;
+        if is_free {
+            self.busy.store(stack_address(), Ordering::Relaxed);
+            // Only a handler in this thread can interrupt: the compiler must keep the order, the processor does.
+            compiler_fence(Ordering::SeqCst);
+        }
+        is_free
+    }
+
+    /// Ends what [`LocationData::begin`] or [`LocationData::take_over`] has begun.
+    #[inline(always)]
+    pub fn end(&self) {
+        compiler_fence(Ordering::SeqCst);
+        if self.busy.load(Ordering::Relaxed) & INTERRUPTED != 0 {
+            return self.end_interrupted();
+        }
+        // Pairs with the acquire in `is_free`.
+        self.busy.store(FREE, Ordering::Release);
+    }
+
+    /// The functions for rare cases of the event path have C's calling convention and do not unwind, like the functions that
+    /// Score-P calls: so those can jump to them and need not save registers.
+    #[cold]
+    #[inline(never)]
+    extern "C" fn end_interrupted(&self) {
+        // SAFETY: ONE WRITER is this thread; a handler that interrupts it sees `busy`.
+        self.report_dropped(unsafe { self.inner() });
+        self.busy.store(FREE, Ordering::Release);
+    }
+
+    /// The data of the event that is being written.
+    ///
+    /// # Safety
+    /// ONE WRITER is this thread, between `begin` and `end`: a handler that interrupts it sees `busy`.
+    #[allow(clippy::mut_from_ref)]
+    #[inline(always)]
+    pub unsafe fn inner(&self) -> &mut Inner {
+        // SAFETY: by this function's contract.
+        unsafe { &mut *self.inner.get() }
+    }
+
+    /// Reports the dropped events in the stream.
+    #[cold]
+    pub fn report_dropped(&self, inner: &mut Inner) {
+        inner.writer.count_dropped_events(self.dropped.swap(0, Ordering::Relaxed));
+    }
+
+    /// Counts dropped events, from any thread. Returns `true` if an event is being written, which will report them.
+    pub fn add_dropped(&self, events: u64) -> bool {
+        self.dropped.fetch_add(events, Ordering::Relaxed);
+        self.busy
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |busy| {
+                (busy != FREE).then_some(busy | INTERRUPTED)
+            })
+            .is_ok()
+    }
+
+    /// Whether no event is being written.
+    pub fn is_free(&self) -> bool {
+        // Pairs with the release in `end`.
+        self.busy.load(Ordering::Acquire) == FREE
+    }
+
+    /// Whether events were dropped just as another one ended, after [`LocationData::end`] had checked.
+    pub fn has_unreported(&self) -> bool {
+        self.is_free() && self.dropped.load(Ordering::Relaxed) > 0
+    }
+
+    /// An event that still counts as being written was abandoned. To be called by the new ONE WRITER.
+    pub fn free(&self) {
+        self.busy.store(FREE, Ordering::Relaxed);
+    }
+}
