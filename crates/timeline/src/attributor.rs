@@ -366,13 +366,13 @@ impl Attributor {
     }
 
     /// Tells a sample in advance, with what [`Engine::foresee`] asks for.
-    pub(crate) fn foresee(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
-        self.engine.foresee(view, time, increase)
+    pub(crate) fn enqueue_sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
+        self.engine.enqueue_sample(view, time, increase)
     }
 
     /// All samples that were told in advance have come.
-    pub(crate) fn take_foreseen(&mut self) {
-        while let Some(view) = self.engine.take_foreseen() {
+    pub(crate) fn take_queued_samples(&mut self) {
+        while let Some(view) = self.engine.take_queued_sample() {
             self.record_sample(view);
         }
     }

@@ -141,21 +141,21 @@ impl Queue {
         let waiting = &self.steps[self.done..next_break];
         let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
         into.steps(location, &waiting[..count]);
-        into.engine.pass_foreseen(location);
+        into.engine.pass_queued_samples(location);
         self.done += count;
     }
 
     /// Tells the engine of the next break in advance, if it is a sample that can be told.
-    fn foresee(&mut self, into: &mut Attributor) -> bool {
+    fn enqueue_sample(&mut self, into: &mut Attributor) -> bool {
         let step = self.steps[self.done];
         let sample = self.samples.front().filter(|_| self.location.is_none());
-        let is_told = sample.is_some_and(|(view, increase)| into.foresee(*view, step.time, *increase));
-        if is_told {
+        let is_queued = sample.is_some_and(|(view, increase)| into.enqueue_sample(*view, step.time, *increase));
+        if is_queued {
             self.samples.pop_front();
             self.breaks.pop_front();
             self.done += 1;
         }
-        is_told
+        is_queued
     }
 
     /// Forgets what has been handed over, once that is the greater part.
@@ -233,7 +233,7 @@ impl Merger {
             // Samples up to the next location that begins or ceases to run.
             let next = loop {
                 let next = breaks.first().filter(|next| next.time < watermark);
-                let Some(sample) = next.filter(|next| queues[next.place].foresee(into)) else { break next };
+                let Some(sample) = next.filter(|next| queues[next.place].enqueue_sample(into)) else { break next };
                 fronts.set(sample.place, queues[sample.place].first_time());
                 breaks.set(sample.place, queues[sample.place].first_break_time());
             };
@@ -243,7 +243,7 @@ impl Merger {
                 queues[place].pass_run(end, into);
                 queues[place].first_time()
             });
-            into.take_foreseen();
+            into.take_queued_samples();
             let Some(Key { place, .. }) = next else { break };
             queues[place].pass_break(into);
             fronts.set(place, queues[place].first_time());
