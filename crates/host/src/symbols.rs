@@ -259,7 +259,7 @@ fn demangle(name: &str) -> String {
     }
     if name.starts_with("_Z") {
         // With each substitution, a name can be twice as long.
-        let mut text = Bounded { text: String::new(), most_bytes: 1 << 14 };
+        let mut text = Bounded { text: String::new(), bytes_max: 1 << 14 };
         let demangled = cpp_demangle::Symbol::new(name)
             .is_ok_and(|symbol| symbol.structured_demangle(&mut text, &DemangleOptions::default()).is_ok());
         return if demangled { text.text } else { name.to_string() };
