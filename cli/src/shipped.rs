@@ -89,7 +89,7 @@ fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     }
     // A name that is broken at a line's end is not found.
     more.control("nh", []).control("SH", ["ENVIRONMENT"]).text([roman(
-        "Each setting has a variable, which wins over the file; ampere doctor checks those that are set.",
+        "Each setting has a variable, which takes precedence over the file; ampere doctor checks those that are set.",
     )]);
     for (variable, about) in reference::variables() {
         more.control("TP", []).text([roman(variable)]).text([roman(about.replace('`', ""))]);

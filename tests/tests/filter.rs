@@ -157,7 +157,7 @@ fn a_filter_that_is_none_is_refused_before_anything_starts() {
         ("wrong", "wrong is no filter file of Score-P's: line 2: there is no SCOREP_REGION_NAMES_END"),
         (
             "words",
-            "line 1: \"work\", where SCOREP_FILE_NAMES_BEGIN or SCOREP_REGION_NAMES_BEGIN begins a block",
+            "line 1: \"work\", where SCOREP_FILE_NAMES_BEGIN or SCOREP_REGION_NAMES_BEGIN starts a block",
         ),
     ] {
         let done = run(place.ampere(["run", "-o", "out", "--filter", file, "--"]).arg(&program));

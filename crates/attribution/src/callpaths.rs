@@ -9,10 +9,10 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub struct NodeIndex(pub u32);
 
 impl NodeIndex {
-    /// No frame is open.
+    /// The path without a frame.
     pub const ROOT: NodeIndex = NodeIndex(0);
 
-    /// Whether it is the path without a frame.
+    /// Whether this is the path without a frame.
     pub fn is_root(self) -> bool {
         self == NodeIndex::ROOT
     }
@@ -22,9 +22,9 @@ impl NodeIndex {
 pub(crate) struct Node {
     pub parent: NodeIndex,
     pub region: RegionRef,
-    /// The child entered last: loops find their callee here.
+    /// The child that was entered last: a loop finds its callee here.
     last_child: NodeIndex,
-    /// The sibling that was entered after it the last time: a sequence of calls is found here.
+    /// The sibling that was entered after this node the last time: a sequence of calls is found here.
     next_sibling: NodeIndex,
     pub calls: u64,
     pub exclusive_ticks: u64,
@@ -33,13 +33,15 @@ pub(crate) struct Node {
 #[derive(Clone, Debug)]
 pub(crate) struct CallPaths {
     nodes: Vec<Node>,
-    /// Asked when the child is not the one entered last. Boxed: what every event touches stays in one cache line.
+    /// Consulted when the child is not the one entered last. It is boxed so that what every event touches stays in one cache
+    /// line.
     by_parent: Box<Children>,
 }
 
 type Children = HashMap<(NodeIndex, RegionRef), NodeIndex, BuildHasherDefault<IndexHasher>>;
 
-/// Our own small numbers need no hash that resists an attacker: one multiplication each (by 2^64 / golden ratio).
+/// The keys are our own small numbers, so no hash that resists an attacker is needed: each costs one multiplication (by 2^64 /
+/// golden ratio).
 #[derive(Clone, Copy, Default)]
 struct IndexHasher(u64);
 
@@ -63,7 +65,7 @@ impl CallPaths {
         CallPaths { nodes: vec![root], by_parent: Box::default() }
     }
 
-    /// The call path `parent` + `region`, made if it is new.
+    /// Returns the call path `parent` + `region`, which is made if it is new.
     #[inline]
     pub fn child(&mut self, parent: NodeIndex, region: RegionRef) -> NodeIndex {
         // A node without children has the root as its guess, which has no region.
@@ -93,7 +95,7 @@ impl CallPaths {
         found
     }
 
-    /// Loads so many call paths from one on into the cache, all at once.
+    /// Loads up to `count` call paths, starting with `from`, into the cache at once.
     #[inline]
     pub fn load(&self, from: NodeIndex, count: usize) {
         let nodes = self.nodes[from.0 as usize..].iter().take(count);
@@ -114,18 +116,19 @@ impl CallPaths {
         &self.nodes[node.0 as usize]
     }
 
-    /// Without the root, in the order they were first entered: a parent comes before its children.
+    /// Iterates over all call paths but the root, in the order in which they were first entered: a parent comes before its
+    /// children.
     pub fn nodes(&self) -> impl DoubleEndedIterator<Item = (NodeIndex, &Node)> {
         let numbered = self.nodes.iter().enumerate().skip(1);
         numbered.map(|(at, node)| (NodeIndex(at as u32), node))
     }
 
-    /// How many there are, with the root.
+    /// The number of call paths, including the root.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether its region is on the stack once.
+    /// Whether the node's region is on its call path only once.
     pub fn is_outermost(&self, node: NodeIndex) -> bool {
         let Node { region, parent: mut at, .. } = *self.node(node);
         while !at.is_root() && self.node(at).region != region {
@@ -134,7 +137,7 @@ impl CallPaths {
         at.is_root()
     }
 
-    /// Regions from the outermost to the innermost.
+    /// The regions of a call path, from the outermost to the innermost.
     pub fn path(&self, node: NodeIndex) -> Vec<RegionRef> {
         let mut path = Vec::new();
         let mut at = node;

@@ -1,15 +1,15 @@
-//! Single calls, with the joules of each: recorded for views where it is asked for. See `view/recording.rs`.
+//! Single calls, with the joules of each, recorded only for views for which the caller wants them. See `view/recording.rs`.
 
 use crate::callpaths::NodeIndex;
 use crate::engine::{Engine, LEAVE, LocationIndex, ViewIndex};
 use crate::view::{Call, ChargedInterval, Move, OpenCall};
 
-/// What all locations are in the middle of, and the calls of those that draw from no recorded view.
+/// The open calls of all locations, and the ended calls of locations that draw from no recorded view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LocationCalls {
-    /// By location, outermost first.
+    /// By location, the outermost call first.
     open: Vec<Vec<OpenCall>>,
-    over: Vec<Call>,
+    ended: Vec<Call>,
 }
 
 impl LocationCalls {
@@ -17,9 +17,9 @@ impl LocationCalls {
         self.open.get(location.0 as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// `is_recorded`: by a view, too.
+    /// Records a move. `is_recorded`: a view records the calls of this location, too.
     #[inline]
-    pub fn go(&mut self, location: LocationIndex, to: Move, is_recorded: bool) {
+    pub fn record(&mut self, location: LocationIndex, to: Move, is_recorded: bool) {
         let at = location.0 as usize;
         if at >= self.open.len() {
             self.open.resize_with(at + 1, Vec::new);
@@ -29,25 +29,25 @@ impl LocationCalls {
         } else if let Some(open) = self.open[at].pop().filter(|_| !is_recorded) {
             let mut call = Call::new(open, location.0, 0);
             call.end = to.time.max(open.start);
-            self.over.push(call);
+            self.ended.push(call);
         }
     }
 }
 
 impl Engine {
-    /// From now on, what each call was charged in this view is recorded. To be called before any event, and before the view has
-    /// consumers. Calls are to be taken from time to time: [`Engine::take_calls`].
+    /// Makes the view record what each call is charged. This must be called before any event, and before the view has consumers;
+    /// [`Engine::take_calls`] must be called from time to time.
     pub fn record_calls(&mut self, view: ViewIndex) {
         self.calls.get_or_insert_default();
         self.view_mut(view).calls.get_or_insert_default();
     }
 
-    /// From now on, [`Engine::charged_interval`] says where a view's joules went.
+    /// Makes [`Engine::charged_interval`] return where a view's joules went.
     pub fn record_intervals(&mut self, view: ViewIndex) {
         self.view_mut(view).interval_charged.get_or_insert_default();
     }
 
-    /// What was to be recorded of a view is recorded of its twin instead: see [`Engine::fork`].
+    /// Records the calls and intervals of a view's twin instead of the view's own: see [`Engine::fork`].
     pub fn record_twin_instead(&mut self, view: ViewIndex) {
         let Some(twin) = self.view(view).twin else { return };
         let view = self.view_mut(view);
@@ -56,13 +56,13 @@ impl Engine {
         (twin.calls, twin.interval_charged) = (calls, interval);
     }
 
-    /// How many calls of the view are over and wait for its next sample, or to be taken.
-    pub fn calls_over(&self, view: ViewIndex) -> usize {
-        self.view(view).calls.as_ref().map_or(0, |calls| calls.over())
+    /// The number of ended calls of the view that have not been taken.
+    pub fn ended_calls(&self, view: ViewIndex) -> usize {
+        self.view(view).calls.as_ref().map_or(0, |calls| calls.ended())
     }
 
-    /// Puts the calls of a view that are over in the place of what is in `into`. Right after a sample, or before the first,
-    /// their joules are all there; else the caller keeps them for [`Engine::charge_calls`].
+    /// Replaces the contents of `into` by the ended calls of a view. Right after a sample, or before the first, their joules are
+    /// complete; otherwise the caller keeps the calls for [`Engine::charge_calls`].
     pub fn take_calls(&mut self, view: ViewIndex, into: &mut Vec<Call>) {
         let view = self.view_mut(view);
         let reached = view.reached();
@@ -71,28 +71,22 @@ impl Engine {
         }
     }
 
-    /// Right after a sample: charges calls that were taken since the one before.
+    /// Charges calls that were taken since the sample before the last one. To be called right after a sample.
     pub fn charge_calls(&self, view: ViewIndex, taken: &mut [Call]) {
         if let Some(calls) = &self.view(view).calls {
             taken.iter_mut().for_each(|call| calls.charge(call));
         }
     }
 
-    /// How many calls of locations that draw from no view are over.
-    pub fn unlinked_calls_over(&self) -> usize {
-        self.calls.as_ref().map_or(0, |calls| calls.over.len())
-    }
-
-    /// As [`Engine::take_calls`], of locations that draw from no view that is recorded.
+    /// Does what [`Engine::take_calls`] does, for locations that draw from no recorded view.
     pub fn take_unlinked_calls(&mut self, into: &mut Vec<Call>) {
         into.clear();
         if let Some(calls) = &mut self.calls {
-            std::mem::swap(&mut calls.over, into);
+            std::mem::swap(&mut calls.ended, into);
         }
     }
 
-    /// No more samples come. As [`Engine::take_calls`], of all calls of a view, also those that are still open: they end with the
-    /// last event of their location.
+    /// Takes all calls of a view when no more samples come. Calls that are still open end with the last event of their location.
     pub fn end_calls(&mut self, view: ViewIndex, into: &mut Vec<Call>) {
         let ends: Vec<_> = self.locations().iter().map(|location| location.since()).collect();
         if let Some(calls) = &mut self.view_mut(view).calls {
@@ -106,7 +100,7 @@ impl Engine {
         self.view(view).interval_charged.as_deref()
     }
 
-    /// The call path of which this one is a part, and its innermost region. See [`Engine::nodes`].
+    /// A call path's caller, and its innermost region. See [`Engine::nodes`].
     pub fn caller_of(
         &self,
         location: LocationIndex,

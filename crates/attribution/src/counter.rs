@@ -1,36 +1,36 @@
 //! A counter's raw readings as joules between two samples, and what was odd about them.
 //!
 //! Counters are not to be trusted. A reading can be no number, come out of order, be a driver's error code or any other
-//! misreading; a counter can be reset, wrap, stand still, start late, or not be read for seconds. `lines` decides which
-//! readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
+//! misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker` decides
+//! which readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
 
 use crate::intervals::Intervals;
-use crate::lines::{Decided, Lines, Reach, Reading, Value};
+use crate::tracker::{Decision, PlausibilityLimits, Reading, ReadingTracker, Value};
 use ampere_model::Timestamp;
 use std::collections::VecDeque;
 
-/// What a counter counts.
+/// What the values of a counter mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum CounterKind {
     /// Energy since some start: joules = difference x `joules_per_unit`.
     Cumulative {
         joules_per_unit: f64,
-        /// The counter has this many values and starts again at 0 (RAPL: 2^32). `None`: 2^64, as 64-bit nanojoules have.
+        /// The counter has this many values and starts again at 0 (RAPL: 2^32). `None`: 2^64, as for 64-bit nanojoules.
         wraps_at: Option<u64>,
     },
-    /// Power: joules = value x `watts_per_unit` x seconds, of the time until the next sample, or since the one before.
+    /// Power: joules = value x `watts_per_unit` x seconds. The time is that until the next sample, or that since the one before.
     Instantaneous { watts_per_unit: f64, is_of_time_before: bool },
 }
 
-/// What is known of the time before a sample, since the one before.
+/// What is known about the time between the previous sample and this one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Increase {
-    /// Nothing: what is known begins with this sample, or begins again after readings that could not be true.
+    /// Nothing: what is known starts with this sample, or starts again after readings that could not be true.
     First,
-    /// Joules to attribute.
+    /// Joules that can be attributed.
     Joules(f64),
-    /// Known joules, spent in a gap of the sampling: they cannot be attributed.
+    /// Known joules that were spent in a gap of the sampling and cannot be attributed.
     Lost(f64),
     /// Nothing: the counter was reset.
     Reset,
@@ -42,26 +42,26 @@ pub enum Increase {
 pub struct Sample {
     pub time: Timestamp,
     pub increase: Increase,
-    /// The caller's mark on the reading.
+    /// The tag that the caller gave the reading.
     pub tag: u64,
 }
 
-/// What is believed of a counter.
+/// What is considered possible for a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Limits {
     pub ticks_per_second: f64,
-    /// More power than this cannot be.
+    /// The device cannot draw more power than this.
     pub watts_max: f64,
-    /// An interval so many times as long as the usual one (the median of those before), and at least a second, is a gap.
-    /// `None`: none is.
+    /// An interval that is longer than a second and than this multiple of the usual one (the median of those before) is a gap.
+    /// `None`: no interval is.
     pub gap: Option<f64>,
-    /// A counter that has not changed for so long is stale.
+    /// A counter that has not changed for this time is stale.
     pub stale_seconds: f64,
 }
 
 impl Limits {
-    /// Believes every rise; stale after 10 seconds.
+    /// Limits that accept every rise; a counter is stale after 10 seconds.
     pub fn none(ticks_per_second: f64) -> Limits {
         Limits { ticks_per_second, watts_max: f64::INFINITY, gap: None, stale_seconds: 10.0 }
     }
@@ -71,37 +71,38 @@ impl Limits {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct CounterFigures {
-    /// Times of the first and the last sample.
+    /// The times of the first and the last sample.
     pub first: Option<Timestamp>,
     pub last: Option<Timestamp>,
-    /// Readings that are believed.
+    /// The number of readings that are believed.
     pub samples: u64,
     pub wraps: u64,
     /// Readings that were not numbers, came out of order, or could not be true.
     pub misreadings: u64,
-    /// Intervals whose joules are lost.
+    /// The number of intervals whose joules are lost.
     pub gaps: u64,
     /// The longest time between two samples.
     pub longest_interval_ticks: u64,
     /// The longest time without a change of the value.
     pub longest_still_ticks: u64,
-    /// As of the last reading it has not changed for long. Of a cumulative counter that means frozen, or nothing spent.
+    /// Whether the counter has not changed for long, as of the last reading. If it is cumulative, it is frozen or nothing was
+    /// spent.
     pub stale: bool,
 }
 
-/// Readings go in, samples come out, in order of time.
+/// Turns readings into samples, in order of time.
 #[derive(Clone, Debug)]
 pub struct Counter {
     kind: CounterKind,
     limits: Limits,
     /// The readings of a cumulative counter.
-    lines: Lines,
+    tracker: ReadingTracker,
     /// The last reading of a power.
     power: Option<Power>,
-    /// Time of the latest reading.
+    /// The time of the latest reading.
     latest: Option<Timestamp>,
     /// Pairs of tags: each reading whose tag lies between the two is known to be wrong.
-    wrong: Vec<(u64, u64)>,
+    excluded: Vec<(u64, u64)>,
     samples: VecDeque<Sample>,
     intervals: Intervals,
     figures: CounterFigures,
@@ -114,11 +115,11 @@ struct Power {
     changed: Timestamp,
 }
 
-/// With fewer intervals than this, nothing is usual yet.
-const INTERVALS_LEAST: usize = 5;
+/// With fewer intervals than this, none is usual yet.
+const INTERVALS_MIN: usize = 5;
 
 impl Counter {
-    /// A counter that nothing was read of.
+    /// A counter of which nothing was read.
     pub fn new(kind: CounterKind, limits: Limits) -> Counter {
         let (units_per_joule, range) = match kind {
             CounterKind::Cumulative { joules_per_unit, wraps_at } => {
@@ -127,41 +128,42 @@ impl Counter {
             CounterKind::Instantaneous { .. } => (0.0, 0),
         };
         let units_per_second = limits.watts_max * units_per_joule;
-        let reach = Reach { ticks_per_second: limits.ticks_per_second, units_per_second, range };
+        let plausible =
+            PlausibilityLimits { ticks_per_second: limits.ticks_per_second, units_per_second, range };
         Counter {
             kind,
             limits,
-            lines: Lines::new(reach),
+            tracker: ReadingTracker::new(plausible),
             power: None,
             latest: None,
-            wrong: Vec::new(),
+            excluded: Vec::new(),
             samples: VecDeque::new(),
             intervals: Intervals::default(),
             figures: CounterFigures::default(),
         }
     }
 
-    /// To be called before anything is read.
+    /// Sets where the counter wraps. To be called before anything is read.
     pub fn set_wraps_at(&mut self, wraps_at: u64) {
-        self.lines.set_range(wraps_at.into());
+        self.tracker.set_range(wraps_at.into());
     }
 
-    /// Leaves readings out that an earlier pass over the same ones found to be wrong: see [`Counter::taken_back`].
-    pub fn leave_out(&mut self, wrong: Vec<(u64, u64)>) {
-        self.wrong = wrong;
+    /// Excludes readings that an earlier pass over the same ones found to be wrong: see [`Counter::taken_back`].
+    pub fn exclude(&mut self, excluded: Vec<(u64, u64)>) {
+        self.excluded = excluded;
     }
 
     /// What was seen so far.
     pub fn figures(&self) -> CounterFigures {
         CounterFigures {
-            misreadings: self.figures.misreadings + self.lines.findings.misreadings,
-            samples: self.figures.samples + self.lines.findings.stills,
-            wraps: self.lines.findings.wraps,
+            misreadings: self.figures.misreadings + self.tracker.findings.misreadings,
+            samples: self.figures.samples + self.tracker.findings.unchanged,
+            wraps: self.tracker.findings.wraps,
             ..self.figures
         }
     }
 
-    /// Takes a reading. `tag` comes back in its sample.
+    /// Takes a reading. Its sample carries `tag`.
     pub fn read_u64(&mut self, time: Timestamp, value: u64, tag: u64) {
         self.read(time, Value::Integer(value.into()), tag);
     }
@@ -171,7 +173,7 @@ impl Counter {
         self.read(time, Value::Integer(value.into()), tag);
     }
 
-    /// Takes a reading of a counter of numbers with a fraction.
+    /// Takes a reading of a counter whose values are fractions.
     pub fn read_f64(&mut self, time: Timestamp, value: f64, tag: u64) {
         if value.is_finite() {
             self.read(time, Value::Float(value), tag);
@@ -185,44 +187,45 @@ impl Counter {
         self.samples.pop_front()
     }
 
-    /// The earliest time that a sample can have that is still to come. `None`: none comes before the next reading.
+    /// The earliest time that a sample to come can have. `None`: none comes before the next reading.
     pub fn undecided_since(&self) -> Option<Timestamp> {
-        self.lines.undecided_since()
+        self.tracker.undecided_since()
     }
 
-    /// The caller cannot wait: samples that are still to come are not before this.
+    /// The caller cannot wait any longer: later samples are not before `time`.
     pub fn decide_before(&mut self, time: Timestamp) {
-        self.lines.decide_before(time);
+        self.tracker.decide_before(time);
         self.take_decided();
     }
 
-    /// There are no more readings.
+    /// Ends the input: there are no more readings.
     pub fn end(&mut self) {
-        self.lines.end();
+        self.tracker.end();
         self.take_decided();
     }
 
-    /// Whether samples would be others had all that is known by now been known from the start.
+    /// Whether samples would differ if all that is known by now had been known from the start.
     pub fn is_revised(&self) -> bool {
-        self.lines.findings.is_revised
+        self.tracker.findings.is_revised
     }
 
     /// Pairs of tags: readings between the two became samples, and were wrong.
     pub fn taken_back(&self) -> &[(u64, u64)] {
-        &self.lines.findings.taken_back
+        &self.tracker.findings.taken_back
     }
 
     fn read(&mut self, time: Timestamp, value: Value, tag: u64) {
-        let is_wrong = self.wrong.iter().any(|(before, after)| *before < tag && tag < *after);
-        if is_wrong || self.latest.is_some_and(|latest| time < latest) || self.is_no_power(value) {
+        let is_excluded = self.excluded.iter().any(|(before, after)| *before < tag && tag < *after);
+        if is_excluded || self.latest.is_some_and(|latest| time < latest) || self.is_implausible_power(value)
+        {
             self.figures.misreadings += 1;
             return;
         }
         self.latest = Some(time);
         match self.kind {
             CounterKind::Cumulative { .. } => {
-                self.lines.read(Reading::new(time, value, tag));
-                self.see_still(self.lines.findings.still);
+                self.tracker.read(Reading::new(time, value, tag));
+                self.note_unchanged(self.tracker.findings.unchanged_ticks);
                 self.take_decided();
             }
             CounterKind::Instantaneous { watts_per_unit, is_of_time_before } => {
@@ -231,7 +234,7 @@ impl Counter {
         }
     }
 
-    fn is_no_power(&self, value: Value) -> bool {
+    fn is_implausible_power(&self, value: Value) -> bool {
         match self.kind {
             CounterKind::Instantaneous { watts_per_unit, .. } => {
                 let watts = value.as_f64() * watts_per_unit;
@@ -251,41 +254,41 @@ impl Counter {
     ) {
         let Some(last) = self.power else {
             self.power = Some(Power { time, value, changed: time });
-            return self.put(time, Increase::First, 0, tag);
+            return self.push(time, Increase::First, 0, tag);
         };
         let ticks = time - last.time;
         let held = if is_of_time_before { value } else { last.value };
         let joules = held * watts_per_unit * (ticks as f64 / self.limits.ticks_per_second);
         let changed = if value == last.value { last.changed } else { time };
         self.power = Some(Power { time, value, changed });
-        self.see_still(time - changed);
-        self.put_joules(time, joules, ticks, tag);
+        self.note_unchanged(time - changed);
+        self.push_joules(time, joules, ticks, tag);
     }
 
     fn take_decided(&mut self) {
         let CounterKind::Cumulative { joules_per_unit, .. } = self.kind else { return };
-        while let Some(decided) = self.lines.decided.pop_front() {
-            match decided {
-                Decided::Begins { reading, is_reset } => {
+        while let Some(decision) = self.tracker.decisions.pop_front() {
+            match decision {
+                Decision::Start { reading, is_reset } => {
                     let increase = if is_reset { Increase::Reset } else { Increase::First };
-                    self.put(reading.time, increase, 0, reading.tag);
+                    self.push(reading.time, increase, 0, reading.tag);
                 }
-                Decided::Rises { reading, units, interval } => {
-                    self.put_joules(reading.time, units * joules_per_unit, interval, reading.tag);
+                Decision::Rise { reading, units, interval } => {
+                    self.push_joules(reading.time, units * joules_per_unit, interval, reading.tag);
                 }
-                Decided::Unknown { time } => self.put(time, Increase::First, 0, 0),
+                Decision::Unknown { time } => self.push(time, Increase::First, 0, 0),
             }
         }
     }
 
-    fn put_joules(&mut self, time: Timestamp, joules: f64, ticks: u64, tag: u64) {
+    fn push_joules(&mut self, time: Timestamp, joules: f64, ticks: u64, tag: u64) {
         let is_gap = self.is_gap(ticks);
         self.intervals.add(ticks);
         self.figures.gaps += u64::from(is_gap);
-        self.put(time, if is_gap { Increase::Lost(joules) } else { Increase::Joules(joules) }, ticks, tag);
+        self.push(time, if is_gap { Increase::Lost(joules) } else { Increase::Joules(joules) }, ticks, tag);
     }
 
-    fn put(&mut self, time: Timestamp, increase: Increase, ticks: u64, tag: u64) {
+    fn push(&mut self, time: Timestamp, increase: Increase, ticks: u64, tag: u64) {
         let figures = &mut self.figures;
         figures.first.get_or_insert(time);
         figures.last = Some(time);
@@ -294,14 +297,14 @@ impl Counter {
         self.samples.push_back(Sample { time, increase, tag });
     }
 
-    fn see_still(&mut self, still: u64) {
+    fn note_unchanged(&mut self, still: u64) {
         let figures = &mut self.figures;
         figures.longest_still_ticks = figures.longest_still_ticks.max(still);
         figures.stale = still as f64 >= self.limits.stale_seconds * self.limits.ticks_per_second;
     }
 
     fn is_gap(&self, ticks: u64) -> bool {
-        match (self.limits.gap, self.intervals.median(INTERVALS_LEAST)) {
+        match (self.limits.gap, self.intervals.median(INTERVALS_MIN)) {
             (Some(times), Some(usual)) => {
                 ticks as f64 > (times * usual as f64).max(self.limits.ticks_per_second)
             }

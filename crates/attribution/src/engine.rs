@@ -8,26 +8,26 @@ use crate::view::{Move, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 
-/// A location, in the order of [`Engine::add_location`].
+/// The number of a location, in the order of [`Engine::add_location`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LocationIndex(pub u32);
 
-/// A view, in the order of [`Engine::add_view`] and [`Engine::fork`].
+/// The number of a view, in the order of [`Engine::add_view`] and [`Engine::fork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ViewIndex(pub u32);
 
-/// Input that contradicts itself, counted and survived.
+/// Contradictions in the input. They are counted and do no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Oddities {
-    /// Leaves of an empty stack: left out.
+    /// Leaves of an empty stack. They are ignored.
     pub unmatched_leaves: u64,
-    /// Events or samples older than what a view had already accounted for: taken as happening then.
+    /// Events or samples older than what a view had already accounted for. They are taken as happening then.
     pub late: u64,
-    /// Events of one location whose time went back: taken as no time.
+    /// Events of one location whose time went back. They are taken as no time.
     pub backward: u64,
 }
 
-/// Every event needs all of it: one cache line.
+/// Every event needs all of this struct, so it fills one cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Location {
@@ -35,41 +35,41 @@ pub(crate) struct Location {
     current: NodeIndex,
     /// When `current` came on top.
     since: Timestamp,
-    /// The views in which it is a consumer, with its number there. It seldom grows.
+    /// The views in which it is a consumer, with its number there. The list seldom grows.
     draws_from: Box<[(ViewIndex, u32)]>,
 }
 
 const _: () = assert!(size_of::<Location>() == 64);
 
-/// See the crate's page. In each view, times must not go back: events that do are counted as late.
+/// The attribution engine; see the crate's page. In each view, times must not go back: events that do are counted as late.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
     locations: Vec<Location>,
     views: Vec<View>,
     unmatched_leaves: u64,
     backward: u64,
-    /// Scratch space of [`Engine::steps`].
+    /// Kept between calls of [`Engine::steps`] to save allocations.
     moves: Vec<Move>,
-    /// The views of samples that were told in advance.
-    foreseen: VecDeque<ViewIndex>,
+    /// The views of samples that are queued.
+    queued: VecDeque<ViewIndex>,
     /// The calls of all locations, if they are recorded.
     pub(crate) calls: Option<Box<LocationCalls>>,
 }
 
-/// So many steps stay in the first-level cache.
+/// This many steps stay in the first-level cache.
 const STEPS_MAX: usize = 512;
 
-/// Call paths that were first entered one after the other are likely to be so again. Of many locations, none of them is in the
-/// cache: so many at most are loaded at once, which takes hardly longer than one.
-const LOADED_AHEAD: usize = 32;
+/// Call paths that were first entered one after the other are likely to be entered so again. With many locations none is cached,
+/// so up to this many are prefetched at once, which takes hardly longer than one.
+const PREFETCHED_MAX: usize = 32;
 
-/// An enter or a leave of a location. It is small, for a great many may wait to be put in order.
+/// An enter or a leave of a location. It is small because a great many may wait to be put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When it happens.
+    /// The time at which it happens.
     pub time: Timestamp,
     region: u32,
-    /// Or [`LEAVE`].
+    /// The number of calls that an enter stands for, or [`LEAVE`].
     calls: u32,
 }
 
@@ -77,19 +77,19 @@ pub struct Step {
 pub(crate) const LEAVE: u32 = u32::MAX;
 
 impl Step {
-    /// See [`Engine::enter_calls`].
+    /// Makes an enter: see [`Engine::enter_calls`].
     #[inline]
     pub fn enter(time: Timestamp, region: RegionRef, calls: u32) -> Step {
         Step { time, region: region.0, calls: calls.min(LEAVE - 1) }
     }
 
-    /// See [`Engine::leave`].
+    /// Makes a leave: see [`Engine::leave`].
     #[inline]
     pub fn leave(time: Timestamp) -> Step {
         Step { time, region: 0, calls: LEAVE }
     }
 
-    /// Whether a frame is entered.
+    /// Whether this is an enter.
     pub fn is_enter(self) -> bool {
         self.calls != LEAVE
     }
@@ -99,19 +99,19 @@ impl Step {
         if self.is_enter() { self.calls } else { 0 }
     }
 
-    /// Of the frame that is entered.
+    /// The region of the frame that is entered.
     pub fn region(self) -> Option<RegionRef> {
         self.is_enter().then_some(RegionRef(self.region))
     }
 }
 
 impl Location {
-    /// When its innermost frame last changed.
+    /// When the location's innermost frame last changed.
     pub fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// Makes it the consumer of this number in the view.
+    /// Makes the location the consumer of this number in the view.
     fn draw_from(&mut self, view: ViewIndex, consumer: u32) {
         let mut more = std::mem::take(&mut self.draws_from).into_vec();
         more.push((view, consumer));
@@ -120,12 +120,12 @@ impl Location {
 }
 
 impl Engine {
-    /// Without locations and views.
+    /// An engine without locations and views.
     pub fn new() -> Engine {
         Engine::default()
     }
 
-    /// A location with an empty stack.
+    /// Adds a location with an empty stack.
     pub fn add_location(&mut self) -> LocationIndex {
         self.locations.push(Location {
             paths: CallPaths::new(),
@@ -136,15 +136,15 @@ impl Engine {
         LocationIndex((self.locations.len() - 1) as u32)
     }
 
-    /// A view without consumers.
+    /// Adds a view without consumers.
     pub fn add_view(&mut self, policy: Policy, sharing: Sharing) -> ViewIndex {
         self.views.push(View::new(policy, sharing));
         ViewIndex((self.views.len() - 1) as u32)
     }
 
-    /// A second view of the same counter: it has had the same samples so far, and gets the same from now on. In it, the
-    /// consumers so far are members of these groups (see [`Engine::bind_member`]), each of another one, and further ones may be
-    /// bound. A view can have one such twin, and no groups of its own.
+    /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In it, each
+    /// of the present consumers is a member of the group that `group` returns for it (see [`Engine::bind_member`]), each of
+    /// another one, and further consumers may be bound. A view can have one such twin, and no groups of its own.
     pub fn fork(&mut self, view: ViewIndex, group: impl Fn(LocationIndex) -> Option<u64>) -> ViewIndex {
         let fork = ViewIndex(self.views.len() as u32);
         let forked = self.views[view.0 as usize].fork(|location| group(LocationIndex(location)));
@@ -159,13 +159,13 @@ impl Engine {
         fork
     }
 
-    /// From now on the location is a consumer of the view. To do so again changes nothing.
+    /// Makes the location a consumer of the view. To do so again changes nothing.
     pub fn bind(&mut self, view: ViewIndex, location: LocationIndex) {
         self.bind_as(view, location, None);
     }
 
-    /// As [`Engine::bind`], but the locations of one group count as one consumer: what it is due is split, at every
-    /// instant, over those of them that run. The caller chooses the group's number.
+    /// Does what [`Engine::bind`] does, but the locations of one group count as one consumer: what the group is due is split, at
+    /// every instant, over those of them that run. The caller chooses the group's number.
     pub fn bind_member(&mut self, view: ViewIndex, location: LocationIndex, group: u64) {
         self.bind_as(view, location, Some(group));
     }
@@ -179,7 +179,7 @@ impl Engine {
         }
     }
 
-    /// From now on the location is no consumer of the view. It keeps what it was charged.
+    /// Ends the location's part in the view. It keeps what it was charged.
     pub fn unbind(&mut self, view: ViewIndex, location: LocationIndex) {
         let state = &mut self.locations[location.0 as usize];
         if let Some(at) = state.draws_from.iter().position(|(v, _)| *v == view) {
@@ -201,14 +201,14 @@ impl Engine {
         self.enter_calls(location, time, region, 1);
     }
 
-    /// Enters a frame that stands for so many calls, one after the other; 0 if it continues one that was counted before.
+    /// Enters a frame that stands for `calls` calls, one after the other; 0 if it continues one that was counted before.
     #[inline]
     pub fn enter_calls(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef, calls: u64) {
         let state = &mut self.locations[location.0 as usize];
         let node = state.paths.child(state.current, region);
         let counted = &mut state.paths.node_mut(node).calls;
         *counted = counted.saturating_add(calls);
-        self.go(location, time, node, calls.min((LEAVE - 1).into()));
+        self.change_frame(location, time, node, calls.min((LEAVE - 1).into()));
     }
 
     /// Leaves the innermost frame, whatever its region.
@@ -220,7 +220,7 @@ impl Engine {
             return;
         }
         let node = state.paths.parent(state.current);
-        self.go(location, time, node, LEAVE.into());
+        self.change_frame(location, time, node, LEAVE.into());
     }
 
     /// Takes steps of one location, in order, with the same result as one by one. What the location does between two breaks of
@@ -246,14 +246,14 @@ impl Engine {
         }
     }
 
-    /// Takes the steps before the first one by which the location would begin or cease to run. Returns how many.
+    /// Takes the steps before the first one by which the location would start or stop running. Returns how many.
     fn steps_between_breaks(&mut self, location: LocationIndex, steps: &[Step]) -> usize {
         let Location { paths, current, since, draws_from } = &mut self.locations[location.0 as usize];
         if current.is_root() {
             return 0;
         }
         let (from, count) = match steps.len() / 2 {
-            enters if enters < paths.len() => (*current, enters.min(LOADED_AHEAD)),
+            enters if enters < paths.len() => (*current, enters.min(PREFETCHED_MAX)),
             _ => (NodeIndex::ROOT, paths.len()), // likely all of them
         };
         paths.load(from, count);
@@ -288,7 +288,7 @@ impl Engine {
         }
         if let Some(calls) = &mut self.calls {
             let is_recorded = is_recorded(draws_from, &self.views);
-            self.moves.iter().for_each(|to| calls.go(location, *to, is_recorded));
+            self.moves.iter().for_each(|to| calls.record(location, *to, is_recorded));
         }
         self.moves.len()
     }
@@ -304,8 +304,8 @@ impl Engine {
     }
 
     #[inline]
-    fn go(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex, calls: u64) {
-        while self.take_foreseen().is_some() {} // none, if promises to `foresee` are kept; else this event is late
+    fn change_frame(&mut self, location: LocationIndex, time: Timestamp, node: NodeIndex, calls: u64) {
+        while self.take_queued_sample().is_some() {} // none, if the promises of `enqueue_sample` are kept; otherwise this event is late
         let state = &mut self.locations[location.0 as usize];
         let before = state.current;
         state.current = node;
@@ -317,7 +317,7 @@ impl Engine {
             None => self.backward += 1,
         }
         if self.calls.is_some() {
-            return self.go_recorded(location, Move { time, node, calls: calls as u32 });
+            return self.change_recorded_frame(location, Move { time, node, calls: calls as u32 });
         }
         for (view, consumer) in &state.draws_from {
             self.views[view.0 as usize].switch(*consumer, time, node);
@@ -325,13 +325,13 @@ impl Engine {
     }
 
     #[cold]
-    fn go_recorded(&mut self, location: LocationIndex, to: Move) {
+    fn change_recorded_frame(&mut self, location: LocationIndex, to: Move) {
         let draws_from = &self.locations[location.0 as usize].draws_from;
         for (view, consumer) in draws_from {
-            self.views[view.0 as usize].go(*consumer, to);
+            self.views[view.0 as usize].switch_recorded(*consumer, to);
         }
         if let Some(calls) = &mut self.calls {
-            calls.go(location, to, is_recorded(draws_from, &self.views));
+            calls.record(location, to, is_recorded(draws_from, &self.views));
         }
     }
 
@@ -346,17 +346,18 @@ impl Engine {
         }
     }
 
-    /// Tells a sample of the view, and of its twin, in advance, in the order of time. The caller promises that no location begins or
-    /// ceases to run before it, and that no other sample comes before [`Engine::take_foreseen`] has given all that were told. In
-    /// return, steps may go beyond it. `false`: this one cannot be told.
-    pub fn foresee(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
+    /// Queues a sample of the view, and of its twin, in the order of time, before the events that precede it. The caller promises
+    /// that no location starts or stops running before the sample, and that no other sample comes before
+    /// [`Engine::take_queued_sample`] has returned all that are queued. In return, steps may go beyond it. Returns `false` if
+    /// this sample cannot be queued.
+    pub fn enqueue_sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
         let Increase::Joules(joules) = increase else { return false };
-        let can = |view: ViewIndex| self.views[view.0 as usize].can_foresee(time);
+        let can = |view: ViewIndex| self.views[view.0 as usize].can_enqueue_sample(time);
         if self.calls.is_some() || !self.with_twin(view).all(can) {
             return false;
         }
-        self.with_twin(view).for_each(|view| self.views[view.0 as usize].foresee(time, joules));
-        self.foreseen.push_back(view);
+        self.with_twin(view).for_each(|view| self.views[view.0 as usize].enqueue_sample(time, joules));
+        self.queued.push_back(view);
         true
     }
 
@@ -364,9 +365,9 @@ impl Engine {
         [Some(view), self.views[view.0 as usize].twin].into_iter().flatten()
     }
 
-    /// A location has had all steps before the samples that were told in advance: it is charged for them.
-    pub fn pass_foreseen(&mut self, location: LocationIndex) {
-        if self.foreseen.is_empty() {
+    /// Charges a location for the queued samples. It has had all steps before them.
+    pub fn pass_queued_samples(&mut self, location: LocationIndex) {
+        if self.queued.is_empty() {
             return;
         }
         let Location { paths, draws_from, .. } = &self.locations[location.0 as usize];
@@ -375,13 +376,14 @@ impl Engine {
         }
     }
 
-    /// The next sample that was told in advance comes: its view. All steps before it have come. `None`: there are no more.
-    pub fn take_foreseen(&mut self) -> Option<ViewIndex> {
-        let view = self.foreseen.pop_front()?;
+    /// Ends the interval of the next queued sample, before which all steps have come, and returns its view. `None`: no sample is
+    /// queued.
+    pub fn take_queued_sample(&mut self) -> Option<ViewIndex> {
+        let view = self.queued.pop_front()?;
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
         for view in self.with_twin(view) {
-            self.views[view.0 as usize].take_foreseen(region_of);
+            self.views[view.0 as usize].take_queued_sample(region_of);
         }
         Some(view)
     }
@@ -391,7 +393,7 @@ impl Engine {
         self.views[view.0 as usize].policy()
     }
 
-    /// Whether consumers share joules.
+    /// Whether the view's consumers share its joules.
     pub fn report_sharing(&self, view: ViewIndex) -> Sharing {
         self.views[view.0 as usize].sharing()
     }
@@ -401,7 +403,7 @@ impl Engine {
         self.views[view.0 as usize].totals()
     }
 
-    /// Contradictions in the input so far.
+    /// The contradictions in the input so far.
     pub fn oddities(&self) -> Oddities {
         Oddities {
             unmatched_leaves: self.unmatched_leaves,
@@ -416,17 +418,17 @@ impl Engine {
         (!location.current.is_root()).then(|| location.paths.node(location.current).region)
     }
 
-    /// How many call paths a location has.
+    /// The number of a location's call paths.
     pub fn callpaths_of(&self, location: LocationIndex) -> usize {
         self.locations[location.0 as usize].paths.len() - 1
     }
 
-    /// When its innermost frame last changed.
+    /// When a location's innermost frame last changed.
     pub fn last_change(&self, location: LocationIndex) -> Timestamp {
         self.locations[location.0 as usize].since
     }
 
-    /// Whether a frame was ever entered there.
+    /// Whether a frame was ever entered on a location.
     pub fn has_run(&self, location: LocationIndex) -> bool {
         self.locations[location.0 as usize].paths.len() > 1
     }
@@ -436,17 +438,17 @@ impl Engine {
         self.last_sample(view).is_some()
     }
 
-    /// When the view's last sample was, and the counter's increase until then.
+    /// The time of the view's last sample, and the counter's increase until then.
     pub fn last_sample(&self, view: ViewIndex) -> Option<(Timestamp, f64)> {
         self.views[view.0 as usize].last_sample()
     }
 
-    /// Whether a frame is open there.
+    /// Whether a location has an open frame.
     pub fn is_open(&self, location: LocationIndex) -> bool {
         !self.locations[location.0 as usize].current.is_root()
     }
 
-    /// The regions of its open frames, the outermost first.
+    /// The regions of a location's open frames, the outermost first.
     pub fn stack(&self, location: LocationIndex) -> Vec<RegionRef> {
         let Location { paths, current, .. } = &self.locations[location.0 as usize];
         let up = |node: &NodeIndex| Some(paths.parent(*node)).filter(|node| !node.is_root());
@@ -456,7 +458,7 @@ impl Engine {
         regions
     }
 
-    /// Calls `each` with (region, joules) for every call path of the view: the cheap way to sum by region.
+    /// Calls `each` with (location, region, joules) for every call path of the view: the cheap way to sum by region.
     pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, f64)) {
         for (location, node, account) in self.views[view.0 as usize].accounts() {
             let region = self.locations[location as usize].paths.node(node).region;
@@ -464,7 +466,7 @@ impl Engine {
         }
     }
 
-    /// The same with the call path's number, as in [`Engine::nodes`].
+    /// Calls `each` with (location, call path, joules) for every call path of the view.
     pub fn each_node_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, NodeIndex, f64)) {
         for (location, node, account) in self.views[view.0 as usize].accounts() {
             each(LocationIndex(location), node, account.joules);
@@ -495,7 +497,7 @@ impl Engine {
     }
 }
 
-/// Whether some of these views records the calls of its consumers.
+/// Whether one of these views records the calls of its consumers.
 fn is_recorded(draws_from: &[(ViewIndex, u32)], views: &[View]) -> bool {
     draws_from.iter().any(|(view, _)| views[view.0 as usize].calls.is_some())
 }

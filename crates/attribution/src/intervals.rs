@@ -1,4 +1,4 @@
-//! The lengths of the last intervals, to tell what is usual.
+//! The lengths of the last intervals, from which the usual length is found.
 
 /// A ring of lengths in ticks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,12 +15,12 @@ impl Intervals {
         self.count += 1;
     }
 
-    /// `None` with fewer intervals than `least`.
+    /// The median length; `None` with fewer than `least` intervals.
     pub fn median(&self, least: usize) -> Option<u64> {
         self.quantile(2, least)
     }
 
-    /// A length that one interval of four is shorter than.
+    /// The length that a quarter of the intervals are shorter than.
     pub fn lower_quartile(&self) -> Option<u64> {
         self.quantile(4, 1)
     }

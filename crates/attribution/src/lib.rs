@@ -1,32 +1,33 @@
 //! The attribution engine: which call path on which location spent which device's joules.
 //!
-//! Pure: no clock, no IO, no ABI. It cannot fail: input that contradicts itself is counted ([`Oddities`]). The live collector
-//! and the offline `ampere attribute` run this same code, and feed it the same events in the same order.
+//! The engine is pure: it reads no clock, does no IO and calls no foreign code. It cannot fail: input that contradicts itself is
+//! counted ([`Oddities`]). The live collector and the offline `ampere attribute` run this same code, and feed it the same events
+//! in the same order.
 //!
 //! # How it works
 //!
-//! A *view* is one device seen by one kind of consumer (ranks, or GPU streams). Between two samples of its counter a
-//! view keeps a *share clock*: the ticks that one active consumer has been due since the last sample. While n
-//! consumers are active it advances by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent
-//! sharing). A frame that was on top from clock a to clock b is due b - a. So an enter or a leave costs one
-//! subtraction and one addition per view, whatever the number of ranks that share the device. When the next
-//! sample comes, the interval's joules per due tick are known, and the call paths touched in it are charged.
-//! This is the virtual time of fair queueing, used for energy. Samples before which no location begins or ceases to run may be
-//! told in advance ([`Engine::foresee`]): each location then passes several of them in one visit.
+//! A *view* is one device seen by one kind of consumer (ranks, or GPU streams). Between two samples of its counter a view keeps a
+//! *share clock*: the ticks that one active consumer has been due since the last sample. While n consumers are active it advances
+//! by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent sharing). A frame that was on top from clock a
+//! to clock b is due b - a. So an enter or a leave costs one subtraction and one addition per view, whatever the number of ranks
+//! that share the device. When the next sample comes, the interval's joules per due tick are known, and the call paths touched in
+//! it are charged. This is the virtual time of fair queueing, used for energy. Samples before which no location starts or stops
+//! running can be queued before the events that precede them ([`Engine::enqueue_sample`]): each location then passes several of
+//! them in one visit.
 //!
 //! [`Counter`] decides what a counter's readings mean, and deals with resets, wraps, gaps and misreadings.
 //!
 //! The clock starts at zero in every interval, so its precision does not depend on the length of the run.
 //!
 //! **Invariant**: attributed + idle + lost = the counter's known increase, for every view, after every sample.
-//! [`ViewTotals::conservation_error_joules`] says by how much rounding breaks it.
+//! [`ViewTotals::conservation_error_joules`] is the error that rounding adds to it.
 //!
 //! ```text
 //! engine.rs     locations, their stacks, and the views        view/      one view: who is charged with how much
-//! counter.rs    readings to joules between two samples        lines/     which readings can be true
+//! counter.rs    readings to joules between two samples        tracker/   which readings can be true
 //! callpaths.rs  one location's call paths                     view_table.rs  a view as a table
 //! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
-//! calls.rs      single calls, where they are asked for
+//! calls.rs      single calls, if they are recorded
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -36,8 +37,8 @@ mod calls;
 mod counter;
 mod engine;
 mod intervals;
-mod lines;
 mod policy;
+mod tracker;
 mod view;
 mod view_table;
 

@@ -10,18 +10,18 @@ pub enum Policy {
     BusyOnly,
 }
 
-/// Whether consumers that are active at once split the energy or each get all of it.
+/// Whether consumers that are active at the same time split the energy or each get all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Sharing {
-    /// They split it.
+    /// Consumers split the energy between them.
     #[default]
     Shared,
-    /// Each gets all of it: energy counts twice, on purpose.
+    /// Each consumer gets all of it: energy counts several times, on purpose.
     Independent,
 }
 
 impl Policy {
-    /// As settings and the summary write it.
+    /// The name in settings and in the summary.
     pub fn as_str(self) -> &'static str {
         match self {
             Policy::TimeSliced => "time_sliced",
@@ -31,7 +31,7 @@ impl Policy {
 }
 
 impl Sharing {
-    /// As settings and the summary write it.
+    /// The name in settings and in the summary.
     pub fn as_str(self) -> &'static str {
         match self {
             Sharing::Shared => "shared",

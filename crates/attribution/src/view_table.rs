@@ -14,18 +14,18 @@ pub struct CallpathRow {
     pub location: LocationIndex,
     /// Its number, as in [`Engine::nodes`].
     pub node: NodeIndex,
-    /// Outermost first. Empty of [`Engine::report_rows`].
+    /// The regions from the outermost on. [`Engine::report_rows`] leaves it empty.
     pub path: Vec<RegionRef>,
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
     /// The least of its exclusive joules that are its own: see [`ViewReport`].
     pub resolved_joules: f64,
-    /// The most that they can be.
+    /// The most that its exclusive joules can be.
     pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
-    /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
+    /// The least and the most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
     pub joules_per_tick: Option<(f64, f64)>,
 }
 
@@ -43,20 +43,20 @@ pub struct RegionRow {
     pub possible_joules: f64,
     pub exclusive_ticks: u64,
     pub resolved_ticks: u64,
-    /// Least and most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
+    /// The least and the most power, in joules per tick, of the sample intervals in which it ran: see [`ViewReport`].
     pub joules_per_tick: Option<(f64, f64)>,
 }
 
 /// A view as a table.
 ///
 /// # Least and most joules
-/// Resolved are the joules of the sample intervals that belonged to one frame alone, from end to end; possible are those of
-/// all intervals in which it ran at all, lost ones among them. Its exclusive joules lie between. With independent sharing, where
-/// each consumer is given all joules, an interval is possible for a region once for each consumer (a group counts as one).
+/// Resolved joules are those of the sample intervals that belonged to one frame alone, from end to end; possible joules are those
+/// of all intervals in which it ran at all, lost ones among them. Its exclusive joules lie between. With independent sharing,
+/// where each consumer is given all joules, an interval is possible for a region once for each consumer (a group counts as one).
 ///
 /// # Least and most power
-/// Of a sample interval that is the device's power where energy is time sliced (joules / length), whoever it was shared
-/// with; where it goes to the busy only, it is what each of them was charged with (joules / run time of all).
+/// If energy is time sliced, the power of a sample interval is the device's (joules / length), whoever shared it. If it goes to
+/// the busy only, it is what each of them was charged (joules / run time of all).
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct ViewReport {
@@ -70,7 +70,7 @@ pub struct ViewReport {
 }
 
 impl Engine {
-    /// All rows of a view.
+    /// Returns all rows of a view.
     pub fn report(&self, view: ViewIndex) -> ViewReport {
         let mut callpaths = Vec::new();
         let report = self.report_rows(view, &mut |row| {
@@ -81,8 +81,8 @@ impl Engine {
         ViewReport { callpaths, ..report }
     }
 
-    /// As [`Engine::report`], but call paths go to `each`, those of a location in the order of their nodes: there may be too many to hold
-    /// them twice.
+    /// Does what [`Engine::report`] does, but passes the call paths to `each`, those of a location in the order of their nodes:
+    /// there may be too many to hold them twice.
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
@@ -105,7 +105,8 @@ impl Engine {
         }
     }
 
-    /// A location's call paths, callers first: the number of each, its caller's (or [`NodeIndex::ROOT`]), and its innermost region.
+    /// A location's call paths, callers first: the number of each, its caller's (or [`NodeIndex::ROOT`]), and its innermost
+    /// region.
     pub fn nodes(
         &self,
         location: LocationIndex,
@@ -122,7 +123,7 @@ impl Engine {
     ) {
         let paths = &self.location(consumer.location).paths;
         let mut inclusive = vec![0.0; paths.len()];
-        // Children come after their parents: from the back, every subtree is summed before its parent is.
+        // Children come after their parents: in reverse order, every subtree is summed before its parent is.
         for (at, node) in paths.nodes().rev() {
             inclusive[at.0 as usize] += consumer.account(at).joules;
             inclusive[node.parent.0 as usize] += inclusive[at.0 as usize];

@@ -1,4 +1,4 @@
-//! What single calls are charged, against a naive definition on random timelines.
+//! Compares what single calls are charged with a naive definition on random timelines.
 
 use ampere_attribution::{
     Call, Engine, Increase, LocationIndex, NodeIndex, Policy, Sharing, Step, ViewIndex,
@@ -16,7 +16,7 @@ enum Event {
     Sample(u64, Told),
 }
 
-/// What a sample tells of the time since the one before.
+/// What a sample means for the time since the previous one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Told {
     Joules(f64),
@@ -24,7 +24,7 @@ enum Told {
     Reset,
 }
 
-/// A call: location, start, end, depth. Calls without time have no joules and are told apart by nothing.
+/// A call: location, start, end, depth. Calls without time have no joules, and nothing tells them apart.
 type Key = (usize, u64, u64, usize);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,7 +34,7 @@ struct Joules {
     resolved: f64,
 }
 
-/// Calls in order, with samples between them, some at the same time as the one before. Some frames stay open.
+/// Calls in order, with samples between them, some at the same time as the previous one. Some frames stay open.
 fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
     let step = (0u64..5, 0u8..12, 0usize..LOCATIONS, 0u32..3, 1u64..50);
     prop::collection::vec(step, 1..150).prop_map(|steps| {
@@ -69,7 +69,7 @@ fn any_groups() -> impl Strategy<Value = Vec<Option<u64>>> {
     prop::collection::vec(prop::option::of(0u64..2), LOCATIONS)
 }
 
-/// Tick by tick. Each call has a number; `stacks[t]` is what runs from t to t + 1.
+/// Computes the charges tick by tick. Each call has a number; `stacks[t]` is what runs from t to t + 1.
 fn naive(events: &[Event], groups: &[Option<u64>], policy: Policy, sharing: Sharing) -> Vec<(Key, Joules)> {
     let mut calls: Vec<(Key, Joules)> = Vec::new();
     let mut stacks: Vec<Vec<Vec<usize>>> = Vec::new();
@@ -120,11 +120,11 @@ fn charge(
     if from == to && policy == Policy::BusyOnly {
         return;
     }
-    // Without time, it is what ran until then.
+    // Joules without time belong to what ran just before.
     let ticks = if from == to { from - 1..to } else { from..to };
     let length = (ticks.end - ticks.start) as f64;
     let sharer = |location: usize| groups[location].ok_or(location);
-    // By location and call: ticks, or parts of them where several share.
+    // By location and call: ticks, or parts of them if several share.
     let mut due: BTreeMap<(usize, Vec<usize>), f64> = BTreeMap::new();
     for tick in ticks.clone() {
         let active: Vec<usize> = (0..LOCATIONS).filter(|at| !stacks[tick as usize][*at].is_empty()).collect();
@@ -219,7 +219,7 @@ fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, V
     calls.append(&mut aside);
     engine.end_calls(view, &mut taken);
     calls.append(&mut taken);
-    assert_eq!(engine.calls_over(view), 0);
+    assert_eq!(engine.ended_calls(view), 0);
     (calls, engine, view)
 }
 
@@ -237,7 +237,7 @@ fn depth(engine: &Engine, call: &Call) -> usize {
     depth
 }
 
-/// `PROPTEST_CASES` for more, or for fewer.
+/// The number of cases, or `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
 }
@@ -272,7 +272,7 @@ proptest! {
         }
         let sum: f64 = calls.iter().map(|call| call.exclusive_joules).sum();
         prop_assert!(close_to(sum, engine.totals(view).attributed_joules));
-        // And for each call path, with the number of its calls.
+        // Compares each call path, and the number of its calls.
         let mut by_path: BTreeMap<_, (u64, f64)> = BTreeMap::new();
         for call in &calls {
             let of = by_path.entry((call.location, call.node)).or_default();
@@ -285,10 +285,10 @@ proptest! {
     }
 }
 
-/// A device that becomes known when calls are open has them with their own beginning; what a location does before it draws from
-/// any view is there, too, and what is due to one that draws no more stays its own.
+/// A device that becomes known while calls are open has these calls with their own start; what a location does before it is bound
+/// to any view is there, too, and what is due to one that is unbound stays its own.
 #[test]
-fn calls_before_between_and_after_links() {
+fn calls_are_recorded_before_between_and_after_bindings() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     engine.record_calls(view);
@@ -313,7 +313,7 @@ fn calls_before_between_and_after_links() {
 }
 
 #[test]
-fn intervals_say_where_their_joules_went() {
+fn intervals_record_where_their_joules_went() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     engine.record_intervals(view);

@@ -1,4 +1,4 @@
-//! Counters that do what they should not: timelines of readings, and the samples that are made of them.
+//! Counters that misbehave: timelines of readings, and the samples that are made of them.
 
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Engine, Increase, Limits, Policy, Sharing};
 use ampere_model::RegionRef;
@@ -28,8 +28,8 @@ fn words(increase: Increase) -> String {
     }
 }
 
-/// `readings` and `samples`: "time value" and "time meaning", separated by commas or lines. A rank runs all the while, so
-/// what is charged and lost must add up as well.
+/// `readings` and `samples`: "time value" and "time meaning", separated by commas or lines. A rank runs all the time, so what is
+/// charged and lost must add up as well.
 #[track_caller]
 fn check(kind: CounterKind, limits: Limits, readings: &str, samples: &str) -> CounterFigures {
     let parts = |text: &str| -> Vec<String> {
@@ -66,7 +66,7 @@ fn check(kind: CounterKind, limits: Limits, readings: &str, samples: &str) -> Co
 }
 
 #[test]
-fn a_counter_that_goes_on_from_below_was_reset() {
+fn a_counter_that_continues_from_below_was_reset() {
     let figures = check(
         JOULES,
         LIMITS,
@@ -74,7 +74,7 @@ fn a_counter_that_goes_on_from_below_was_reset() {
         "0 first, 10 +100, 20 reset, 30 +5, 40 +5",
     );
     assert_eq!(figures.misreadings, 0);
-    // Where only zeros follow, nothing more is known, and nothing has to have been reset.
+    // If only zeros follow, nothing more is known, and nothing has to have been reset.
     let figures = check(JOULES, LIMITS, "0 1000, 10 1100, 20 0, 30 0", "0 first, 10 +100, 30 first");
     assert_eq!(figures.misreadings, 2);
 }
@@ -94,16 +94,16 @@ fn zeros_in_the_middle_add_nothing() {
 
 #[test]
 fn a_first_zero_is_no_start() {
-    // Out of reach.
+    // The step exceeds the greatest power.
     check(
         JOULES,
         LIMITS,
         "0 0, 10 900000, 20 900100, 30 900200, 40 900300",
         "0 first, 10 first, 20 +100, 30 +100, 40 +100",
     );
-    // Within reach, but no later step is nearly as large.
+    // The step is possible, but no later step is nearly as large.
     check(JOULES, LIMITS, "0 0, 1 90, 2 93, 3 96, 13 99", "0 first, 1 first, 2 +3, 3 +3, 13 +3");
-    // A counter that does begin at 0.
+    // This counter does start at 0.
     check(JOULES, LIMITS, "0 0, 10 3, 20 6, 30 8", "0 first, 10 +3, 20 +3, 30 +2");
     check(JOULES, LIMITS, "0 0, 10 1000", "0 first, 10 +1000");
 }
@@ -117,14 +117,14 @@ fn high_readings_add_nothing() {
         "0 first, 10 +100, 30 +200, 40 +100",
     );
     assert_eq!(figures.misreadings, 3);
-    // Neither as the first nor as the last one.
+    // Such a value is accepted neither as the first nor as the last one.
     check(
         JOULES,
         LIMITS,
         "0 900000, 10 100, 20 200, 30 300, 40 400, 50 900000",
         "0 first, 10 first, 20 +100, 30 +100, 40 +100, 50 first",
     );
-    // It does not come into reach by waiting.
+    // It does not become possible by waiting.
     check(
         JOULES,
         LIMITS,
@@ -134,10 +134,10 @@ fn high_readings_add_nothing() {
 }
 
 #[test]
-fn a_rise_that_is_taken_back_was_none() {
+fn a_rise_that_is_taken_back_counts_nothing() {
     let figures = check(JOULES, LIMITS, "0 100, 1 110, 2 150, 3 120, 4 130", "0 first, 1 +10, 3 +10, 4 +10");
     assert_eq!(figures.misreadings, 1);
-    // Where others have confirmed it, it had been handed out: nothing more is, until the counter is there.
+    // If other readings have confirmed it, it has been emitted: nothing more is, until the counter has reached it.
     let mut counter = Counter::new(JOULES, LIMITS);
     for (tag, (time, value)) in
         [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130), (5, 140), (6, 160)].into_iter().enumerate()
@@ -151,9 +151,9 @@ fn a_rise_that_is_taken_back_was_none() {
     });
     assert_eq!(joules.sum::<f64>(), 60.0);
     assert_eq!((counter.taken_back(), counter.is_revised()), (&[(1, 4)][..], true));
-    // Known from the start, it is left out.
+    // If it is known from the start, it is excluded.
     let mut counter = Counter::new(JOULES, LIMITS);
-    counter.leave_out(vec![(1, 4)]);
+    counter.exclude(vec![(1, 4)]);
     for (tag, (time, value)) in [(0, 100), (1, 110), (2, 150), (3, 155), (4, 130)].into_iter().enumerate() {
         counter.read_u64(time, value, tag as u64);
     }
@@ -171,7 +171,7 @@ fn a_negative_reading_is_an_error_code() {
 }
 
 #[test]
-fn what_is_no_number_or_out_of_order_is_left_out() {
+fn readings_that_are_no_numbers_or_out_of_order_are_ignored() {
     let figures = check(JOULES, LIMITS, "5 10, 6 NaN, 7 inf, 4 20, 9 12, 9 13", "5 first, 9 +2, 9 +1");
     assert_eq!((figures.first, figures.last, figures.misreadings), (Some(5), Some(9), 3));
 }
@@ -190,18 +190,18 @@ fn a_counter_that_declares_its_range_wraps() {
         "0 18446744073709551600, 10 18446744073709551610, 20 10, 30 20",
         "0 first, 10 +0.00000001, 20 +0.000000016, 30 +0.00000001",
     );
-    // What is beyond its range, or its last value after others, is none.
+    // A value beyond its range, or its last value after others, is a misreading.
     check(
         rapl(5000),
         LIMITS,
         "0 4000, 10 4010, 20 5500, 30 4030, 40 4040, 50 7, 60 4999, 70 4070, 80 4080",
         "0 first, 10 +10, 30 +20, 40 +10, 70 +30, 80 +10",
     );
-    // From the middle of the range to its beginning: that was a reset.
+    // The step from the middle of the range to its start was a reset.
     let figures =
         check(rapl(50_000), LIMITS, "0 10000, 10 10010, 20 20, 30 40", "0 first, 10 +10, 20 reset, 30 +20");
     assert_eq!(figures.wraps, 0);
-    // In a minute at most power it may have passed its range unseen, once or several times.
+    // In a minute at the greatest power it may have passed its range unseen, once or several times.
     check(rapl(50_000), LIMITS, "0 100, 10 200, 810 400, 820 500", "0 first, 10 +100, 820 first");
 }
 
@@ -216,25 +216,25 @@ fn power_is_held_until_the_next_sample() {
 }
 
 #[test]
-fn what_was_spent_in_a_gap_is_lost() {
+fn joules_of_a_gap_are_lost() {
     let usual = "0 1, 4 2, 8 3, 12 4, 16 5, 20 6";
     let steps = "0 first, 4 +1, 8 +1, 12 +1, 16 +1, 20 +1";
     let with = |more: &str, steps_more: &str, limits: Limits| {
         check(JOULES, limits, &format!("{usual}, {more}"), &format!("{steps}, {steps_more}"))
     };
-    // Four times the usual 0.4 s, not more.
+    // The limit is four times the usual 0.4 s.
     assert_eq!(with("36 10", "36 +4", LIMITS).gaps, 0);
     let figures = with("37 10, 41 11", "37 lost 4, 41 +1", LIMITS);
     assert_eq!((figures.gaps, figures.longest_interval_ticks), (1, 17));
-    // Unless it is asked for, nothing is a gap, and before five intervals nothing is usual.
+    // Without a setting nothing is a gap, and before five intervals nothing is usual.
     assert_eq!(with("370 10", "370 +4", Limits { gap: None, ..LIMITS }).gaps, 0);
     check(JOULES, LIMITS, "0 1, 4 2, 8 3, 370 9", "0 first, 4 +1, 8 +1, 370 +6");
-    // Less than a second is none either.
+    // Less than a second is no gap either.
     let fast = "0 1, 1 2, 2 3, 3 4, 4 5, 5 6";
     let steps = "0 first, 1 +1, 2 +1, 3 +1, 4 +1, 5 +1";
     check(JOULES, LIMITS, &format!("{fast}, 15 10"), &format!("{steps}, 15 +4"));
     check(JOULES, LIMITS, &format!("{fast}, 16 10"), &format!("{steps}, 16 lost 4"));
-    // Of a power too: the last one known would be held for too long.
+    // This holds for a power, too: the last known one would be held for too long.
     check(
         WATTS,
         LIMITS,
@@ -244,7 +244,7 @@ fn what_was_spent_in_a_gap_is_lost() {
 }
 
 #[test]
-fn a_counter_that_stands_still_is_stale() {
+fn a_counter_that_does_not_change_is_stale() {
     let figures = |readings: &str| {
         let mut counter = Counter::new(JOULES, LIMITS);
         for reading in readings.split(", ") {

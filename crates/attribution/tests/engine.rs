@@ -1,4 +1,4 @@
-//! The engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
+//! Checks the engine on timelines that a person can check, against a naive engine on random ones, and its invariants.
 
 use ampere_attribution::{
     CallpathRow, ChargedInterval, Engine, Increase, LocationIndex, Policy, RegionRow, Sharing, Step,
@@ -48,7 +48,7 @@ fn run(events: &[Event], locations: usize, policy: Policy, sharing: Sharing) -> 
     run_grouped(events, &vec![None; locations], policy, sharing)
 }
 
-/// One for each group, or by itself, which spends from all the views.
+/// Adds one location for each entry of `groups`, in that group or in none; each is a consumer of all views.
 fn add_locations(engine: &mut Engine, groups: &[Option<u64>], views: &[ViewIndex]) -> Vec<LocationIndex> {
     let all: Vec<LocationIndex> = groups.iter().map(|_| engine.add_location()).collect();
     for view in views {
@@ -62,7 +62,7 @@ fn add_locations(engine: &mut Engine, groups: &[Option<u64>], views: &[ViewIndex
     all
 }
 
-/// Of a counter that is read right.
+/// What a reading of a faultless counter means.
 fn increase_to(last: &mut Option<u64>, value: u64) -> Increase {
     match last.replace(value) {
         None => Increase::First,
@@ -71,7 +71,7 @@ fn increase_to(last: &mut Option<u64>, value: u64) -> Increase {
     }
 }
 
-/// A group for each location, or none.
+/// Runs the engine; `groups` has the group of each location, if it has one.
 fn run_grouped(
     events: &[Event],
     groups: &[Option<u64>],
@@ -95,29 +95,29 @@ fn run_grouped(
     (engine, view)
 }
 
-/// The same, but what lies between two breaks is told location by location, from the last to the first, all at once. Twice:
-/// two views must not get in each other's way. `foresees`: samples are told in advance where they can be, and each other location
-/// passes them by itself.
+/// Does what `run_grouped` does, but passes the events between two breaks location by location, from the last to the first, all
+/// at once, and to two views, which must not get in each other's way. `queues`: samples are queued if possible, and every other
+/// location passes them separately.
 fn run_by_location(
     events: &[Event],
     groups: &[Option<u64>],
     policy: Policy,
     sharing: Sharing,
-    foresees: bool,
+    queues: bool,
 ) -> (Engine, [ViewIndex; 2]) {
     let mut engine = Engine::new();
     let views = [(); 2].map(|()| engine.add_view(policy, sharing));
     add_locations(&mut engine, groups, &views);
-    tell_by_location(&mut engine, &views, events, foresees, &mut |_| ());
+    pass_by_location(&mut engine, &views, events, queues, &mut |_| ());
     (engine, views)
 }
 
-/// `each`: after each sample.
-fn tell_by_location(
+/// Passes events location by location. `each` is called after each sample.
+fn pass_by_location(
     engine: &mut Engine,
     views: &[ViewIndex],
     events: &[Event],
-    foresees: bool,
+    queues: bool,
     each: &mut impl FnMut(&Engine),
 ) {
     let mut last = None;
@@ -142,12 +142,13 @@ fn tell_by_location(
         if let Event::Sample(time, value) = *event {
             let increase = increase_to(&mut last, value);
             samples.extend(views.iter().map(|view| (*view, time, increase)));
-            samples.retain(|(view, time, increase)| !foresees || !engine.foresee(*view, *time, *increase));
+            samples
+                .retain(|(view, time, increase)| !queues || !engine.enqueue_sample(*view, *time, *increase));
             if samples.is_empty() {
                 continue;
             }
         }
-        tell_all(engine, &mut waiting, each);
+        pass_all(engine, &mut waiting, each);
         if !matches!(event, Event::Sample(..)) {
             engine.steps(LocationIndex(at as u32), &[step]);
         }
@@ -156,24 +157,24 @@ fn tell_by_location(
             each(engine);
         }
     }
-    tell_all(engine, &mut waiting, each);
+    pass_all(engine, &mut waiting, each);
 }
 
-/// All steps that wait, and the samples that were told in advance.
-fn tell_all(engine: &mut Engine, waiting: &mut [Vec<Step>], each: &mut impl FnMut(&Engine)) {
+/// Passes all steps that wait, and the queued samples.
+fn pass_all(engine: &mut Engine, waiting: &mut [Vec<Step>], each: &mut impl FnMut(&Engine)) {
     for (at, steps) in waiting.iter_mut().enumerate().rev() {
         let location = LocationIndex(at as u32);
         engine.steps(location, &std::mem::take(steps));
         if at % 2 == 0 {
-            engine.pass_foreseen(location);
+            engine.pass_queued_samples(location);
         }
     }
-    while engine.take_foreseen().is_some() {
+    while engine.take_queued_sample().is_some() {
         each(engine);
     }
 }
 
-/// Call paths and regions, without the order of their joules.
+/// Call paths and regions, in an order that does not depend on their joules.
 fn rows(engine: &Engine, view: ViewIndex) -> (Vec<CallpathRow>, Vec<RegionRow>) {
     let ViewReport { mut callpaths, mut regions, .. } = engine.report(view);
     callpaths.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
@@ -205,7 +206,7 @@ fn table(engine: &Engine, view: ViewIndex) -> String {
     out
 }
 
-/// Nine digits after the point: what the definition promises.
+/// Rounds to nine digits after the point, which the definition promises.
 fn digits(joules: f64) -> f64 {
     (joules * 1e9).round() / 1e9
 }
@@ -301,7 +302,7 @@ fn ranks_share_evenly_while_both_are_active() {
     );
 }
 
-/// Two threads of one process, r0 and r1, beside a process with one, r2.
+/// Two threads of one process, r0 and r1, next to a process with one, r2.
 const THREADS: &str = "
      0 sample 0
      0 r0 enter m
@@ -451,9 +452,9 @@ fn leaves_without_enters_and_time_that_goes_back_are_counted() {
     assert_eq!((odd.unmatched_leaves, odd.backward, odd.late), (1, 1, 1));
 }
 
-/// One that turns out to be another device's consumer keeps what it has, and gets no more until it is one again.
+/// A location that turns out to be another device's consumer keeps what it has, and gets no more until it is bound again.
 #[test]
-fn a_consumer_that_is_none_any_more_is_paid_up_to_then() {
+fn an_unbound_consumer_is_charged_up_to_then() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
         let mut engine = Engine::new();
         let view = engine.add_view(policy, Sharing::Shared);
@@ -483,9 +484,9 @@ fn a_consumer_that_is_none_any_more_is_paid_up_to_then() {
     }
 }
 
-/// A sample that is older than an event between two breaks pays for what the event has told of, and for no more.
+/// A sample that is older than an event between two breaks is taken at the time of that event.
 #[test]
-fn a_late_sample_does_not_end_the_interval_before_what_it_has_seen() {
+fn a_late_sample_ends_the_interval_at_the_latest_event() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     let location = engine.add_location();
@@ -506,9 +507,9 @@ fn a_late_sample_does_not_end_the_interval_before_what_it_has_seen() {
     );
 }
 
-/// One that has been a consumer, then none, and is one again is not somebody else when it is told to be none once more.
+/// A location that is bound, unbound and bound again is the same consumer when it is unbound once more.
 #[test]
-fn a_consumer_may_come_and_go() {
+fn a_consumer_may_be_bound_again() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     let location = engine.add_location();
@@ -516,16 +517,16 @@ fn a_consumer_may_come_and_go() {
     engine.sample(view, 0, Increase::First);
     engine.unbind(view, location);
     engine.bind(view, location);
-    // It has been paid nothing yet, and has a row all the same: it may run.
+    // It has been charged nothing yet, but has a row because it may run.
     engine.enter(location, 10, RegionRef(0));
     assert_eq!(engine.report(view).callpaths.len(), 1);
     engine.unbind(view, location);
     assert_eq!(engine.report(view).callpaths.len(), 0);
 }
 
-/// A group that is made while others have run for a while in the interval begins with nothing.
+/// A group that is made after others have run for a while in the interval starts with nothing.
 #[test]
-fn a_group_that_comes_later_has_no_part_in_what_was() {
+fn a_group_that_comes_later_has_no_part_in_earlier_joules() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);
     let [first, late] = [(); 2].map(|()| engine.add_location());
@@ -600,7 +601,7 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
                     depth[location] -= 1;
                     events.push(Event::Leave(time, location));
                 }
-                // Never two samples at once, but calls at a sample's time, some told before it and some after it.
+                // There are never two samples at one time, but events at a sample's time, some before and some after it.
                 _ => {
                     time = time.max(next_sample);
                     next_sample = time + 1;
@@ -620,12 +621,12 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
 
 type Spent = BTreeMap<(usize, Vec<u32>), f64>;
 
-/// Four locations, each by itself or in one of two groups.
+/// Four locations, each in one of two groups or in none.
 fn any_groups() -> impl Strategy<Value = Vec<Option<u64>>> {
     prop::collection::vec(prop::option::of(0u64..2), 4)
 }
 
-/// The definition, tick by tick, with no idea of a clock.
+/// Computes the definition, tick by tick, without a clock.
 fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f64) {
     let samples: Vec<(u64, u64)> = events
         .iter()
@@ -682,9 +683,9 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
     (spent, idle)
 }
 
-/// What a sample tells, beside the joules of its interval that a timeline's value gives.
+/// What a sample means, besides the joules of its interval that a timeline's value gives.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum Meaning {
     Joules,
     Lost,
     /// The joules, and `AGAIN` more at the same time.
@@ -693,10 +694,10 @@ enum Told {
 
 const AGAIN: f64 = 7.0;
 
-/// As told, one for each sample, again from the first where there are more.
-fn run_told(
+/// Runs the engine with these meanings, one for each sample and repeated from the first.
+fn run_with_meanings(
     events: &[Event],
-    told: &[Told],
+    meanings: &[Meaning],
     groups: &[Option<u64>],
     policy: Policy,
     sharing: Sharing,
@@ -704,18 +705,18 @@ fn run_told(
     let mut engine = Engine::new();
     let view = engine.add_view(policy, sharing);
     let all = add_locations(&mut engine, groups, &[view]);
-    let (mut told, mut last) = (told.iter().cycle(), None);
+    let (mut meanings, mut last) = (meanings.iter().cycle(), None);
     for event in events {
         match *event {
             Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
             Event::Leave(time, location) => engine.leave(all[location], time),
             Event::Sample(time, value) => {
                 let increase = last.replace(value).map(|last| (value - last) as f64);
-                let told = told.next().expect("endless");
-                let lost = *told == Told::Lost;
+                let meaning = meanings.next().expect("endless");
+                let lost = *meaning == Meaning::Lost;
                 let of = |joules| if lost { Increase::Lost(joules) } else { Increase::Joules(joules) };
                 engine.sample(view, time, increase.map_or(Increase::First, of));
-                if *told == Told::Twice {
+                if *meaning == Meaning::Twice {
                     engine.sample(view, time, Increase::Joules(AGAIN));
                 }
             }
@@ -724,7 +725,7 @@ fn run_told(
     (engine, view)
 }
 
-/// By location and call path, and by region.
+/// Joules by location and call path, and by region.
 #[derive(Default)]
 struct Bounds {
     least: Spent,
@@ -732,13 +733,13 @@ struct Bounds {
     most_of_regions: BTreeMap<u32, f64>,
 }
 
-/// The definition of the least and the most, interval by interval, tick by tick.
-fn naive_bounds(events: &[Event], told: &[Told], groups: &[Option<u64>], sharing: Sharing) -> Bounds {
+/// Computes the definition of the least and the most joules, interval by interval, tick by tick.
+fn naive_bounds(events: &[Event], meanings: &[Meaning], groups: &[Option<u64>], sharing: Sharing) -> Bounds {
     // What runs in each tick.
     let mut ticks: Vec<BTreeSet<(usize, Vec<u32>)>> = Vec::new();
     let mut stacks: Vec<Vec<u32>> = vec![Vec::new(); 4];
     let mut intervals = Vec::new();
-    let (mut told, mut last): (_, Option<(u64, u64)>) = (told.iter().cycle(), None);
+    let (mut meanings, mut last): (_, Option<(u64, u64)>) = (meanings.iter().cycle(), None);
     for event in events {
         let (Event::Enter(time, ..) | Event::Leave(time, _) | Event::Sample(time, _)) = *event;
         let running = stacks.iter().cloned().enumerate().filter(|(_, stack)| !stack.is_empty()).collect();
@@ -747,11 +748,11 @@ fn naive_bounds(events: &[Event], told: &[Told], groups: &[Option<u64>], sharing
             Event::Enter(_, location, region) => stacks[location].push(region),
             Event::Leave(_, location) => drop(stacks[location].pop()),
             Event::Sample(_, value) => {
-                let told = *told.next().expect("endless");
+                let meanings = *meanings.next().expect("endless");
                 if let Some((before, known)) = last.replace((time, value)) {
-                    intervals.push((before..time, (value - known) as f64, told == Told::Lost));
+                    intervals.push((before..time, (value - known) as f64, meanings == Meaning::Lost));
                 }
-                if told == Told::Twice {
+                if meanings == Meaning::Twice {
                     intervals.push((time..time, AGAIN, false));
                 }
             }
@@ -759,7 +760,7 @@ fn naive_bounds(events: &[Event], told: &[Told], groups: &[Option<u64>], sharing
     }
     let mut bounds = Bounds::default();
     for (interval, joules, is_lost) in intervals {
-        // Where there is no time, it is what ran until then.
+        // An interval without time belongs to what ran just before it.
         let seen = if interval.is_empty() { interval.start - 1..interval.end } else { interval.clone() };
         let mut ran: BTreeMap<&(usize, Vec<u32>), u64> = BTreeMap::new();
         for tick in seen {
@@ -783,16 +784,17 @@ fn naive_bounds(events: &[Event], told: &[Told], groups: &[Option<u64>], sharing
     bounds
 }
 
-fn any_told() -> impl Strategy<Value = Vec<Told>> {
-    let told = prop_oneof![3 => Just(Told::Joules), 1 => Just(Told::Lost), 1 => Just(Told::Twice)];
-    prop::collection::vec(told, 1..20)
+fn any_meanings() -> impl Strategy<Value = Vec<Meaning>> {
+    let meanings =
+        prop_oneof![3 => Just(Meaning::Joules), 1 => Just(Meaning::Lost), 1 => Just(Meaning::Twice)];
+    prop::collection::vec(meanings, 1..20)
 }
 
 fn close_to(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1e-9)
 }
 
-/// `PROPTEST_CASES` for more, or for fewer.
+/// The number of cases, or `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2000)
 }
@@ -818,12 +820,12 @@ proptest! {
 
     #[test]
     fn least_and_most_agree_with_the_definition_and_have_the_attributed_between_them(
-        events in any_timeline(), told in any_told(), groups in any_groups(), busy: bool, independent: bool,
+        events in any_timeline(), meanings in any_meanings(), groups in any_groups(), busy: bool, independent: bool,
     ) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
         let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
-        let (engine, view) = run_told(&events, &told, &groups, policy, sharing);
-        let bounds = naive_bounds(&events, &told, &groups, sharing);
+        let (engine, view) = run_with_meanings(&events, &meanings, &groups, policy, sharing);
+        let bounds = naive_bounds(&events, &meanings, &groups, sharing);
         let report = engine.report(view);
         let mut rows = Vec::new();
         for row in &report.callpaths {
@@ -859,15 +861,14 @@ proptest! {
         }
     }
 
-    /// To the last bit.
     #[test]
     fn order_matters_at_breaks_only(
-        events in any_timeline(), groups in any_groups(), busy: bool, independent: bool, foresees: bool,
+        events in any_timeline(), groups in any_groups(), busy: bool, independent: bool, queues: bool,
     ) {
         let policy = if busy { Policy::BusyOnly } else { Policy::TimeSliced };
         let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
         let (one_by_one, view) = run_grouped(&events, &groups, policy, sharing);
-        let (by_location, views) = run_by_location(&events, &groups, policy, sharing, foresees);
+        let (by_location, views) = run_by_location(&events, &groups, policy, sharing, queues);
         for other in views {
             prop_assert_eq!(rows(&one_by_one, view), rows(&by_location, other));
             prop_assert_eq!(one_by_one.totals(view), by_location.totals(other));
@@ -875,20 +876,20 @@ proptest! {
         prop_assert_eq!(by_location.oddities(), one_by_one.oddities());
     }
 
-    /// The joules of each interval by location, and a twin in which locations are members of groups.
+    /// Compares the joules of each interval by location, and a twin in which locations are members of groups.
     #[test]
-    fn recorded_intervals_and_twins_do_not_depend_on_foresight(
+    fn recorded_intervals_and_twins_do_not_depend_on_queued_samples(
         events in any_timeline(), groups in any_groups(), independent: bool,
     ) {
         let sharing = if independent { Sharing::Independent } else { Sharing::Shared };
-        let [foreseen, one_by_one] = [true, false].map(|foresees| {
+        let [queued, one_by_one] = [true, false].map(|queues| {
             let mut engine = Engine::new();
             let view = engine.add_view(Policy::TimeSliced, sharing);
             add_locations(&mut engine, &[None; 4], &[view]);
             engine.record_intervals(view);
             let twin = engine.fork(view, |location| groups[location.0 as usize]);
             let mut intervals = Vec::new();
-            tell_by_location(&mut engine, &[view], &events, foresees, &mut |engine| {
+            pass_by_location(&mut engine, &[view], &events, queues, &mut |engine| {
                 let interval = engine.charged_interval(view).expect("it is recorded");
                 let mut joules = [0.0; 4];
                 interval.charges.iter().for_each(|charge| joules[charge.location.0 as usize] += charge.joules);
@@ -897,7 +898,7 @@ proptest! {
             });
             (intervals, [view, twin].map(|view| (rows(&engine, view), engine.totals(view))))
         });
-        prop_assert_eq!(foreseen, one_by_one);
+        prop_assert_eq!(queued, one_by_one);
     }
 
     #[test]
@@ -923,10 +924,10 @@ proptest! {
     }
 }
 
-/// What a view of all threads says is the same whether it was there from the start or made when the first thread came, and
-/// the view that it was made of is as it would have been without.
+/// A view of all threads is the same whether it was there from the start or made when the first thread came, and the view that it
+/// was made of is as it would have been without it.
 #[test]
-fn a_fork_is_what_a_view_with_groups_would_have_been() {
+fn a_fork_equals_a_view_with_groups() {
     let counted = |joules| Increase::Joules(joules);
     let drive = |forks: bool| {
         let mut engine = Engine::new();

@@ -4,7 +4,7 @@
 use ampere_attribution::{Counter, CounterKind, Increase, Limits, Sample};
 use std::time::{Duration, Instant};
 
-/// Microseconds.
+/// The resolution of times: microseconds.
 const TICKS_PER_SECOND: u64 = 1_000_000;
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
@@ -50,15 +50,15 @@ enum Misreading {
     Noise,
 }
 
-/// A counter as it is, and how it is read.
+/// The true course of a counter, and how it is read.
 #[derive(Debug)]
 struct Case {
     watts_max: f64,
     joules_per_unit: f64,
     wraps_at: Option<u64>,
-    /// Time, raw value as read, joules spent since the beginning as the counter knows them, what is wrong with the reading.
+    /// For each reading: time, raw value as read, joules spent since the start as the counter knows them, whether it is wrong.
     readings: Vec<(u64, u64, f64, bool)>,
-    /// Times of resets.
+    /// The times at which the counter was reset.
     resets: Vec<u64>,
     /// The most joules that one update of the counter had.
     update_joules: f64,
@@ -69,22 +69,22 @@ fn case(seed: u64) -> Case {
     let (watts_max, wraps_at, joules_per_unit) = match random.below(4) {
         0 => (2e3, None, 1e-9),
         1 => (2e3, None, 15.259e-6),
-        // RAPL; a small range, so that it is passed often.
+        // These are RAPL's range, and a small one that is passed often.
         2 => (1e3, Some(random.of(&[262_143_328_850, 65_712_999_613, 1u64 << 32])), 1e-6),
         _ => (20e3, None, 1.0),
     };
     let mut update = random.of(&[1_000, 15_000, 100_000, 1_000_000, 60_000_000]);
-    // A counter that may pass its range unseen says nothing.
+    // A counter that may pass its range unseen is useless.
     if wraps_at.is_some_and(|range| range as f64 * joules_per_unit < watts_max * 20e-6 * update as f64) {
         update = 15_000;
     }
-    // Few of the slow ones.
+    // Slow counters get few readings.
     let updates = random.between(3, 400).min(if update > 10_000_000 { 30 } else { 400 });
     let period = if random.chance(0.5) { update } else { (update / random.between(1, 20)).max(1_000) };
     let period = period.min(1_000_000);
     let length = update * updates;
     let units = |joules: f64| (joules / joules_per_unit).floor();
-    // What it counted before.
+    // What it counted before the run.
     let range = wraps_at.map_or(1e15 * joules_per_unit, |range| range as f64 * joules_per_unit);
     let mut base = match random.below(3) {
         0 => 0.0,
@@ -151,9 +151,8 @@ fn case(seed: u64) -> Case {
             Misreading::Low => raw.saturating_sub(beyond / 2 + random.below(raw.max(1))),
             Misreading::Noise => random.next() >> random.below(20),
         });
-        // Only what the counter cannot have come to, from where it was last read right and from before each reset, is a
-        // misreading.
-        // The counter's usual time between changes is known as well as readings show it: they may come late.
+        // Only a value that the counter cannot have reached, from where it was last read right and from before each reset, is a
+        // misreading. The counter's usual time between changes is known only as well as readings show it, which may come late.
         let seen = update.max(2 * period) as f64;
         let window = (10.0 * seen).max(1e6) + 2.0 * seen;
         let is_beyond = |value: u64, (then, from): &(u64, u64)| {
@@ -198,12 +197,12 @@ fn joules_of(samples: &[Sample]) -> f64 {
     samples.iter().map(|s| if let Increase::Joules(joules) = s.increase { joules } else { 0.0 }).sum()
 }
 
-/// As a trace is read: to the end, and again as long as something is found to be wrong.
+/// Reads as a trace is read: to the end, and again as long as something is found to be wrong.
 fn samples_of(case: &Case, seed: u64) -> Vec<Sample> {
     let mut wrong = Vec::new();
     loop {
         let mut counter = counter(case);
-        counter.leave_out(wrong.clone());
+        counter.exclude(wrong.clone());
         let mut samples = Vec::new();
         for (tag, (time, raw, ..)) in case.readings.iter().enumerate() {
             counter.read_u64(*time, *raw, tag as u64);
@@ -221,7 +220,7 @@ fn samples_of(case: &Case, seed: u64) -> Vec<Sample> {
     }
 }
 
-/// Joules that the counter showed until its last reading at that time.
+/// The joules that the counter had shown by its last reading at that time.
 fn shown_at(case: &Case, time: u64) -> f64 {
     let at = case.readings.partition_point(|(t, ..)| *t <= time);
     case.readings[..at].last().map_or(case.readings[0].2, |(_, _, shown, _)| *shown)
@@ -239,11 +238,11 @@ fn check(seed: u64) {
         "seed {seed}: {counted} J were counted and {spent} J spent, an update has {} J",
         case.update_joules
     );
-    // What is missing was spent in times that are told to be unknown.
+    // What is missing was spent in times that are reported as unknown.
     let mut covered = 0.0;
     for pair in samples.windows(2) {
         // What is hidden by a reset behind misreadings, or by one that is below the counter but not below where it was last
-        // believed, cannot be told: that is too little, and never too much.
+        // believed, cannot be known: the result is too small, and never too large.
         let was_reset = case.resets.iter().any(|reset| (pair[0].time..=pair[1].time).contains(reset));
         let is_misread = |sample: &Sample| {
             case.readings.iter().any(|(time, _, _, is_wrong)| *time == sample.time && *is_wrong)
@@ -264,7 +263,7 @@ fn check(seed: u64) {
         counted >= covered - hidden - tick,
         "seed {seed}: {counted} J were counted in times in which the counter rose by {covered} J"
     );
-    // Live, nobody can wait for long.
+    // A live caller cannot wait for long.
     let (mut live, mut samples, mut counted) = (counter(&case), Vec::new(), 0.0);
     let mut random = Random(seed);
     let mut patience = random.between(0, 2 * TICKS_PER_SECOND);

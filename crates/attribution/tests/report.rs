@@ -1,4 +1,4 @@
-//! What can be asked of an engine: rows, sums, what runs now.
+//! What an engine reports: rows, sums, what runs now.
 
 use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
 use ampere_model::RegionRef;
@@ -43,7 +43,7 @@ fn least_and_most_power_are_of_the_intervals_in_which_it_ran() {
 
 /// Two ranks share: the power is still the device's.
 #[test]
-fn power_is_the_device_s_however_many_share_it() {
+fn power_is_the_devices_however_many_share_it() {
     let (engine, view, _) = two_intervals(Policy::TimeSliced, Sharing::Shared, 2);
     let report = engine.report(view);
     let of =
@@ -53,7 +53,7 @@ fn power_is_the_device_s_however_many_share_it() {
 }
 
 #[test]
-fn what_never_ran_between_samples_has_no_power() {
+fn frames_that_never_ran_between_samples_have_no_power() {
     let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
     engine.enter(all[0], 0, MAIN);
     engine.leave(all[0], 5);
@@ -101,7 +101,7 @@ fn a_region_sums_its_call_paths() {
     assert_eq!(paths, [(SEND, 1, 10), (MAIN, 1, 10), (SEND, 1, 10)]);
 }
 
-/// The rows of the most expensive come first, in both tables.
+/// The most expensive rows come first, in both tables.
 #[test]
 fn the_largest_comes_first() {
     let (mut engine, view, all) = engine(1, Policy::BusyOnly, Sharing::Shared);
@@ -118,7 +118,7 @@ fn the_largest_comes_first() {
 }
 
 #[test]
-fn resolved_is_what_one_frame_had_for_itself() {
+fn joules_of_an_interval_of_one_frame_are_resolved() {
     let mut errors = 0.0;
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
         let (mut engine, view, all) = engine(2, policy, Sharing::Shared);
@@ -126,7 +126,7 @@ fn resolved_is_what_one_frame_had_for_itself() {
         engine.enter(all[0], 0, MAIN);
         engine.sample(view, 10, Increase::Joules(5.0));
         engine.sample(view, 15, Increase::Joules(2.0));
-        // Not the whole interval; then one that is shared; then one that nobody's joules are known of.
+        // Next: an interval of which it has a part; a shared one; one whose joules are unknown.
         engine.leave(all[0], 18);
         engine.sample(view, 20, Increase::Joules(2.0));
         all.iter().for_each(|rank| engine.enter(*rank, 20, MAIN));
@@ -143,16 +143,16 @@ fn resolved_is_what_one_frame_had_for_itself() {
         let totals = report.totals;
         let error = totals.total_joules - totals.attributed_joules - totals.idle_joules - totals.lost_joules;
         assert_eq!(totals.conservation_error_joules, error.abs());
-        // Thirds and fifths: it is small, and it is there.
+        // The error of thirds and fifths is small, but not 0.
         assert!(totals.conservation_error_joules < 1e-12);
         errors += totals.conservation_error_joules;
     }
     assert!(errors > 0.0);
 }
 
-/// A call of a moment can have spent all joules of its interval, and no more. What is lost may have been anybody's.
+/// A short call can have spent all joules of its interval, and no more. Lost joules may have been anybody's.
 #[test]
-fn possible_is_all_of_the_intervals_in_which_it_ran() {
+fn possible_joules_are_those_of_all_intervals_in_which_it_ran() {
     for policy in [Policy::TimeSliced, Policy::BusyOnly] {
         let (mut engine, view, all) = engine(2, policy, Sharing::Shared);
         engine.sample(view, 0, Increase::First);
@@ -164,7 +164,7 @@ fn possible_is_all_of_the_intervals_in_which_it_ran() {
         engine.sample(view, 20, Increase::Joules(20.0));
         engine.sample(view, 30, Increase::Lost(7.0));
         engine.sample(view, 40, Increase::Reset);
-        // A call of no time at all has run for none.
+        // A call without duration has run in no interval.
         engine.enter(all[0], 45, SEND);
         engine.leave(all[0], 45);
         engine.sample(view, 50, Increase::Joules(1.0));
@@ -177,15 +177,15 @@ fn possible_is_all_of_the_intervals_in_which_it_ran() {
         assert_eq!((of(0, &[MAIN, WORK]), of(0, &[MAIN, SEND])), (Some(20.0), Some(0.0)));
         assert_eq!(of(1, &[MAIN]), Some(5.0 + 20.0));
         let region = |region| report.regions.iter().find(|row| row.region == region).unwrap().possible_joules;
-        // Of two ranks, and an interval counts once.
+        // With two ranks, an interval still counts once.
         assert_eq!((region(MAIN), region(WORK), region(SEND)), (33.0, 20.0, 0.0));
     }
 }
 
-/// With independent sharing every rank is given all joules: so many times a region can have spent them. A process' threads are
-/// given them once.
+/// With independent sharing every rank is given all joules, so a region can have spent them once for each rank. A process'
+/// threads are given them once.
 #[test]
-fn an_interval_counts_for_a_region_once_for_each_that_is_given_all_of_it() {
+fn an_interval_counts_once_for_each_sharer_that_is_given_all_of_it() {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Independent);
     let all: Vec<_> = (0..3).map(|_| engine.add_location()).collect();
@@ -203,7 +203,7 @@ fn an_interval_counts_for_a_region_once_for_each_that_is_given_all_of_it() {
     assert!(report.callpaths.iter().all(|row| row.possible_joules == 10.0));
 }
 
-/// The joules between two samples at one time are of the frames that ran until then, not of those that begin then.
+/// The joules between two samples at one time belong to the frames that ran until then, not to those that start then.
 #[test]
 fn energy_without_time() {
     let at_once = |policy, sharing| {
@@ -212,7 +212,7 @@ fn energy_without_time() {
         engine.enter(all[0], 0, MAIN);
         engine.enter(all[1], 5, MAIN);
         engine.sample(view, 10, Increase::Joules(0.0));
-        // r0 changes its frame twice, r1 ends, r2 begins, all at 10.
+        // At time 10, r0 changes its frame twice, r1 ends and r2 starts.
         engine.enter(all[0], 10, WORK);
         engine.leave(all[0], 10);
         engine.leave(all[1], 10);
@@ -241,7 +241,7 @@ fn energy_without_time_is_idle_where_nothing_ran() {
         engine.enter(all[0], 10, MAIN);
         engine.sample(view, 10, Increase::Joules(6.0));
         assert_eq!((engine.totals(view).idle_joules, engine.totals(view).attributed_joules), (6.0, 0.0));
-        // It still runs at the next one.
+        // It still runs at the next sample.
         engine.sample(view, 20, Increase::Joules(1.0));
         engine.sample(view, 20, Increase::Joules(2.0));
         let totals = engine.totals(view);
@@ -250,9 +250,9 @@ fn energy_without_time_is_idle_where_nothing_ran() {
     }
 }
 
-/// A counter that begins a second time: what was before is not known.
+/// A counter that starts a second time: what was before is not known.
 #[test]
-fn a_second_beginning() {
+fn a_counter_that_starts_again_loses_the_interval() {
     let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
     engine.enter(all[0], 0, MAIN);
     engine.sample(view, 5, Increase::First);
@@ -262,7 +262,7 @@ fn a_second_beginning() {
     assert_eq!((totals.unknown_ticks, totals.attributed_joules, totals.samples), (10, 1.0, 3));
 }
 
-/// A location that becomes a consumer in the middle spends from then on, with the frame that it is in.
+/// A location that becomes a consumer in the middle is charged from then on, with its open frame.
 #[test]
 fn a_consumer_may_come_late() {
     let (mut engine, view, all) = engine(1, Policy::TimeSliced, Sharing::Shared);
@@ -279,7 +279,7 @@ fn a_consumer_may_come_late() {
 }
 
 #[test]
-fn names_as_in_the_settings() {
+fn names_are_those_of_the_settings() {
     assert_eq!((Policy::TimeSliced.as_str(), Policy::BusyOnly.as_str()), ("time_sliced", "busy_only"));
     assert_eq!((Sharing::Shared.as_str(), Sharing::Independent.as_str()), ("shared", "independent"));
 }

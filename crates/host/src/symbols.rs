@@ -259,7 +259,7 @@ fn demangle(name: &str) -> String {
     }
     if name.starts_with("_Z") {
         // Each substitution can double the length of a name.
-        let mut text = Bounded { text: String::new(), most_bytes: 1 << 14 };
+        let mut text = Bounded { text: String::new(), bytes_max: 1 << 14 };
         let demangled = cpp_demangle::Symbol::new(name)
             .is_ok_and(|symbol| symbol.structured_demangle(&mut text, &DemangleOptions::default()).is_ok());
         return if demangled { text.text } else { name.to_string() };

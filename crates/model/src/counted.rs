@@ -1,35 +1,35 @@
-//! What a counter counts, as far as its metric's name shows it: a package, its cores, a GPU, a node. So it is known which counter's
-//! joules are in another one's.
+//! What a counter counts, as far as its metric's name shows it: a package, its cores, a GPU, a node. From this follows which
+//! counter's joules are contained in another's.
 
 use crate::cray_device;
 
-/// A part of a node.
+/// A part of a node, from the largest to the smallest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// All of it.
+    /// The whole node with everything in it.
     Node,
-    /// Its packages and memory.
+    /// The node's packages and memory.
     Platform,
     /// A CPU package, or all of them.
     Package,
-    /// Cores of a package, or one of them.
+    /// All cores of a package, or one of them.
     Cores,
-    /// What a package has beside its cores, as graphics.
+    /// What a package has besides its cores, such as graphics.
     Uncore,
-    /// Memory beside the packages.
+    /// The memory, which is outside the packages.
     Memory,
-    /// A subzone of powercap, whose name is not known: cores of the package, or memory beside it.
+    /// A subzone of powercap, whose name is not known: cores of the package, or memory outside it.
     Subzone,
-    /// A GPU with its board.
+    /// A GPU together with its board.
     GpuBoard,
-    /// A GPU.
+    /// A GPU without its board.
     Gpu,
     /// A part of a GPU.
     GpuPart,
 }
 
 impl Level {
-    /// The kind of device, as summaries have it.
+    /// The kind of device, as summaries name it.
     pub fn kind(self) -> &'static str {
         match self {
             Level::Node | Level::Platform => "node",
@@ -40,18 +40,18 @@ impl Level {
     }
 }
 
-/// What a counter counts.
+/// The part of a node that a counter counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Counted {
-    /// `None` if that is not known.
+    /// `None` if it is not known.
     pub level: Option<Level>,
-    /// The package that it is, or is in.
+    /// The package that it is or belongs to.
     pub package: Option<u32>,
-    /// The number of the GPU or the core.
+    /// The number of the GPU or of the core.
     pub number: Option<u32>,
 }
 
-/// A name's words in lower case, and the number after each: `PACKAGE0`, `package 0` and `package-0` are the same.
+/// A name's words in lower case, each with the number after it: `PACKAGE0`, `package 0` and `package-0` are the same.
 fn words(name: &str) -> Vec<(String, Option<u32>)> {
     let mut words: Vec<(String, Option<u32>)> = Vec::new();
     let mut rest = name;
@@ -77,7 +77,7 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 const OF_PROCESSORS: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
 
 impl Counted {
-    /// By a metric's name.
+    /// Finds what a metric counts from its name.
     pub fn by_name(metric: &str) -> Counted {
         if let Some((device, _)) = cray_device(metric) {
             return Counted::by_words(&words(device), false);
@@ -85,19 +85,19 @@ impl Counted {
         let lower = metric.to_lowercase();
         let words = words(metric);
         let counted = Counted::by_words(&words, OF_PROCESSORS.iter().any(|of| lower.contains(of)));
-        // MetricQ's `ariel.s0.package.power`.
+        // MetricQ has names such as `ariel.s0.package.power`.
         let socket = words.iter().find(|(word, _)| word == "s").and_then(|(_, number)| *number);
         let is_of_package =
             !matches!(counted.level, None | Some(Level::Gpu | Level::GpuBoard | Level::GpuPart));
         Counted { package: counted.package.or(socket.filter(|_| is_of_package)), ..counted }
     }
 
-    /// By the class and the name of a node of a system tree: `package` and `0`.
+    /// Finds what is counted at a node of a system tree from its class and name, such as `package` and `0`.
     pub fn by_place(class: &str, name: &str) -> Counted {
         Counted::by_words(&words(&format!("{class} {name}")), false)
     }
 
-    /// What is counted at this place, by the metric's name.
+    /// Combines what the metric's name shows with the place where it is recorded.
     #[must_use]
     pub fn at(self, place: Counted) -> Counted {
         let level = match (self.level, place.level) {
@@ -159,7 +159,7 @@ impl Counted {
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
     }
 
-    /// Whether a counter of this has the joules of another in it, by what they are. `has_one_package`: the node has no more.
+    /// Whether this part contains the joules of another. `has_one_package`: the node has only one.
     pub fn contains(self, part: Counted, has_one_package: bool) -> bool {
         let (Some(whole), Some(of)) = (self.level, part.level) else {
             return self.level == Some(Level::Node) && part.level.is_none();
@@ -169,7 +169,7 @@ impl Counted {
             || has_one_package && part.package.is_none();
         match whole {
             Level::Node => of != Level::Node,
-            // A graphics card has a supply of its own.
+            // A graphics card has its own supply.
             Level::Platform => of > Level::Platform && of < Level::GpuBoard,
             Level::Package => matches!(of, Level::Cores | Level::Uncore | Level::Subzone) && is_same_package,
             Level::GpuBoard => of > Level::GpuBoard && self.number == part.number,
@@ -179,7 +179,7 @@ impl Counted {
     }
 }
 
-/// Words in the names of metrics that are in watts or joules, but no consumption.
+/// Words in the names of metrics in watts or joules that are no consumption.
 const NO_CONSUMPTION: [&str; 15] = [
     "cap",
     "limit",
@@ -198,13 +198,13 @@ const NO_CONSUMPTION: [&str; 15] = [
     "freshness",
 ];
 
-/// Whether a metric of this name is no consumption, but a limit or the like.
+/// Whether a metric of this name is no consumption, but for example a limit.
 pub fn is_no_consumption(name: &str) -> bool {
     let is_one = |word: &str| NO_CONSUMPTION.contains(&word);
     words(name).iter().any(|(word, _)| is_one(word)) || name.ends_with("_CNT") || name.contains("_CNT:")
 }
 
-/// Whether a metric is an energy or a power by its name.
+/// Whether a metric's name is that of an energy or a power.
 pub fn looks_like_energy(name: &str) -> bool {
     const SIGNS: [&str; 6] = ["energy", "joule", "joules", "power", "watt", "watts"];
     words(name).iter().any(|(word, _)| SIGNS.contains(&word.as_str()))
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_many_tools_say_what_is_counted() {
+    fn names_of_many_tools_show_what_is_counted() {
         for (name, level, package, number) in [
             ("rapl:::PACKAGE_ENERGY:PACKAGE0", Some(Package), Some(0), None),
             ("rapl:::PP0_ENERGY:PACKAGE1", Some(Cores), Some(1), None),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_contains_its_parts_alone() {
+    fn a_whole_contains_only_its_parts() {
         let contains = |whole: &str, part: &str, one: bool| {
             Counted::by_name(whole).contains(Counted::by_name(part), one)
         };
@@ -274,7 +274,7 @@ mod tests {
         assert!(!contains("rapl:::PACKAGE_ENERGY:PACKAGE0", "rapl:::PP0_ENERGY:PACKAGE1", false));
         assert!(
             !contains("rapl:::PACKAGE_ENERGY:PACKAGE0", "rapl:::DRAM_ENERGY:PACKAGE0", true),
-            "it is beside it"
+            "memory is outside the package"
         );
         assert!(contains("rapl:::PSYS_ENERGY:PACKAGE0", "rapl:::DRAM_ENERGY:PACKAGE1", false));
         assert!(!contains("rapl:::PSYS_ENERGY:PACKAGE0", "rocm_smi:::energy_count:device=0", true));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_consumption_is_known_by_a_word() {
+    fn limits_are_recognised_by_a_word() {
         for name in [
             "power_cap",
             "rapl:::THERMAL_SPEC:PACKAGE0",

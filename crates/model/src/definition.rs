@@ -6,13 +6,13 @@ use std::fmt;
 /// One entry of a process' definitions log.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Definition {
-    /// First entry of a log.
+    /// The first entry of a log.
     Process(Process),
     /// MPI rank and size, known once MPI is initialised. A program without MPI is rank 0 of 1.
     Rank {
-        /// In MPI_COMM_WORLD.
+        /// The process' rank in MPI_COMM_WORLD.
         rank: u32,
-        /// Of MPI_COMM_WORLD.
+        /// The number of ranks in MPI_COMM_WORLD.
         size: u32,
     },
     /// A region, before an event refers to it.
@@ -23,37 +23,37 @@ pub enum Definition {
     Device(Device),
     /// What this process has not recorded so far: locations that got no ring, and calls that were in none.
     Unrecorded {
-        /// Locations without a ring.
+        /// The number of locations without a ring.
         locations: u64,
-        /// Calls in no ring.
+        /// The number of calls in no ring.
         calls: u64,
     },
-    /// A communicator, before the process ends that uses it.
+    /// A communicator, before the process that uses it ends.
     Communicator(Communicator),
     /// The program that is measured.
     Program(Program),
-    /// The process ended its measurement in order.
+    /// The process has ended its measurement in order.
     Finished {
-        /// Definitions for which the log had no room.
+        /// The number of definitions for which the log had no room.
         left_out: u64,
     },
 }
 
-/// A program, as its host calls it.
+/// A program, as its host names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its file.
+    /// The name of the program's file.
     pub name: String,
-    /// What it was started with.
+    /// The arguments with which it was started.
     pub arguments: Vec<String>,
 }
 
 /// A communicator, as one of its processes knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Communicator {
-    /// The process' handle.
+    /// The handle in this process.
     pub handle: u32,
-    /// Who is in it.
+    /// The processes of the communicator.
     pub members: Members,
 }
 
@@ -64,11 +64,11 @@ pub enum Members {
     World,
     /// These ranks of MPI_COMM_WORLD, in the order of their ranks in the communicator.
     Ranks(Vec<u32>),
-    /// This process, and others that say the same of the communicator.
+    /// This process, and others with the same `root` and `id`.
     Shared {
         /// The rank in MPI_COMM_WORLD of its rank 0.
         root: u32,
-        /// Together with `root`, the same in all of its processes, and no other's.
+        /// Together with `root`, this number is the same in all of its processes, and in no other communicator.
         id: u32,
         /// The number of its processes.
         size: u32,
@@ -77,58 +77,58 @@ pub enum Members {
     },
 }
 
-/// The process that writes a log, and the readings of its clocks as the log began.
+/// The process that writes a log, and the readings of its clocks at the start of the log.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Process {
     /// Its number in its own namespace.
     pub pid: u32,
     /// Start time of the process in clock ticks since boot (`/proc/<pid>/stat`, field 22): with `pid`, an identity.
     pub start_time: u64,
-    /// The node's name.
+    /// The name of the process' node.
     pub hostname: String,
-    /// Path of the program.
+    /// The path of the program.
     pub executable: String,
     /// "score-p", "embedded", "trace", "sampler" or [`SAMPLED_HOST`].
     pub host: String,
-    /// All clocks that a measurement system may use, read one after the other as the log began.
+    /// All clocks that a measurement system may use, read one after the other at the start of the log.
     pub clocks: Clocks,
-    /// Environment variables that say which devices the process may use, and how it was launched, in the form `NAME=value`.
+    /// Environment variables that show which devices the process may use, and how it was launched, in the form `NAME=value`.
     pub environment: Vec<String>,
-    /// A number for the namespace that `pid` is of; 0 where it is not known.
+    /// A number for the namespace of `pid`; 0 if it is not known.
     pub pid_namespace: u64,
 }
 
 /// One reading of every clock that event timestamps may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Clocks {
-    /// Time stamp counter (x86-64) or virtual counter (AArch64); 0 where there is none.
+    /// The time stamp counter (x86-64) or virtual counter (AArch64); 0 if there is none.
     pub tsc: u64,
-    /// CLOCK_MONOTONIC.
+    /// The time of CLOCK_MONOTONIC, in nanoseconds.
     pub monotonic_ns: u64,
-    /// CLOCK_MONOTONIC_RAW.
+    /// The time of CLOCK_MONOTONIC_RAW, in nanoseconds.
     pub monotonic_raw_ns: u64,
-    /// CLOCK_REALTIME.
+    /// The time of CLOCK_REALTIME, in nanoseconds.
     pub realtime_ns: u64,
 }
 
-/// A region of the program. Its texts are owned where it was read, and borrowed where it is written.
+/// A region of the program. Its texts are owned when read, and borrowed when written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region<Text = String> {
     /// Its number in its own process.
     pub handle: RegionHandle,
     /// The name that people read.
     pub name: Text,
-    /// The mangled or otherwise original name, where it differs.
+    /// The mangled or otherwise original name, if it differs.
     pub canonical_name: Text,
-    /// Empty where unknown.
+    /// The source file; empty if it is not known.
     pub source_file: Text,
-    /// 0 where unknown.
+    /// The first line; 0 if it is not known.
     pub begin_line: u32,
-    /// 0 where unknown.
+    /// The last line; 0 if it is not known.
     pub end_line: u32,
-    /// Score-P's `SCOREP_RegionType`.
+    /// A value of Score-P's `SCOREP_RegionType`.
     pub region_type: u8,
-    /// Score-P's `SCOREP_ParadigmType`.
+    /// A value of Score-P's `SCOREP_ParadigmType`.
     pub paradigm: u8,
 }
 
@@ -140,17 +140,17 @@ pub const SAMPLED_HOST: &str = "sampled";
 pub struct Location {
     /// Its number in its own process.
     pub id: LocalLocation,
-    /// What it is.
+    /// Whether it is a thread, a GPU stream or a recorder.
     pub kind: LocationKind,
-    /// As the measurement system names it.
+    /// The name that the measurement system gives it.
     pub name: String,
-    /// File name of the location's ring, beside the log.
+    /// The file name of the location's ring, in the log's directory.
     pub ring: String,
-    /// The kernel's number of the thread that made it; 0 where it is not known.
+    /// The kernel's number of the thread that made it; 0 if it is not known.
     pub thread: u32,
 }
 
-/// OTF2's location type.
+/// The type of a location in OTF2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LocationKind {
     /// A thread of the process.
@@ -164,18 +164,18 @@ pub enum LocationKind {
 /// Where a device's joules come from, and so how far they can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Quality {
-    /// From a hardware counter.
+    /// The joules come from a hardware counter.
     Measured,
-    /// From a power that was measured now and then.
+    /// The joules are integrated from a power that was measured at intervals.
     Integrated,
-    /// From a model.
+    /// The joules come from a model.
     Estimated,
-    /// From a stand-in library, in tests.
+    /// The joules come from a stand-in library, in tests.
     Simulated,
 }
 
 impl Quality {
-    /// `measured`, `integrated`, `estimated` or `simulated`, as it appears in what users see.
+    /// The name that users see: `measured`, `integrated`, `estimated` or `simulated`.
     pub fn as_str(self) -> &'static str {
         match self {
             Quality::Measured => "measured",
@@ -192,12 +192,12 @@ impl fmt::Display for Quality {
     }
 }
 
-/// Something with an energy counter.
+/// A part of the machine with an energy counter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Device {
-    /// Position in the sampler's records.
+    /// Its position in the sampler's records.
     pub index: u32,
-    /// `GPU-0`, `package-0`: unique on the node.
+    /// The name, such as `GPU-0` or `package-0`, which is unique on the node.
     pub name: String,
     /// The counter's name, as in traces.
     pub metric: String,
@@ -205,16 +205,16 @@ pub struct Device {
     pub source: String,
     /// How far its joules can be trusted.
     pub quality: Quality,
-    /// Joules that one raw tick of the counter stands for.
+    /// The joules of one raw tick of the counter.
     pub resolution_joules: f64,
     /// What it counts the energy of: "gpu", "cpu", "memory", "node".
     pub kind: String,
-    /// PCI address, `0000:c1:00.0`; empty where it is not known.
+    /// The PCI address, such as `0000:c1:00.0`; empty if it is not known.
     pub pci: String,
-    /// For people: the model, among other words.
+    /// A text for people that contains the model.
     pub description: String,
     /// Metrics of the devices whose joules are also in this one's.
     pub contains: Vec<String>,
-    /// Its samples' values start again at 0 there.
+    /// The value at which its samples' values start again at 0.
     pub wraps_at: Option<u64>,
 }

@@ -5,12 +5,12 @@
 //! SCOREP_REGION_NAMES_BEGIN EXCLUDE tiny get_*  INCLUDE get_all  EXCLUDE MANGLED _ZN3foo*  SCOREP_REGION_NAMES_END
 //! ```
 //!
-//! The last rule that matches holds, and a file that is excluded excludes its functions. `#` begins a comment.
+//! The last matching rule applies, and a file that is excluded excludes its functions. `#` starts a comment.
 
-/// The variable that names the file, for Score-P and for the embedded host alike.
+/// The variable that names the file, both for Score-P and for the embedded host.
 pub const ENV_FILTER: &str = "SCOREP_FILTERING_FILE";
 
-/// The rules of a file.
+/// The rules of a filter file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     files: Vec<Rule>,
@@ -20,18 +20,18 @@ pub struct Filter {
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     excludes: bool,
-    /// It is about the linker's name.
+    /// Whether the rule applies to the linker's name.
     of_mangled: bool,
-    /// With wildcards, as fnmatch has them.
+    /// A pattern with the wildcards of fnmatch.
     pattern: String,
 }
 
-/// Why a file is no filter.
+/// Why a file is not a filter.
 #[derive(Debug, PartialEq)]
 pub struct FilterError {
-    /// From 1 on.
+    /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// What is wrong in this line.
     pub why: String,
 }
 
@@ -49,13 +49,13 @@ const BLOCKS: [(&str, &str); 2] = [
 ];
 
 impl Filter {
-    /// Reads the text of a file.
+    /// Reads the text of a filter file.
     ///
     /// # Errors
-    /// A word out of place.
+    /// Returns an error for the first word that is out of place.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         let mut blocks = [Vec::new(), Vec::new()];
-        // The block that is open; in it, whether a rule excludes, and is about mangled names.
+        // The open block; and whether its present rule excludes, and applies to mangled names.
         let (mut open, mut excludes, mut of_mangled) = (None, None, false);
         let mut last = 1;
         for (line, word) in words(text) {
@@ -66,7 +66,7 @@ impl Filter {
                 (excludes, of_mangled) = (None, false);
                 if open.is_none() {
                     return wrong(format!(
-                        "{word:?}, where {} or {} begins a block",
+                        "{word:?}, where {} or {} starts a block",
                         BLOCKS[0].0, BLOCKS[1].0
                     ));
                 }
@@ -78,7 +78,7 @@ impl Filter {
                 end if end == BLOCKS[block].1 => open = None,
                 _ => match excludes {
                     Some(excludes) => blocks[block].push(Rule { excludes, of_mangled, pattern: word }),
-                    None => return wrong(format!("{word:?}, where EXCLUDE or INCLUDE begins a rule")),
+                    None => return wrong(format!("{word:?}, where EXCLUDE or INCLUDE starts a rule")),
                 },
             }
         }
@@ -89,7 +89,7 @@ impl Filter {
         Ok(Filter { files, regions })
     }
 
-    /// Whether a function is not to be recorded. `matches`: fnmatch, of a pattern and a name.
+    /// Whether a function is not to be recorded. `matches` compares a pattern with a name, as fnmatch does.
     pub fn excludes(
         &self,
         (name, mangled, file): (&str, &str, &str),
@@ -109,7 +109,7 @@ impl Filter {
     }
 }
 
-/// The words of a text with their lines. A backslash stays before the character that it makes an ordinary one.
+/// The words of a text with their lines. A backslash is kept with the character that follows it.
 fn words(text: &str) -> Vec<(usize, String)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -136,7 +136,7 @@ fn words(text: &str) -> Vec<(usize, String)> {
     words
 }
 
-/// A pattern of one name. What has a meaning in a filter file is any one character.
+/// A pattern that matches a name. Characters with a meaning in filter files are replaced by `?`.
 pub fn pattern_of(name: &str) -> String {
     let is_special =
         |letter: char| letter.is_whitespace() || letter.is_control() || "*?[]\\#".contains(letter);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_rule_that_matches_holds() {
+    fn the_last_matching_rule_applies() {
         let text = "# comment\nSCOREP_REGION_NAMES_BEGIN\n EXCLUDE get_* a\\ b # more\n  tiny MANGLED _ZN* \n INCLUDE get_all\n\
                     SCOREP_REGION_NAMES_END SCOREP_FILE_NAMES_BEGIN EXCLUDE */gen/* SCOREP_FILE_NAMES_END";
         let filter = Filter::parse(text).unwrap();

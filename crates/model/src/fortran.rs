@@ -1,9 +1,9 @@
 //! Names that Fortran compilers give to the procedures of modules.
 
-/// `work::heavy` of the symbol of procedure `heavy` in module `work`. `None`: it is no such symbol.
+/// Returns `work::heavy` for the symbol of procedure `heavy` in module `work`, and `None` for other symbols.
 ///
-/// gfortran writes `__work_MOD_heavy`, LLVM's flang `_QMworkPheavy` (and `_QMworkFheavyPinner` of a procedure inside), Intel's
-/// compilers `work_mp_heavy_`. Fortran has no upper case: what is in upper case is the compiler's.
+/// gfortran writes `__work_MOD_heavy`, LLVM's flang `_QMworkPheavy` (and `_QMworkFheavyPinner` for a procedure inside), Intel's
+/// compilers `work_mp_heavy_`. Fortran's names are in lower case here: upper case belongs to the compiler.
 pub fn demangle(symbol: &str) -> Option<String> {
     let parts = if let Some(rest) = symbol.strip_prefix("__") {
         rest.split("_MOD_").map(str::to_owned).collect()
@@ -20,7 +20,7 @@ pub fn demangle(symbol: &str) -> Option<String> {
     (parts.len() > 1 && parts.iter().all(is_name)).then(|| parts.join("::"))
 }
 
-/// The symbols that a name which is possibly a Fortran procedure's can have, by compiler: a filter has to know them.
+/// The symbols, one for each compiler, of a name that may be a Fortran procedure's. A filter needs all of them.
 pub fn symbols_of(name: &str) -> Vec<String> {
     let Some((module, procedure)) = name.split_once("::") else { return Vec::new() };
     let symbols = [
@@ -31,7 +31,7 @@ pub fn symbols_of(name: &str) -> Vec<String> {
     symbols.into_iter().filter(|symbol| demangle(symbol).as_deref() == Some(name)).collect()
 }
 
-/// The names of modules, submodules and procedures, outermost first, of what follows `_Q`. The last one is a procedure's.
+/// The names of modules, submodules and procedures, outermost first, in what follows `_Q`. The last one must be a procedure.
 fn scopes_of_flang(mut rest: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut last = None;

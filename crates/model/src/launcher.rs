@@ -1,6 +1,6 @@
-//! What a launcher says of a rank's place in the job, and on its node.
+//! A rank's place in the job, and on its node, from its launcher's variables.
 
-/// Size and rank, by launcher. Of srun: a batch script has no such variables, or is its only task.
+/// The variables of size and rank, by launcher. Those of srun are not set in a batch script, or it is the only task.
 const SIZE_AND_RANK: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
@@ -12,10 +12,10 @@ const SIZE_AND_RANK: [(&str, &str); 8] = [
     TORCHRUN,
 ];
 const SRUN: (&str, &str) = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID");
-/// These names are general: they are torchrun's only where it has numbered the node's processes, too.
+/// These names are general: they are torchrun's only if it has numbered the node's processes, too.
 const TORCHRUN: (&str, &str) = ("WORLD_SIZE", "RANK");
 const TORCHRUN_LOCAL_RANK: &str = "LOCAL_RANK";
-/// Ranks of launchers that do not always set the job's size.
+/// The variables of ranks of launchers that do not always set the job's size.
 const RANK_ALONE: [&str; 8] = [
     "PALS_RANKID",
     "ALPS_APP_PE",
@@ -26,7 +26,7 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// Set in all of a Flux instance, also in its batch script. The instance may be a step of srun's, whose variables older
+/// Set everywhere in a Flux instance, also in its batch script. The instance may be a step of srun's, whose variables older
 /// brokers leave there: they are about the brokers.
 const IN_FLUX: &str = "FLUX_URI";
 /// The number of components of a heterogeneous Slurm job. The size of a step is that of one component.
@@ -37,19 +37,19 @@ const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
 pub struct LaunchedRank {
     /// Its number in the job.
     pub rank: u32,
-    /// How many the job has; `None` where the launcher does not say it.
+    /// The number of ranks in the job; `None` if the launcher does not set it.
     pub size: Option<u32>,
     /// The variable that has the rank.
     pub variable: &'static str,
 }
 
-/// The number of a launcher's rank, and how many there are. `None` without a launcher, and of the only rank. `variable`: of its
-/// environment.
+/// A rank's number and the number of ranks. `None` without a launcher, and for the only rank. `variable` returns a variable of
+/// the rank's environment.
 pub fn rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     launched_rank(variable).and_then(|launched| Some((launched.rank, launched.size?)))
 }
 
-/// Which rank of a launcher's a process is. `None` without a launcher, and of the only rank.
+/// The launcher's rank of a process. `None` without a launcher, and for the only rank.
 pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<LaunchedRank> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
     let is_in_flux = variable(IN_FLUX).is_some();
@@ -79,7 +79,7 @@ fn rank_of_components(number: &impl Fn(&str) -> Option<u32>) -> Option<LaunchedR
     Some(LaunchedRank { rank, size: None, variable })
 }
 
-/// Local rank and number of ranks on the node, by launcher.
+/// The variables of local rank and number of ranks on the node, by launcher.
 pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
@@ -91,16 +91,17 @@ pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     (TORCHRUN_LOCAL_RANK, "LOCAL_WORLD_SIZE"),
 ];
 
-/// A rank's number among those that the launcher started on its node, and how many these are. `variable`: of its environment.
+/// A rank's number among those that the launcher started on its node, and their number. `variable` returns a variable of the
+/// rank's environment.
 pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<(u32, u32)> {
     let number = |name: &str| variable(name)?.trim().parse::<u32>().ok();
     let pair = || LOCAL_RANK_AND_SIZE.iter().find_map(|(rank, size)| Some((number(rank)?, number(size)?)));
-    // Flux has the size of the job only.
+    // Flux sets only the size of the job.
     let flux = || {
         number("FLUX_JOB_NNODES").filter(|nodes| *nodes == 1)?;
         Some((number("FLUX_TASK_LOCAL_ID")?, number("FLUX_JOB_SIZE")?))
     };
-    // Not SLURM_TASKS_PER_NODE, which batch scripts have, too.
+    // SLURM_TASKS_PER_NODE is not used because batch scripts have it, too.
     let slurm = || {
         let tasks = variable("SLURM_STEP_TASKS_PER_NODE")?;
         Some((number("SLURM_LOCALID")?, tasks_of_node(tasks.trim(), number("SLURM_NODEID")?)?))
@@ -108,7 +109,7 @@ pub fn local_rank_and_size(variable: impl Fn(&str) -> Option<String>) -> Option<
     pair().or_else(flux).or_else(slurm).filter(|(rank, size)| rank < size)
 }
 
-/// Slurm's list: `4(x2),3` are 4, 4 and 3 tasks.
+/// The number of tasks of a node in Slurm's list: `4(x2),3` means 4, 4 and 3 tasks.
 fn tasks_of_node(list: &str, node: u32) -> Option<u32> {
     let mut first = 0u32;
     for part in list.split(',') {
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(rank(&[]), None);
         assert_eq!(rank(&[("PMI_RANK", "3"), ("PMI_SIZE", "4")]), Some((3, 4)));
         assert_eq!(rank(&[("PMI_RANK", "4"), ("PMI_SIZE", "4")]), None);
-        assert_eq!(rank(&[("PMI_RANK", "3")]), None, "of how many is not known");
+        assert_eq!(rank(&[("PMI_RANK", "3")]), None, "the size is not known");
         let of_slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
         assert_eq!(rank(&of_slurm), Some((1, 2)));
         assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None);
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(rank(&[&of_slurm[..], &of_flux].concat()), Some((5, 16)));
     }
     #[test]
-    fn a_rank_is_known_where_its_launcher_does_not_say_of_how_many() {
+    fn a_rank_is_known_if_its_launcher_does_not_set_the_size() {
         let rank = |variables: &[(&str, &str)]| {
             let of = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
             launched_rank(of).map(|launched| (launched.rank, launched.size))
@@ -157,9 +158,9 @@ mod tests {
             assert_eq!(rank(&[(name, "0")]), Some((0, None)), "{name}");
             assert_eq!(rank(&[(name, "3")]), Some((3, None)), "{name}");
             assert_eq!(rank(&[(name, "a")]), None, "{name}");
-            // What started the broker of a Flux instance is not about the instance's scripts.
+            // The variables of what started the broker of a Flux instance are not about the instance's scripts.
             assert_eq!(rank(&[(name, "3"), ("FLUX_URI", "local:///x")]), None, "{name}");
-            // A size that is known decides.
+            // A known size decides.
             let only = [(name, "0"), ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
             assert_eq!(rank(&only), None, "{name}");
         }
@@ -180,13 +181,13 @@ mod tests {
         let components = ("SLURM_HET_SIZE", "2");
         let script = [components, ("SLURM_PROCID", "0"), ("SLURM_JOB_ID_HET_GROUP_0", "7")];
         assert_eq!(rank(&script), None);
-        // A component with one task.
+        // This component has one task.
         let task = [components, ("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1"), ("SLURM_STEP_ID", "0")];
         assert_eq!(rank(&task), Some((0, None)));
         let task = [components, ("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "1")];
         assert_eq!(rank(&task), Some((1, None)));
         assert_eq!(rank(&[("SLURM_HET_SIZE", "1"), ("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0")]), None);
-        // Open MPI's launcher in the script.
+        // Open MPI's launcher runs in the script.
         let mpi =
             [components, ("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4"), ("SLURM_PROCID", "0")];
         assert_eq!(rank(&mpi), Some((1, Some(4))));

@@ -1,4 +1,4 @@
-//! The vocabulary: OTF2's and Score-P's words as types, without dependencies.
+//! The vocabulary of ampere: the terms of OTF2 and Score-P as types, without dependencies.
 //!
 //! The crates of ampere exchange these types. A handle (Score-P's word) is valid in its own process only; a reference
 //! (OTF2's word) is valid in the whole trace.
@@ -6,10 +6,10 @@
 //! ```text
 //! definition.rs  what a process defines before its events     regions.rs   one number for each region of a run
 //! metric.rs      what names and units of metrics mean         fortran.rs   what a Fortran compiler's symbols mean
-//! filter.rs      Score-P's filter files                       launcher.rs  what a launcher's variables say of a rank
-//! text.rs        figures and names as people read them        numbers.rs   hash maps whose keys are small integers
-//! order.rs       the largest first                            counted.rs   which part of a node a metric counts
-//! time_namespace.rs  start times of processes whose clocks have another zero
+//! filter.rs      Score-P's filter files                       launcher.rs  a rank's place, from its launcher's variables
+//! text.rs        figures and names as text for people         numbers.rs   hash maps whose keys are small integers
+//! order.rs       sorting, the largest first                   counted.rs   which part of a node a metric counts
+//! time_namespace.rs  start times of processes in a time namespace
 //! ```
 //!
 //! The names of recorded environment variables are below.
@@ -37,15 +37,15 @@ pub use metric::{
     power_sensor_of_name, quantity_of_name, quantity_of_unit,
 };
 
-/// Variables by which a process is given GPUs.
+/// Variables that restrict the GPUs that a process may use.
 pub const VISIBLE_DEVICES: [&str; 4] =
     ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"];
 
 /// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
-/// Among a process' variables: PCI addresses of the GPUs where AMD's driver has had queues of it, or NVIDIA's driver contexts, by
-/// commas. Empty: it has not opened AMD's driver.
+/// Among a process' variables: the PCI addresses, separated by commas, of the GPUs where AMD's driver has had queues of it, or
+/// NVIDIA's driver contexts. If empty, it has not opened AMD's driver.
 pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
@@ -86,13 +86,13 @@ pub const LAUNCHED: [&str; 19] = [
     "PMI_JOBID",
 ];
 
-/// The sources that counters are read from.
+/// The sources from which counters are read.
 pub const COUNTER_SOURCES: [&str; 7] = ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon", "estimate"];
 
-/// Whether the launcher numbers this process as the first of its node, which prints messages for all. Without a launcher, it
-/// is the first.
+/// Whether the launcher numbers this process as the first of its node, which prints messages for all. Without a launcher, every
+/// process is the first.
 pub fn is_first_of_node() -> bool {
-    // MPICH's has the rank in the job only.
+    // MPICH sets only the rank in the job.
     let rank = LOCAL_RANKS.iter().chain(&["PMI_RANK"]).find_map(std::env::var_os);
     rank.is_none_or(|rank| rank == "0")
 }
@@ -110,10 +110,10 @@ pub fn switches_off(value: &str) -> bool {
     !value.is_empty() && value != "0"
 }
 
-/// Ticks of the node's event clock. The session's clock knows how long one is.
+/// A time in ticks of the node's event clock, whose length the session's clock knows.
 pub type Timestamp = u64;
 
-/// Score-P's handle of a region: valid in one process.
+/// Score-P's handle of a region, which is valid in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionHandle(pub u32);
 

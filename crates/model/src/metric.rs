@@ -1,4 +1,4 @@
-//! Rules that live runs and existing traces must agree on: what a metric's name and unit mean for its device.
+//! Rules on which live runs and existing traces must agree: what a metric's name and unit mean for its device.
 
 use crate::counted::is_no_consumption;
 use std::collections::BTreeSet;
@@ -24,11 +24,11 @@ pub fn device_name(metric: &str) -> String {
     }
 }
 
-/// Whether a pattern as Score-P's users write it, with `*` for any text and `?` for any character, is a metric's name.
+/// Whether a pattern in Score-P's form, with `*` for any text and `?` for any character, matches a name.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut at, mut here) = (0, 0);
-    // Where the last star was, and up to where it reaches so far.
+    // The position of the last star, and the end of what it matches so far.
     let mut star = None;
     while here < name.len() {
         match pattern.get(at) {
@@ -52,24 +52,24 @@ pub fn matches(pattern: &str, name: &str) -> bool {
 /// A sample's value, of one of OTF2's types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricValue {
-    /// An unsigned integer.
+    /// A value of OTF2's type UINT64.
     U64(u64),
-    /// A signed integer.
+    /// A value of OTF2's type INT64.
     I64(i64),
-    /// A number with a fraction.
+    /// A value of OTF2's type DOUBLE.
     F64(f64),
 }
 
-/// What a metric measures, with joules or watts in one of its units.
+/// What a metric measures, with the joules or watts of one of its units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
-    /// Joules in a unit.
+    /// Energy, with the joules of one unit.
     Energy(f64),
-    /// Watts in a unit.
+    /// Power, with the watts of one unit.
     Power(f64),
 }
 
-/// The quantity of a metric's unit. `None` for what is neither energy nor power.
+/// The quantity of a metric's unit. `None` if it is neither energy nor power.
 pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let unit = unit.trim();
     let named = match unit {
@@ -103,8 +103,8 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     }))
 }
 
-/// The quantity of metrics of known names, whatever their unit is: PAPI's, which Score-P records without a unit and, also those
-/// of power, as accumulated since the start.
+/// The quantity of metrics of known names, whatever their unit is. PAPI's are among them, which Score-P records without a unit
+/// and, including those of power, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     if is_no_consumption(metric) {
         return None;
@@ -131,7 +131,7 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
         () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
         () if begins(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
         () if begins(&["cray_pm:::PM_POWER:"]) => Some(Quantity::Power(1.0)),
-        // The kernel's hwmon files.
+        // These are the kernel's hwmon files.
         () if metric.contains(":hwmon") && is_hwmon_file(metric, "energy", &["input"]) => {
             Some(Quantity::Energy(1e-6))
         }
@@ -146,14 +146,14 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
     }
 }
 
-/// `coretemp:::hwmon2:power1_input`
+/// Whether a metric is a file of hwmon, such as `coretemp:::hwmon2:power1_input`.
 fn is_hwmon_file(metric: &str, of: &str, files: &[&str]) -> bool {
     let file = metric.rsplit(':').next().and_then(|file| file.strip_prefix(of));
     let named = file.map(|file| file.trim_start_matches(|c: char| c.is_ascii_digit()));
     named.and_then(|file| file.strip_prefix('_')).is_some_and(|file| files.contains(&file))
 }
 
-/// Of a name that ends in its unit: `energy_uj`, `power-mW`.
+/// The quantity of a name that ends in its unit, such as `energy_uj` or `power-mW`.
 fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
     let (before, last) = metric.rsplit_once(['_', '-', '/', '.', ' '])?;
     let unit = match last.trim_matches(['(', ')', '[', ']']) {
@@ -167,14 +167,15 @@ fn quantity_of_last_word(metric: &str) -> Option<Quantity> {
         _ => return None,
     };
     let before = before.to_lowercase();
-    let goes_with = match unit {
+    let is_consistent = match unit {
         Quantity::Energy(_) => before.contains("energy"),
         Quantity::Power(_) => before.contains("power"),
     };
-    goes_with.then_some(unit)
+    is_consistent.then_some(unit)
 }
 
-/// The device of one of Cray's counters as PAPI names it, and what it measures: `coretemp:::craypm:accel0_energy` is `accel0`.
+/// The device of one of Cray's counters in PAPI's notation, and what it measures: `coretemp:::craypm:accel0_energy` belongs to
+/// `accel0`.
 pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
     let (_, file) = metric.split_once("coretemp:::craypm:")?;
     let (device, quantity) = match (file.strip_suffix("energy"), file.strip_suffix("power")) {
@@ -187,10 +188,10 @@ pub fn cray_device(metric: &str) -> Option<(&str, Quantity)> {
     ["node", "cpu", "memory", "accel"].contains(&kind).then_some((device, quantity))
 }
 
-/// Which of Cray's accelerators (`accel3`) a GPU is that AMD's libraries have by this number: they measure the same thing, the
-/// accelerator with its voltage regulators. Of an MI250X each of the two dies has a number, and the package is one accelerator. The
-/// numbers of all GPUs and accelerators of the node show which it is: there are more GPUs than accelerators, or only even ones have
-/// a counter.
+/// Which of Cray's accelerators (`accel3`) is the GPU with this number in AMD's libraries: both measure the same thing, the
+/// accelerator with its voltage regulators. Each of the two dies of an MI250X has a number, and the package is one accelerator.
+/// The numbers of all GPUs and accelerators of the node show whether that is so: there are more GPUs than accelerators, or only
+/// even ones have a counter.
 pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSet<u32>) -> Option<u32> {
     let has_more_gpus = gpus.last() > accelerators.last();
     let has_only_even = gpus.len() > 1 && gpus.iter().all(|gpu| gpu.is_multiple_of(2));
@@ -198,18 +199,18 @@ pub fn accelerator_of_gpu(gpu: u32, gpus: &BTreeSet<u32>, accelerators: &BTreeSe
     accelerators.contains(&accelerator).then_some(accelerator)
 }
 
-/// A power that is recorded beside a counter of the same device.
+/// A power that is recorded together with a counter of the same device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PowerSensor {
-    /// The counter's metric.
+    /// The metric of the counter.
     pub counter: String,
-    /// Which power it is: `average` or `current`.
+    /// The kind of power: `average` or `current`.
     pub which: &'static str,
-    /// Where the metric's unit is no power.
+    /// Used if the metric's unit is not a power.
     pub watts_per_unit: f64,
 }
 
-/// The power sensor that a metric of a trace is by its name, if a counter beside it has a known name.
+/// The power sensor of this name in a trace, if the name of its counter is known.
 pub fn power_sensor_of_name(metric: &str) -> Option<PowerSensor> {
     const ROCM_SMI: [(&str, &str); 3] = [
         ("rocm_smi:::power_average:", "average"),
@@ -218,7 +219,7 @@ pub fn power_sensor_of_name(metric: &str) -> Option<PowerSensor> {
     ];
     let rocm_smi = ROCM_SMI.iter().find_map(|(name, which)| {
         let (before, device) = metric.split_once(name)?;
-        let device = device.split(':').next()?; // without the sensor's number
+        let device = device.split(':').next()?; // the number of the sensor is left out
         let counter = format!("{before}rocm_smi:::energy_count:{device}");
         Some(PowerSensor { counter, which, watts_per_unit: 1e-6 })
     });
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn power_sensors_belong_to_the_counter_beside_them() {
+    fn power_sensors_belong_to_the_counter_of_the_same_device() {
         for (metric, counter) in [
             ("rocm_smi:::power_average:device=2:sensor=0", Some("rocm_smi:::energy_count:device=2")),
             ("A2rocm_smi:::current_socket_power:device=0", Some("A2rocm_smi:::energy_count:device=0")),
@@ -273,7 +274,7 @@ mod tests {
         }
         assert!(matches("", "") && matches("*", "") && !matches("?", ""));
         assert!(matches("µ?", "µJ"));
-        // No exponential search.
+        // The search must not be exponential.
         assert!(!matches(&"*a".repeat(40), &"a".repeat(39)));
     }
 
@@ -299,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_papi_and_others_say_their_unit() {
+    fn names_of_papi_and_others_imply_their_unit() {
         use Quantity::{Energy, Power};
         for (name, quantity) in [
             ("A2rapl:::PACKAGE_ENERGY:PACKAGE0", Some(Energy(1e-9))),

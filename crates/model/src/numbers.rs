@@ -1,11 +1,11 @@
-//! Maps from numbers: handles and references. The keys come from measurement systems, not from an adversary who could gain
+//! Maps from numbers (handles and references). Their keys come from measurement systems, not from an adversary who could gain
 //! from collisions, and the lookup is made for every event.
 
 use crate::RegionRef;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map whose keys are numbers.
+/// A hash map from numbers.
 pub type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// Fibonacci hashing: one multiplication spreads neighbouring numbers over the table.
@@ -29,22 +29,22 @@ impl Hasher for NumberHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
         let mixed = (self.0.rotate_left(5) ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        // The table takes its place from the low bits and its tag from the high ones: both must depend on all of it.
+        // The table takes its place from the low bits and its tag from the high ones: both must depend on all bits of the number.
         self.0 = mixed ^ (mixed >> 32);
     }
 }
 
-/// A map from numbers of which most are small, as those of a trace's main locations: they are found without hashing.
+/// A map from numbers most of which are small, like those of a trace's main locations. Small ones are found without hashing.
 pub struct NumberTable<V> {
     small: Vec<Option<V>>,
     others: NumberMap<u64, V>,
 }
 
-/// What is smaller has its place in a vector.
+/// Smaller numbers have their place in a vector.
 const SMALL: u64 = 1 << 16;
 
 impl<V> NumberTable<V> {
-    /// Replaces what the number had.
+    /// Sets the value of a number.
     pub fn insert(&mut self, number: u64, value: V) {
         if number < SMALL {
             let at = number as usize;
@@ -55,7 +55,7 @@ impl<V> NumberTable<V> {
         }
     }
 
-    /// What the number has.
+    /// The value of a number.
     #[inline]
     pub fn get_mut(&mut self, number: u64) -> Option<&mut V> {
         match self.small.get_mut(number as usize) {
@@ -71,7 +71,7 @@ impl<V> Default for NumberTable<V> {
     }
 }
 
-/// A process' region handles. Programs call few regions at a time: those are found in a small table in front of the map.
+/// A process' region handles. Programs use few regions at a time, which are found in a small table in front of the map.
 #[derive(Clone)]
 pub struct Handles {
     all: NumberMap<u32, RegionRef>,
@@ -79,17 +79,17 @@ pub struct Handles {
 }
 
 const RECENT: usize = 256;
-/// No region has it: the table begins with it everywhere.
+/// Stands in empty places of the table. No region has this number.
 const NO_REGION: RegionRef = RegionRef(u32::MAX);
 
 impl Handles {
-    /// From now on the handle is this region's.
+    /// Makes a handle the handle of this region.
     pub fn insert(&mut self, handle: u32, region: RegionRef) {
         self.all.insert(handle, region);
         self.recent[Self::place(handle)] = (handle, region);
     }
 
-    /// For a handle that is not to be remembered: for now it has this region. [`Handles::find`] does not find it.
+    /// Gives a handle a region for now, which is not remembered: [`Handles::find`] does not find it.
     pub fn pretend(&mut self, handle: u32, region: RegionRef) {
         self.recent[Self::place(handle)] = (handle, region);
     }
@@ -110,7 +110,7 @@ impl Handles {
         Some(region)
     }
 
-    /// As [`Handles::get`], for one that only reads.
+    /// Does what [`Handles::get`] does, without changing the table.
     pub fn find(&self, handle: u32) -> Option<RegionRef> {
         self.all.get(&handle).copied()
     }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_finds_what_was_put_in() {
+    fn a_table_finds_what_was_inserted() {
         let numbers = [0, 3, SMALL - 1, SMALL, 1 << 32, (1 << 32) + 3, u64::MAX];
         let mut table = NumberTable::default();
         assert_eq!(table.get_mut(0), None);

@@ -1,10 +1,10 @@
-//! The order in which tables are shown.
+//! The order of the rows of tables.
 
-/// Sorts by a figure, the largest first. What is equal keeps its order.
+/// Sorts by a figure, the largest first. Equal items keep their order.
 pub fn largest_first<T>(items: &mut [T], figure: impl FnMut(&T) -> f64) {
     let mut from = order(&items.iter().map(figure).collect::<Vec<_>>());
     for place in 0..items.len() {
-        // What lay there may have been swapped away: to where its own place was.
+        // The item of that place may have been moved by an earlier swap: this follows it.
         while from[place] < place {
             from[place] = from[from[place]];
         }
@@ -12,7 +12,7 @@ pub fn largest_first<T>(items: &mut [T], figure: impl FnMut(&T) -> f64) {
     }
 }
 
-/// Not generic: sorting is compiled once, not once for each type.
+/// This is not generic, so that sorting is compiled once and not for each type.
 fn order(figures: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..figures.len()).collect();
     order.sort_by(|a, b| figures[*b].total_cmp(&figures[*a]));
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_is_first_and_what_is_equal_keeps_its_order() {
+    fn the_largest_is_first_and_equal_items_keep_their_order() {
         let mut rows = [("a", 1.0), ("b", 3.0), ("c", 2.0), ("d", 3.0), ("e", -1.0), ("f", 2.0)];
         largest_first(&mut rows, |(_, figure)| *figure);
         assert_eq!(rows.map(|row| row.0).concat(), "bdcfae");

@@ -1,4 +1,4 @@
-//! One number per region in a whole run: two ranks' handles for the same region are one region.
+//! Numbers each region of a run once: two ranks' handles for the same region are one region.
 
 use crate::fortran::demangle;
 use crate::{Region, RegionHandle, RegionRef};
@@ -9,12 +9,12 @@ use std::collections::HashMap;
 pub struct Regions {
     all: Vec<Region>,
     by_content: HashMap<Key, RegionRef>,
-    /// Of each, the first of its name.
+    /// For each region, the first one of its name.
     of_name: Vec<RegionRef>,
     by_name: HashMap<String, RegionRef>,
 }
 
-/// What makes two regions the same.
+/// The properties that make two regions the same.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     name: String,
@@ -25,8 +25,9 @@ struct Key {
 }
 
 impl Regions {
-    /// The reference of a process' region, made if no process has defined it yet. A procedure of a Fortran module has the name
-    /// that it has in Fortran; those of C++ have been demangled by the measurement system, which leaves these as they are.
+    /// Returns the reference of a process' region, which is made if no process has defined it yet. A procedure of a Fortran
+    /// module gets the name that it has in Fortran; names of C++ have been demangled by the measurement system, which leaves
+    /// Fortran's unchanged.
     pub fn add(&mut self, region: &Region) -> RegionRef {
         let Some(name) = demangle(&region.name) else { return self.add_as_named(region) };
         let mut shown = Region { name, ..region.clone() };
@@ -53,13 +54,13 @@ impl Regions {
         found
     }
 
-    /// The first region of the same name. Figures know regions by their names only, so functions of one name, as static ones
-    /// of several files, are one there. In the trace they stay apart.
+    /// The first region of the same name. Figures distinguish regions only by name, so functions of one name, such as static ones
+    /// of several files, are one there. In the trace they are separate.
     pub fn of_name(&self, region: RegionRef) -> RegionRef {
         self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }
 
-    /// A region for a handle that a process used and never defined.
+    /// Adds a region for a handle that a process used and never defined.
     pub fn add_unknown(&mut self, handle: u32) -> RegionRef {
         self.add(&Region {
             handle: RegionHandle(handle),
@@ -73,7 +74,7 @@ impl Regions {
         })
     }
 
-    /// The region's name.
+    /// The region's name, or a text that stands for it.
     pub fn name(&self, region: RegionRef) -> &str {
         self.all.get(region.0 as usize).map_or("undefined region", |region| &region.name)
     }
@@ -83,7 +84,8 @@ impl Regions {
         &self.all
     }
 }
-/// Whether a function is MPI's.
+
+/// Whether a function belongs to MPI.
 pub fn is_mpi(name: &str) -> bool {
     ["MPI_", "PMPI_", "mpi_"].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,12 +1,12 @@
 //! Text for people: names that are safe for a terminal, figures, errors on one line.
 
-/// Names come from the application: no control character reaches a terminal, and none that turns the direction of writing,
-/// by which a line can be made to say something else than it does.
+/// Replaces characters that are not safe in a terminal. Names come from the application: no control character may reach a
+/// terminal, and none that changes the direction of writing, which could make a line read differently.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_printable(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
 }
 
-/// The same of a text of several lines, in which tabs stay, too.
+/// Does what [`printable`] does for a text of several lines, in which tabs stay, too.
 pub fn printable_lines(text: &str) -> String {
     let stays = |c| is_printable(c) || matches!(c, '\n' | '\t');
     text.chars().map(|c| if stays(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
@@ -18,7 +18,7 @@ fn is_printable(c: char) -> bool {
     !c.is_control() && !turns
 }
 
-/// At most `longest` characters of a name that is fit to print.
+/// Shortens a name to at most `longest` characters and makes it safe to print.
 pub fn short(text: &str, longest: usize) -> String {
     let text = printable(text);
     let count = text.chars().count();
@@ -30,18 +30,18 @@ pub fn short(text: &str, longest: usize) -> String {
     format!("{head}…{tail}")
 }
 
-/// Text that is written into it, of at most `most_bytes`: more is an error, and the writer ends.
+/// A text of limited size: writing more than `bytes_max` bytes to it is an error, which stops the writer.
 #[derive(Debug)]
 pub struct Bounded {
-    /// What was written.
+    /// The text that was written.
     pub text: String,
-    /// Bytes that it can have.
-    pub most_bytes: usize,
+    /// The size that the text may have.
+    pub bytes_max: usize,
 }
 
 impl std::fmt::Write for Bounded {
     fn write_str(&mut self, more: &str) -> std::fmt::Result {
-        if self.text.len() + more.len() > self.most_bytes {
+        if self.text.len() + more.len() > self.bytes_max {
             return Err(std::fmt::Error);
         }
         self.text.push_str(more);
@@ -49,7 +49,7 @@ impl std::fmt::Write for Bounded {
     }
 }
 
-/// Six significant digits or so, without an exponent.
+/// Formats joules with about six significant digits and without an exponent.
 pub fn joules(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -59,7 +59,7 @@ pub fn joules(value: f64) -> String {
     }
 }
 
-/// An error with its causes, on one line that is fit to print. A cause that its error has named already is left out.
+/// An error with its causes, on one line that is safe to print. Causes that the error has already named are left out.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = String::new();
     let mut cause = Some(error);
@@ -74,11 +74,11 @@ pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     printable(&line)
 }
 
-/// Names that differ in their last number become one: `MPI Rank 0-3, 7`.
+/// Joins names; those that differ only in their last number are shown as a range: `MPI Rank 0-3, 7`.
 pub fn compact(names: &[&str]) -> String {
-    const MOST: usize = 6;
+    const SHOWN_MAX: usize = 6;
     let mut parts: Vec<(String, Option<u64>, Option<u64>)> = Vec::new();
-    // "node007": zeros before a number belong to it.
+    // In "node007", the zeros before the number belong to it.
     let mut widths: Vec<usize> = Vec::new();
     for name in names {
         let digits = name.len() - name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
@@ -102,7 +102,7 @@ pub fn compact(names: &[&str]) -> String {
     let mut texts = Vec::new();
     for ((stem, first, last), width) in parts.iter().zip(widths) {
         let numbers = match (first, last) {
-            // "GPU-0..3": a second dash would be read as one more part of the name.
+            // "GPU-0..3": a second dash could be read as a part of the name.
             (Some(first), Some(last)) if first < last && stem.ends_with('-') => {
                 format!("{first:0width$}..{last:0width$}")
             }
@@ -110,13 +110,13 @@ pub fn compact(names: &[&str]) -> String {
             (Some(first), _) => format!("{first:0width$}"),
             _ => String::new(),
         };
-        // The name is not said again.
+        // The name is not repeated.
         let again = before == Some(stem) && !numbers.is_empty();
         texts.push(if again { numbers } else { format!("{stem}{numbers}") });
         before = Some(stem);
     }
-    let more = texts.len().saturating_sub(MOST);
-    texts.truncate(MOST);
+    let more = texts.len().saturating_sub(SHOWN_MAX);
+    texts.truncate(SHOWN_MAX);
     let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{and_more}", texts.join(", "))
 }

@@ -1,22 +1,22 @@
-//! Times since boot as a process sees them: in a time namespace of its own, the kernel adds a number of seconds to them.
+//! Times since boot in a time namespace, where the kernel adds a number of seconds to them.
 
 use std::sync::OnceLock;
 
-/// The kernel counts start times of processes in these.
+/// The unit in which the kernel counts start times of processes.
 const TICKS_PER_SECOND: i64 = 100;
 
-/// A process' start time, as this process reads it in /proc, as every process of the machine has it.
+/// Converts a start time that this process reads in /proc to the one that holds for the whole machine.
 pub fn ticks_since_boot(read: u64) -> u64 {
     static AHEAD: OnceLock<i64> = OnceLock::new();
     let ahead = AHEAD.get_or_init(|| {
         let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         ticks_ahead(&offsets)
     });
-    // 0 is no start time.
+    // 0 is not a start time.
     (read as i64).saturating_sub(*ahead).max(1) as u64
 }
 
-/// The line of the time since boot has its name, seconds and nanoseconds.
+/// The offset in ticks: the line of the time since boot has its name, seconds and nanoseconds.
 fn ticks_ahead(offsets: &str) -> i64 {
     let numbers = offsets.lines().find_map(|line| line.trim_start().strip_prefix("boottime"));
     let mut numbers =

@@ -15,108 +15,109 @@ use std::time::Duration;
 pub struct Config {
     /// The `[[device]]` sections, in the file's order: the first that matches a metric applies.
     pub devices: Vec<DeviceSetting>,
-    /// How joules are divided.
+    /// How joules are divided among consumers.
     pub attribution: AttributionSettings,
     /// How often the hardware is read.
     pub sampler: SamplerSettings,
-    /// Which readings are believed.
+    /// Which readings of counters are believed.
     pub counters: CounterLimits,
-    /// Which counters are opened.
+    /// Which counters are opened, and how.
     pub sources: SourceSettings,
     /// What is served while the job runs.
     pub metrics: MetricsSettings,
     /// Whether a trace is written.
     pub trace: bool,
-    /// Whether it has the power that is attributed to each location.
+    /// Whether the trace has the power that is attributed to each location.
     pub trace_power: bool,
-    /// Where records are kept until the trace is written. `None`: on a disk of the node's own.
+    /// Where records are kept until the trace is written; `None` for a disk of the node's own.
     pub spool: Option<PathBuf>,
     /// Whether the group may write into directories that are made for results.
     pub group_writable: bool,
-    /// Whether rank n of a node is taken to use GPU n where nothing else shows which GPU it uses.
+    /// Whether rank n of a node is assumed to use GPU n if nothing else shows which GPU it uses.
     pub by_local_rank: bool,
-    /// Where the collector runs. `None`: where `ampere run` was started, else the CPU set of the job's control group.
+    /// Where the collector runs; `None` for where `ampere run` was started, or else the CPU set of the job's control group.
     pub cpus: Option<Cpus>,
-    /// Variables of counter sources that were left out because of their values, one line each.
+    /// Variables of counter sources that are ignored because of their values, one line each.
     pub left_out: Vec<String>,
 }
 
-/// `[attribution]`.
+/// The table `[attribution]` of the file.
 #[derive(Clone, Debug)]
 pub struct AttributionSettings {
-    /// How a sample interval's joules go to its frames.
+    /// How the joules of a sample interval go to its frames.
     pub policy: Policy,
-    /// Whether consumers that run at once split the joules.
+    /// Whether consumers that run at the same time split the joules.
     pub sharing: Sharing,
     /// Which threads' frames are a rank's.
     pub locations: Locations,
     /// Whether time is attributed like a counter.
     pub time: bool,
-    /// How long after its timestamp an event may arrive without being late. It takes microseconds, unless its thread loses
-    /// its core in between.
+    /// How long after its timestamp an event may arrive without being late. It takes microseconds, unless its thread loses its
+    /// core in between.
     pub slack: Duration,
-    /// A GPU stream that has been silent for so long is taken as idle. `None`: [`Config::STREAM_LAG`], and in a replay as
-    /// long as its streams need.
+    /// A GPU stream that has been silent for this time is assumed to be idle. `None`: [`Config::STREAM_LAG`], or, in a replay,
+    /// the time that its streams need.
     pub stream_lag: Option<Duration>,
 }
 
-/// `[sampler]`.
+/// The table `[sampler]` of the file.
 #[derive(Clone, Debug)]
 pub struct SamplerSettings {
-    /// How often a counter is read that is about to change.
+    /// How often a counter that is about to change is read.
     pub period: Duration,
     /// How often devices are asked for what they report besides their energy.
     pub gauges: GaugePeriod,
-    /// How often the stacks of threads are sampled. `None`: of what `ampere run` measures as with `auto`, of others never.
+    /// How often the stacks of threads are sampled. `None`: as with `auto` if `ampere run` measures, otherwise never.
     pub stacks: Option<StackPeriod>,
 }
 
-/// `[counters]`: which readings are believed.
+/// The table `[counters]`: which readings are believed.
 #[derive(Clone, Debug)]
 pub struct CounterLimits {
-    /// No device draws more than this. `None`: the device's kind says, for what is an energy or a power by its definition; else no limit.
+    /// No device draws more than this. `None`: the limit of the device's kind if the metric is an energy or a power by its
+    /// definition, otherwise no limit.
     pub watts_max: Option<f64>,
-    /// An interval so many times as long as the usual one is a gap: its joules are lost. `None`: none is.
+    /// An interval that is longer than this multiple of the usual one is a gap: its joules are lost. `None`: no interval is.
     pub gap: Option<f64>,
-    /// A counter that has not changed for so long is stale.
+    /// A counter that has not changed for this time is stale.
     pub stale: Duration,
 }
 
-/// Which counter sources are opened, and how: `[estimate]`, and variables.
+/// Which counter sources are opened, and how: the table `[estimate]`, and variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSettings {
-    /// Names of sources, of [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, else the estimate.
+    /// Names of sources among [`ampere_model::COUNTER_SOURCES`]. `None`: all that have a usable device, or else the estimate.
     pub names: Option<Vec<&'static str>>,
-    /// Watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs,
-    /// takes 80 to 150.
+    /// Watts of the node when nothing runs. A one-socket server with its memory, board, fans and supply, without GPUs, takes 80
+    /// to 150.
     pub idle_watts: f64,
-    /// Watts of a busy core on top of that. 64-core server CPUs are rated 280 W and take a tenth of that idle, so 4 W a
-    /// core; a desktop's few fast cores take two to three times as much. "Core" is what Linux calls a CPU: with
-    /// hyper-threads on and in use, halve it.
+    /// Watts of a busy core on top of that. 64-core server CPUs are rated 280 W and take a tenth of that idle, so 4 W a core; a
+    /// desktop's few fast cores take two to three times as much. "Core" means what Linux calls a CPU: with hyper-threads on and
+    /// in use, halve it.
     pub watts_per_core: f64,
-    /// librocm_smi64's file; `None` searches. A library that is named is called even where no GPU is in sight.
+    /// The file of librocm_smi64; `None` searches for it. A library that is named is called even if there is no sign of a GPU.
     pub rocm_smi_library: Option<PathBuf>,
-    /// libamd_smi's file, likewise.
+    /// The file of libamd_smi, or `None` likewise.
     pub amdsmi_library: Option<PathBuf>,
-    /// libnvidia-ml's file, likewise.
+    /// The file of libnvidia-ml, or `None` likewise.
     pub nvml_library: Option<PathBuf>,
-    /// Microjoules per tick of AMD GPUs' counters instead of what the library reports; the kernel's headers say
-    /// 2^-16 J = 15.2587890625.
+    /// Microjoules per tick of AMD GPUs' counters, instead of what the library reports; the kernel's headers have 2^-16 J =
+    /// 15.2587890625.
     pub rocm_smi_resolution_microjoules: Option<f64>,
-    /// Where `proc`, `sys` and `dev` are. Vendors' libraries do not see it: they always look at `/sys`.
+    /// Where `proc`, `sys` and `dev` are. Vendors' libraries do not use it: they always read `/sys`.
     pub sys_root: PathBuf,
 }
 
-/// `[metrics]`.
+/// The table `[metrics]` of the file.
 #[derive(Clone, Debug)]
 pub struct MetricsSettings {
-    /// Most series of one metric; the rest goes to "other".
+    /// The maximum number of series of one metric; the others are summed as "other".
     pub most_series: usize,
-    /// File with the token that requests for metrics must present. `None`: no token is needed.
+    /// The file with the token that requests for metrics must present; `None` if none is needed.
     pub token_file: Option<PathBuf>,
-    /// Further names that requests may call this node by; `*`: any.
+    /// Further names by which requests may call this node; `*` allows any.
     pub allowed_hosts: Vec<String>,
-    /// The directory in which collectors name themselves to Prometheus.
+    /// The directory in which collectors register for Prometheus.
     pub targets: Option<PathBuf>,
 }
 
@@ -171,13 +172,13 @@ impl Default for SourceSettings {
     }
 }
 
-/// It may be a pipe, but not one without end.
+/// Reads a file, which may be a pipe, but not one without end.
 fn read(path: &Path) -> std::io::Result<String> {
-    const MOST_BYTES: u64 = 1 << 20;
+    const BYTES_MAX: u64 = 1 << 20;
     let mut text = String::new();
-    let length = File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    let length = File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
     match length as u64 {
-        MOST_BYTES => Err(std::io::Error::other("it is longer than any settings")),
+        BYTES_MAX => Err(std::io::Error::other("it is longer than any settings")),
         _ => Ok(text),
     }
 }
@@ -186,10 +187,10 @@ impl Config {
     /// How long a silent GPU stream is waited for, unless something else is set.
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
 
-    /// Reads the file, if one is named, then the environment, which wins.
+    /// Reads the file, if one is named, and then the environment, which takes precedence.
     ///
     /// # Errors
-    /// The file cannot be read, or a setting cannot be used.
+    /// Returns an error if the file cannot be read, or a setting cannot be used.
     pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         let mut config = match path {
             Some(path) => {
@@ -204,10 +205,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Sets what variables say. One of a counter source that cannot be used is left out ([`Config::left_out`]).
+    /// Sets what variables set. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
     ///
     /// # Errors
-    /// The first of the other variables that cannot be used. The rest is set all the same.
+    /// Returns an error for the first of the other variables that cannot be used. The rest is set nevertheless.
     pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
         let mut result = Ok(());
         for setting in SETTINGS {
@@ -226,7 +227,7 @@ impl Config {
 }
 
 impl SourceSettings {
-    /// What the environment says of counter sources, whatever the other settings are.
+    /// Returns the environment's settings of counter sources, independently of the other settings.
     pub fn from_environment() -> SourceSettings {
         let mut config = Config::default();
         let _ = config.apply(&variable); // the other settings are not used

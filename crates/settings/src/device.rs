@@ -8,24 +8,24 @@ use regex::Regex;
 use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
-/// A `[[device]]`.
+/// A section `[[device]]` of the file.
 #[derive(Clone, Debug)]
 pub struct DeviceSetting {
-    /// May use the captures of `metric` as `$1`.
+    /// The device's name, in which `$1` stands for a capture of `metric`.
     pub name: String,
-    /// The nodes that it is about. `None`: all.
+    /// The nodes to which it applies; `None` for all.
     pub node: Option<Regex>,
     /// The metric that counts its energy.
     pub metric: Regex,
-    /// `None`: as the metric's definition says, else cumulative.
+    /// Whether the metric is a power; `None` for what the metric's definition has, or else cumulative.
     pub instantaneous: Option<bool>,
-    /// Raw value to joules (or watts); `None`: as the metric's definition says.
+    /// The factor from raw values to joules (or watts); `None` for that of the metric's definition.
     pub scale: Option<f64>,
     /// The raw counter has this many values and starts again at 0 (RAPL: 2^32).
     pub wraps_at: Option<u64>,
     /// How far the counter lags behind the energy that it counts.
     pub delay: Duration,
-    /// Consumers of the kernels view; `None`: the GPU streams of the device with the metric's number.
+    /// Consumers of the kernels view; `None` for the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
     /// Consumers of the ranks view.
     pub ranks: Ranks,
@@ -34,19 +34,19 @@ pub struct DeviceSetting {
 /// The consumers of a device's ranks view.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Ranks {
-    /// All on the node.
+    /// All ranks on the node.
     #[default]
     All,
-    /// Those that are found to use it, as for a device without a `[[device]]`.
+    /// Ranks that are found to use it, as for a device without a `[[device]]`.
     Found,
-    /// These, by their numbers in MPI_COMM_WORLD.
+    /// These ranks, by their numbers in MPI_COMM_WORLD.
     Listed(Vec<u32>),
 }
 
 /// A key of a `[[device]]`.
 pub(crate) struct DeviceKey {
     pub key: &'static str,
-    /// What holds without it, in words.
+    /// What applies without it, as text.
     pub default: &'static str,
     pub about: &'static str,
     within: Within,
@@ -91,35 +91,35 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     DeviceKey {
         key: "metric",
         default: "must be given",
-        about: "Which metric counts its energy: matches the whole name.",
+        about: "Which metric counts its energy: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.metric,
     },
     DeviceKey {
         key: "node",
         default: "any node",
-        about: "On which nodes: matches the whole name.",
+        about: "On which nodes: a pattern for the whole name.",
         within: Within::Anything,
         place: |draft| &mut draft.node,
     },
     DeviceKey {
         key: "kind",
-        default: "as the metric is defined, else cumulative",
+        default: "by the metric's definition, else cumulative",
         about: "Whether the metric is an energy since some start, or a power.",
         within: Within::Anything,
         place: |draft| &mut draft.kind,
     },
     DeviceKey {
         key: "scale",
-        default: "as the metric's unit says",
-        about: "Joules (of a power: watts) for 1 of the raw value.",
+        default: "by the metric's unit",
+        about: "Joules (watts, for a power) per unit of the raw value.",
         within: Within::Above(0.0),
         place: |draft| &mut draft.scale,
     },
     DeviceKey {
         key: "wraps_at",
         default: "2^64",
-        about: "The raw counter has so many values and starts again at 0.",
+        about: "The raw counter has this many values and starts again at 0.",
         within: Within::Anything,
         place: |draft| &mut draft.wraps_at,
     },
@@ -133,7 +133,7 @@ pub(crate) const KEYS: &[DeviceKey] = &[
     DeviceKey {
         key: "locations",
         default: "the GPU streams of the device with the metric's number",
-        about: "Which GPU streams are the consumers of the kernels view: each matches whole names.",
+        about: "Which GPU streams are the consumers of the kernels view: patterns for whole names.",
         within: Within::Anything,
         place: |draft| &mut draft.locations,
     },
@@ -147,7 +147,6 @@ pub(crate) const KEYS: &[DeviceKey] = &[
 ];
 
 impl DeviceKey {
-    /// What may be written.
     pub fn allowed(&self) -> String {
         let allowed = (self.place)(&mut Draft::default()).allowed();
         match self.within {
@@ -186,7 +185,7 @@ impl Value for Ranks {
 }
 
 impl DeviceSetting {
-    /// The ranks that are listed, if they are.
+    /// The ranks that are listed, if there is a list.
     pub fn listed_ranks(&self) -> Option<&Vec<u32>> {
         match &self.ranks {
             Ranks::Listed(ranks) => Some(ranks),
@@ -194,7 +193,7 @@ impl DeviceSetting {
         }
     }
 
-    /// The device's name, if this setting is about this metric on this node.
+    /// The device's name, if this setting applies to this metric on this node.
     pub fn name_for(&self, node: &str, metric: &str) -> Option<String> {
         if self.node.as_ref().is_some_and(|pattern| !pattern.is_match(node)) {
             return None;
@@ -205,14 +204,14 @@ impl DeviceSetting {
         Some(name)
     }
 
-    /// The patterns that say what it is about: of nodes, and of metrics.
+    /// The patterns of the nodes and of the metrics to which it applies.
     pub fn patterns(&self) -> (Option<&str>, &str) {
         (self.node.as_ref().map(|node| node.as_str()), self.metric.as_str())
     }
 }
 
 impl DeviceSetting {
-    /// Reads a section that begins at a place in the file. `before`: the devices before it.
+    /// Reads a section that starts at offset `at` of the file. `before`: the devices before it.
     pub(crate) fn read(
         source: &Source,
         table: &DeTable,

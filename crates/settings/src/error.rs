@@ -1,14 +1,14 @@
-//! What can be wrong with settings, in words for their user.
+//! What can be wrong with settings, as text for users.
 
 use ampere_model::text::printable;
 use std::fmt;
 
-/// Why settings cannot be used: one line that names the file and its line, or the variable.
+/// Why settings cannot be used: one line with the file and its line, or with the variable.
 #[derive(Debug)]
 pub struct ConfigError(pub(crate) String);
 
 impl fmt::Display for ConfigError {
-    /// Fit for a terminal, whatever the file contains.
+    /// The text is safe for a terminal, whatever the file contains.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0))
     }
@@ -23,7 +23,7 @@ pub enum WrongValue {
     /// A value of another TOML type.
     #[error("{expected} is expected, not {found}")]
     Type { expected: &'static str, found: &'static str },
-    /// None of the words that there are.
+    /// A word that is not among the allowed ones.
     #[error("{found:?}: use {words}")]
     Word { found: String, words: String },
     /// Text in the place of a number.
@@ -38,7 +38,7 @@ pub enum WrongValue {
     /// A value outside of what is allowed.
     #[error("{found}: use {allowed}")]
     Range { found: String, allowed: String },
-    /// A list of CPUs that is none, or names one that no machine has.
+    /// A text that is no list of CPUs, or names a CPU that no machine has.
     #[error("{found:?} is not a list of CPUs: {advice}")]
     Cpus { found: String, advice: String },
     /// The name of a counter source that does not exist.
@@ -47,7 +47,7 @@ pub enum WrongValue {
     /// Text in the place of a regular expression.
     #[error("{pattern:?} is not a regular expression: {why}")]
     Pattern { pattern: String, why: String },
-    /// Path of a file that is not there.
+    /// The path of a file that does not exist.
     #[error("{0:?}: there is no such file")]
     File(String),
 }

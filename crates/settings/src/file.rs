@@ -1,4 +1,4 @@
-//! Reads `ampere.toml`. Every error names the line.
+//! Reads `ampere.toml`. Every error has the number of the line.
 
 use crate::config::Config;
 use crate::device::DeviceSetting;
@@ -10,24 +10,24 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// The table that may be there several times, as `[[device]]`.
+/// The table that may occur several times, as `[[device]]`.
 const DEVICE: &str = "device";
 
 /// The file that is read, for messages.
 pub(crate) struct Source<'a> {
-    /// Its name.
+    /// The name of the file.
     pub origin: &'a str,
     pub text: &'a str,
 }
 
 impl Source<'_> {
-    /// An error at a place in the text.
+    /// An error at an offset in the text.
     pub fn error(&self, at: usize, why: impl fmt::Display) -> ConfigError {
         let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
         ConfigError(format!("{}:{line}: {why}", self.origin))
     }
 
-    /// A key that is none of those that there are.
+    /// The error for a key that does not exist.
     pub fn unknown(&self, key: &Spanned<DeString>, known: impl Iterator<Item = &'static str>) -> ConfigError {
         let meant = nearest(key.get_ref(), known);
         let advice = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
@@ -35,7 +35,7 @@ impl Source<'_> {
     }
 }
 
-/// In the order of the file, so that the error is about the first mistake.
+/// The entries of a table in the order of the file, so that the error is about the first mistake.
 pub(crate) fn in_order<'t, 'i>(
     table: &'t DeTable<'i>,
 ) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {
@@ -48,7 +48,7 @@ impl Config {
     /// Reads the text of a file. `origin` is the file's name, for messages.
     ///
     /// # Errors
-    /// Text that is no TOML, unknown keys, and values that cannot be used.
+    /// Returns an error if the text is no TOML, a key is unknown, or a value cannot be used.
     pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
         let source = Source { origin, text };
         let root = DeTable::parse(text).map_err(|error| {
@@ -82,7 +82,7 @@ impl Config {
     }
 }
 
-/// `settings`: the rows of this table.
+/// Reads a table; `settings` are its rows of [`SETTINGS`].
 fn read_table<I: Iterator<Item = &'static Setting>>(
     source: &Source,
     table: &DeTable,

@@ -1,9 +1,9 @@
 //! Settings: `ampere.toml` and the environment variables.
 //!
-//! [`SETTINGS`] is the one table of what can be set: key, variable, values, default and a sentence for each. The file and the
-//! environment are read by it ([`Config::load`]), `ampere doctor` checks variables by it ([`Setting::check`]), and the
-//! reference in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the
-//! collector is to use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
+//! [`SETTINGS`] is the one table of all settings: key, variable, values, default and a sentence for each. The file and the
+//! environment are read by it ([`Config::load`]), `ampere doctor` checks variables by it ([`Setting::check`]), and the reference
+//! in docs and the manual page are made from it ([`reference`]). A setting is added by adding its row and, if the collector is to
+//! use it, its field in [`Config`]. The keys of a `[[device]]` have a table of their own (`device.rs`).
 //!
 //! ```text
 //! table.rs   the table                              config.rs     the checked settings of a run

@@ -1,4 +1,4 @@
-//! The reference of all settings, from the table: `docs/src/settings.md`, and a section of the manual page.
+//! The reference of all settings, made from the table: `docs/src/settings.md`, and a section of the manual page.
 
 use crate::device::KEYS;
 use crate::table::{SETTINGS, Setting};
@@ -10,25 +10,25 @@ const HEAD: &str = "\
 <!-- Made by `ampere shipped`: edit crates/settings instead. -->
 
 Settings come from the file that `--config` or `AMPERE_CONFIG` names; [a settings file](settings-file.md) is an example.
-Each setting has an environment variable, which wins over the file. A mistake is an error that names the line and what
-may be written; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
+Each setting has an environment variable, which takes precedence over the file. A mistake is an error that names the
+line and what may be written; `ampere doctor` checks what is set. Times are written with their unit: `\"250us\"`, `\"1ms\"`, `\"1.5s\"`.
 ";
 
-/// What the tables of the file are about.
+/// The tables of the file, and what they are about.
 const TABLES: &[(&str, &str)] = &[
     ("attribution", "How joules are divided."),
     ("sampler", "How often the hardware is read."),
     ("counters", "Which readings of counters are believed."),
     ("trace", "The OTF2 trace."),
-    ("spool", "Records on disk, of which the trace is made."),
+    ("spool", "Records on disk, from which the trace is made."),
     ("output", "The directories for results."),
-    ("estimate", "The estimate from CPU time, where no counter can be read."),
+    ("estimate", "The estimate from CPU time, if no counter can be read."),
     ("topology", "Which rank uses which GPU."),
     ("collector", "The process on each node."),
     ("metrics", "What is served while the job runs."),
 ];
 
-/// `docs/src/settings.md`.
+/// The text of `docs/src/settings.md`.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for (table, about) in TABLES {
@@ -43,7 +43,7 @@ pub fn markdown() -> String {
         }
     }
     page.push_str(
-        "\n## [[device]]\n\nOne section for each device, or kind of device, that is not to be as it is found. The first section \
+        "\n## [[device]]\n\nOne section for each device, or kind of device, for which the defaults are not right. The first section \
          that matches a\nmetric applies to it.\n\n| key | value | default | what it does |\n| --- | --- | --- | --- |\n",
     );
     for key in KEYS {

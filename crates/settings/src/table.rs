@@ -7,49 +7,49 @@ use crate::value::{Value, Within, Written, alternatives};
 use std::path::Path;
 use std::time::Duration;
 
-/// How the variables of ampere begin.
+/// The prefix of the names of ampere's variables.
 pub const PREFIX: &str = "AMPERE_";
 
 /// A row of the table.
 #[derive(Clone, Copy)]
 pub struct Setting {
-    /// Table and key in `ampere.toml`; `None` for what only the environment can say.
+    /// The table and the key in `ampere.toml`; `None` for what only the environment can set.
     pub key: Option<(&'static str, &'static str)>,
-    /// The environment variable, which wins over the file.
+    /// The environment variable, which takes precedence over the file.
     pub variable: &'static str,
     /// What it does, in a sentence of Markdown.
     pub about: &'static str,
-    /// What holds where it is not set, in words; empty where [`Config::default`] has a value that can be written.
+    /// What applies if it is not set, as text; empty if [`Config::default`] has a value that can be written.
     default: &'static str,
     pub(crate) within: Within,
-    /// What becomes of a variable that cannot be used.
+    /// What happens if the variable cannot be used.
     pub if_wrong: IfWrong,
     pub(crate) keeper: Keeper,
 }
 
-/// What becomes of a variable that cannot be used.
+/// What happens if a variable cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfWrong {
     /// Every part of ampere refuses it.
     Refused,
-    /// `ampere run` refuses it. The collector leaves it out, with a note: under Score-P alone the program runs already.
+    /// `ampere run` refuses it. The collector ignores it, with a note, because under Score-P alone the program is already
+    /// running.
     RefusedByRun,
-    /// It is left out, with a note.
+    /// It is ignored, with a note.
     LeftOut,
 }
 
-/// Where a setting's value is kept.
+/// Where a setting's value is stored.
 #[derive(Clone, Copy)]
 pub(crate) enum Keeper {
-    /// Here.
     Config(fn(&mut Config) -> &mut dyn Value),
     /// In the part of ampere that reads the variable: the plugin, the host, the command line.
     Elsewhere(Form),
-    /// Likewise; ampere itself sets it for its other processes, or a test does.
+    /// In the part of ampere that reads the variable, which ampere sets for its other processes, or a test does.
     Internal,
 }
 
-/// What may be in a variable that is read elsewhere.
+/// What a variable that is read elsewhere may contain.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Text(&'static str),
@@ -78,20 +78,20 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
     Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
 }
 
-/// Everything that can be set, but for the keys of a `[[device]]`.
+/// All settings, except the keys of a `[[device]]`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
-        about: "How the joules of a sample interval go to the frames that ran in it: evenly over time, or all to those that ran.",
+        about: "How the joules of a sample interval are divided among frames: evenly over time, or all to the frames that ran.",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },
     Setting {
-        about: "Whether consumers that run at once split the joules, or each gets all of them.",
+        about: "Whether consumers that run at the same time split the joules, or each gets all of them.",
         keeper: Keeper::Config(|config| &mut config.attribution.sharing),
         ..file("attribution", "sharing", "AMPERE_SHARING")
     },
     Setting {
-        about: "Which threads' frames are a rank's: its main thread's, or all threads', in equal shares.",
+        about: "Which threads' frames count as a rank's: its main thread's, or all threads', in equal shares.",
         keeper: Keeper::Config(|config| &mut config.attribution.locations),
         ..file("attribution", "locations", "AMPERE_LOCATIONS")
     },
@@ -106,13 +106,13 @@ pub const SETTINGS: &[Setting] = &[
         ..file("attribution", "slack", "AMPERE_SLACK")
     },
     Setting {
-        about: "How long a silent GPU stream is waited for before it is taken as idle.",
-        default: "`\"60s\"`; in a replay as long as the trace's streams need",
+        about: "How long a GPU stream may be silent before it is assumed to be idle.",
+        default: "`\"60s\"`; in a replay, the time that the trace's streams need",
         keeper: Keeper::Config(|config| &mut config.attribution.stream_lag),
         ..file("attribution", "stream_lag", "AMPERE_STREAM_LAG")
     },
     Setting {
-        about: "How often a counter is read that is about to change.",
+        about: "How often a counter that is about to change is read.",
         within: Within::Times(Duration::from_micros(100), Duration::from_secs(10)),
         keeper: Keeper::Config(|config| &mut config.sampler.period),
         ..file("sampler", "period", "AMPERE_SAMPLE_PERIOD")
@@ -134,20 +134,20 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "More watts than any device draws: a reading that would mean more is a misreading.",
-        default: "by the device's kind, where the metric is an energy or a power by its definition: 2 kW for a GPU, 1 kW for a package, cores or memory, 20 kW for a node and all else; otherwise no limit",
+        default: "by the device's kind, if the metric is an energy or a power by its definition: 2 kW for a GPU, 1 kW for a package, cores or memory, 20 kW for a node and all else; otherwise no limit",
         within: Within::Above(0.0),
         keeper: Keeper::Config(|config| &mut config.counters.watts_max),
         ..file("counters", "watts_max", "AMPERE_COUNTER_WATTS_MAX")
     },
     Setting {
-        about: "So many usual intervals, and at least a second, without a sample are a gap, whose joules are lost.",
+        about: "An interval between samples that is longer than a second and than this multiple of the usual one is a gap, whose joules are lost.",
         default: "no interval is a gap",
         within: Within::AtLeast(1.0),
         keeper: Keeper::Config(|config| &mut config.counters.gap),
         ..file("counters", "gap", "AMPERE_COUNTER_GAP")
     },
     Setting {
-        about: "A counter that has not changed for so long is reported as stale.",
+        about: "A counter that has not changed for this time is reported as stale.",
         keeper: Keeper::Config(|config| &mut config.counters.stale),
         ..file("counters", "stale", "AMPERE_COUNTER_STALE")
     },
@@ -169,7 +169,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("spool", "directory", "AMPERE_SPOOL_DIRECTORY")
     },
     Setting {
-        about: "Lets the group write into directories that are made for results, as far as the umask does: whoever is in it can \
+        about: "Lets the group write into directories that are made for results, as far as the umask allows: its members can \
                 replace results.",
         keeper: Keeper::Config(|config| &mut config.group_writable),
         ..file("output", "group_writable", "AMPERE_GROUP_WRITABLE")
@@ -189,7 +189,7 @@ pub const SETTINGS: &[Setting] = &[
         ..file("estimate", "watts_per_core", "AMPERE_ESTIMATE_WATTS_PER_CORE")
     },
     Setting {
-        about: "Takes rank n of a node to use GPU n, where nothing else shows which GPU it uses.",
+        about: "Assumes that rank n of a node uses GPU n, if nothing else shows which GPU it uses.",
         keeper: Keeper::Config(|config| &mut config.by_local_rank),
         ..file("topology", "by_local_rank", "AMPERE_BY_LOCAL_RANK")
     },
@@ -200,18 +200,18 @@ pub const SETTINGS: &[Setting] = &[
         ..file("collector", "cpus", "AMPERE_COLLECTOR_CPUS")
     },
     Setting {
-        about: "The most series that one metric has; what they leave out is summed as `other`.",
+        about: "The maximum number of series of one metric; the others are summed as `other`.",
         keeper: Keeper::Config(|config| &mut config.metrics.most_series),
         ..file("metrics", "most_series", "AMPERE_MOST_SERIES")
     },
     Setting {
         about: "A file whose content requests for metrics must present as a bearer token.",
-        default: "no token is asked for",
+        default: "no token is required",
         keeper: Keeper::Config(|config| &mut config.metrics.token_file),
         ..file("metrics", "token_file", "AMPERE_TOKEN_FILE")
     },
     Setting {
-        about: "Further names that requests may call this node by; `*` allows any.",
+        about: "Further names by which requests may call this node; `*` allows any.",
         default: "its own names and addresses only",
         keeper: Keeper::Config(|config| &mut config.metrics.allowed_hosts),
         ..file("metrics", "allowed_hosts", "AMPERE_ALLOWED_HOSTS")
@@ -279,16 +279,16 @@ pub const SETTINGS: &[Setting] = &[
         ..elsewhere("AMPERE_SHM", Form::Text("the path of a directory"))
     },
     Setting {
-        about: "What is recorded of calls of tiny functions: `auto` coalesces them where the collector cannot follow, or from ten million \
-                events a second of a thread on, `folded` from the start, with `all` the program waits.",
+        about: "How calls of tiny functions are recorded: `auto` coalesces them if the collector cannot keep up, or if a thread has more \
+                than ten million events a second; `folded` coalesces them from the start; with `all` the program waits.",
         default: "`auto`",
         ..elsewhere("AMPERE_EVENTS", Form::Words(&["auto", "folded", "all"]))
     },
     Setting {
-        about: "Bytes of a location's ring, at least 65536. A smaller one is made where shared memory has no room for it, or where it \
+        about: "Bytes of a location's ring, at least 65536. A smaller one is made if shared memory has no room for it, or if it \
                 would take more than half of the memory that the job has left.",
-        default: "At most 8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on; with more \
-                  than 16 ranks less, so that a node's rings are no more than 256 MiB",
+        default: "At most 8 MiB for main threads and GPU streams, 1 MiB for others, 64 KiB from a process' 65th location on; less with \
+                  more than 16 ranks, so that a node's rings take no more than 256 MiB",
         ..elsewhere("AMPERE_RING_BYTES", Form::Whole)
     },
     Setting {
@@ -303,17 +303,17 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         about: "The collector's executable.",
-        default: "beside the plugin, or in `../bin`",
+        default: "in the plugin's directory, or in `../bin`",
         ..elsewhere("AMPERE_COLLECTOR", Form::File)
     },
     Setting {
         about: "The plugin that the embedded host loads.",
-        default: "beside the host, or in `../lib`",
+        default: "in the host's directory, or in `../lib`",
         ..elsewhere("AMPERE_HOST_PLUGIN", Form::File)
     },
     Setting {
         about: "`1`: nothing is measured, and `ampere run` is replaced by the command.",
-        default: "it measures",
+        default: "ampere measures",
         ..elsewhere("AMPERE_DISABLE", Form::Text("0 or 1"))
     },
     Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
@@ -326,13 +326,13 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// The row of a variable.
+/// The row of the table for a variable.
 pub fn setting(variable: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.variable == variable)
 }
 
 impl Setting {
-    /// The variable that a mistyped name means, if one is near enough.
+    /// The setting that a mistyped name means, if one is similar enough.
     pub fn meant_by(variable: &str) -> Option<&'static Setting> {
         let known = SETTINGS.iter().map(|setting| setting.variable);
         let nearest = nearest(variable, known)?;
@@ -340,10 +340,10 @@ impl Setting {
         setting(nearest).filter(|_| is_misspelt(variable, nearest, letters))
     }
 
-    /// Whether the variable's value can be used. An empty one counts as none where the setting is read elsewhere.
+    /// Checks whether the variable's value can be used. An empty value of a setting that is read elsewhere counts as not set.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns what is wrong with the value.
     pub fn check(&self, value: &str) -> Result<(), WrongValue> {
         let trimmed = value.trim();
         match self.keeper {
@@ -364,7 +364,6 @@ impl Setting {
         }
     }
 
-    /// What may be written.
     pub(crate) fn allowed(&self) -> String {
         match (self.keeper, self.within) {
             (Keeper::Config(_), Within::AtLeast(_) | Within::Above(_)) => self.within.to_string(),
@@ -380,7 +379,7 @@ impl Setting {
         }
     }
 
-    /// What holds where it is not set.
+    /// Describes what applies if it is not set.
     pub(crate) fn default(&self) -> String {
         match self.keeper {
             Keeper::Config(place) if self.default.is_empty() => {
@@ -391,7 +390,7 @@ impl Setting {
         }
     }
 
-    /// Whether it is for ampere's own processes and tests.
+    /// Whether it is only for ampere's own processes and tests.
     pub(crate) fn is_internal(&self) -> bool {
         matches!(self.keeper, Keeper::Internal) || self.variable == "AMPERE_SYS_ROOT"
     }

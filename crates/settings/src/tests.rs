@@ -59,7 +59,7 @@ fn a_whole_file_is_understood() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_line_and_what_to_write() {
+fn mistakes_are_reported_with_their_line_and_what_to_write() {
     let cases = [
         ("[attribution]\npolcy = \"busy_only\"", "2: unknown key \"polcy\"; did you mean \"policy\"?"),
         ("\n[atribution]\n", "2: unknown key \"atribution\"; did you mean \"attribution\"?"),
@@ -105,7 +105,7 @@ fn mistakes_are_told_with_their_line_and_what_to_write() {
     }
 }
 
-/// The settings after one variable, or what is wrong with it.
+/// The settings after setting one variable, or the error.
 fn with(variable: &str, value: &str) -> Result<Config, String> {
     let mut config = Config::parse("[attribution]\npolicy = \"busy_only\"", "ampere.toml").unwrap();
     let lookup = |name: &str| (name == variable).then(|| value.to_owned());
@@ -114,7 +114,7 @@ fn with(variable: &str, value: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn a_variable_wins_over_the_file() {
+fn a_variable_takes_precedence_over_the_file() {
     let config = |variable, value| with(variable, value).unwrap();
     assert_eq!(config("AMPERE_SLACK", "1s").attribution.policy, Policy::BusyOnly);
     assert_eq!(config("AMPERE_POLICY", "time_sliced").attribution.policy, Policy::TimeSliced);
@@ -136,7 +136,7 @@ fn a_variable_wins_over_the_file() {
 }
 
 #[test]
-fn a_wrong_variable_of_a_counter_source_is_left_out() {
+fn a_wrong_variable_of_a_counter_source_is_ignored() {
     let sources =
         |variable, value| with(variable, value).map(|config| (config.sources, config.left_out)).unwrap();
     let names = |value| sources("AMPERE_COUNTERS", value).0.names;
@@ -165,7 +165,7 @@ fn every_variable_has_one_row_and_a_mistyped_name_finds_it() {
     assert_eq!(meant("AMPERE_QUITE_ANOTHER"), None);
 }
 
-/// A default as the reference shows it can be written into the file.
+/// A default, as the reference shows it, can be written into the file.
 #[test]
 fn defaults_are_written_as_they_are_read() {
     for setting in SETTINGS {

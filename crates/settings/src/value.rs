@@ -1,4 +1,4 @@
-//! How values are written: in the file as TOML has them, in the environment as text.
+//! How values are written: with TOML's types in the file, as text in the environment.
 
 use crate::error::WrongValue;
 use ampere_attribution::{Policy, Sharing};
@@ -11,37 +11,37 @@ use toml::de::DeValue;
 
 /// A value as it was written.
 pub(crate) enum Written<'a> {
-    /// In an environment variable.
+    /// A value in an environment variable.
     Variable(&'a str),
-    /// In `ampere.toml`.
+    /// A value in the file `ampere.toml`.
     File(&'a DeValue<'a>),
 }
 
-/// What a value must lie in.
+/// The range in which a value must lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Within {
     Anything,
-    /// From the one to the other.
+    /// The shortest and the longest allowed time.
     Times(Duration, Duration),
-    /// This or more.
+    /// The smallest number that is allowed.
     AtLeast(f64),
-    /// More than this.
+    /// A number that the value must exceed.
     Above(f64),
 }
 
-/// A type that settings have.
+/// A type of value that settings have.
 pub(crate) trait Value {
-    /// What may be written, for the reference.
+    /// Describes the allowed values, for the reference.
     fn allowed(&self) -> String;
-    /// As it is written in the file. `None` where the value stands for "not set".
+    /// The value as it is written in the file; `None` if it means "not set".
     fn shown(&self) -> Option<String>;
-    /// Takes a value. After an error it is as it was, but for names of counter sources, of which those that are known are taken.
+    /// Sets the value. An error leaves it unchanged, except for names of counter sources, where the known ones are set.
     fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue>;
 }
 
-/// An enum whose values are words.
+/// An enum whose values are written as words.
 pub(crate) trait Word: Copy + PartialEq + 'static {
-    /// All of them.
+    /// All values with their words.
     const WORDS: &'static [(&'static str, Self)];
 }
 
@@ -55,13 +55,13 @@ impl Word for Sharing {
         &[("shared", Sharing::Shared), ("independent", Sharing::Independent)];
 }
 
-/// Which of a process' threads draw from what the process gets.
+/// Which threads of a process share what the process gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Locations {
-    /// The main one: its frame is the rank's.
+    /// Only the main thread, whose frame is the rank's.
     #[default]
     Main,
-    /// All that have a frame open, in equal shares.
+    /// All threads with an open frame, in equal shares.
     All,
 }
 
@@ -70,7 +70,7 @@ impl Word for Locations {
 }
 
 impl Locations {
-    /// `main` or `all`.
+    /// The word for it, `main` or `all`.
     pub fn as_str(self) -> &'static str {
         match self {
             Locations::Main => "main",
@@ -79,25 +79,25 @@ impl Locations {
     }
 }
 
-/// How often devices are asked for gauges. `None`: never, written `off`.
+/// How often gauges of devices are read. `None` is written `off` and means never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePeriod(pub Option<Duration>);
 
 /// How often stacks are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackPeriod {
-    /// Never.
+    /// The stacks are not sampled.
     Off,
-    /// Every millisecond, of programs whose own functions are not recorded.
+    /// Stacks are sampled every millisecond, for programs whose own functions are not recorded.
     Auto,
-    /// Once in so much CPU time.
+    /// Stacks are sampled each time the thread has used this much CPU time.
     Every(Duration),
 }
 
 impl StackPeriod {
     const AUTO: Duration = Duration::from_millis(1);
 
-    /// CPU time of a thread between two samples; `None`: there are none.
+    /// The CPU time of a thread between two samples; `None` if there are no samples.
     pub fn period(self) -> Option<Duration> {
         match self {
             StackPeriod::Off => None,
@@ -107,7 +107,7 @@ impl StackPeriod {
     }
 }
 
-/// Numbers of CPUs.
+/// The numbers of some CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
@@ -184,10 +184,10 @@ impl<'a> Written<'a> {
     }
 }
 
-/// A time as settings have it: "250us", "1ms", "1.5 s".
+/// Parses a time in the form that settings have: "250us", "1ms", "1.5 s".
 ///
 /// # Errors
-/// What is no time, or a negative one.
+/// Returns an error if the text is no time, or a negative one.
 pub fn parse_duration(text: &str) -> Result<Duration, WrongValue> {
     let wrong = || WrongValue::Time(text.to_owned());
     let trimmed = text.trim();
@@ -204,7 +204,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, WrongValue> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
 }
 
-/// As [`parse_duration`] reads it.
+/// Formats a time so that [`parse_duration`] can read it.
 pub(crate) fn shown_duration(time: Duration) -> String {
     format!("{time:?}").replace('µ', "u")
 }
@@ -243,7 +243,7 @@ impl Within {
     }
 }
 
-/// `a`, `b` or `c`.
+/// Joins words as in "a, b or c".
 pub(crate) fn alternatives(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -271,7 +271,7 @@ impl<T: Word> Value for T {
     }
 }
 
-/// Values that are read and shown in one way.
+/// Implements a type of setting that is read and written in one way.
 macro_rules! simple_value {
     ($type:ty, $allowed:expr, |$value:ident| $shown:expr, |$written:ident, $within:ident| $read:expr) => {
         impl Value for $type {
@@ -348,7 +348,7 @@ fn shown_period(period: Option<Duration>) -> String {
     period.map_or_else(|| "\"off\"".to_owned(), |time| format!("{:?}", shown_duration(time)))
 }
 
-/// `None` where it is `off`.
+/// Parses a period; `None` if it is `off`.
 fn parse_period(text: &str, within: &Within) -> Result<Option<Duration>, WrongValue> {
     match text {
         "off" => Ok(None),
@@ -411,10 +411,10 @@ impl Value for Option<Cpus> {
 }
 
 impl Cpus {
-    /// A list as Slurm, taskset and the kernel write them: "0-3,8".
+    /// Parses a list in the form of Slurm, taskset and the kernel: "0-3,8".
     ///
     /// # Errors
-    /// What is no such list, or names a CPU that no machine has.
+    /// Returns an error if the text is no such list, or names a CPU that no machine has.
     pub fn parse(text: &str) -> Result<Cpus, WrongValue> {
         let wrong = |advice: String| WrongValue::Cpus { found: text.to_owned(), advice };
         let unreadable = || wrong("write it like 0-3,8".to_owned());
@@ -435,7 +435,6 @@ impl Cpus {
     }
 }
 
-/// Names of counter sources.
 impl Value for Option<Vec<&'static str>> {
     fn allowed(&self) -> String {
         format!("{}, with commas between them; none; or auto", COUNTER_SOURCES.join(", "))
@@ -445,7 +444,7 @@ impl Value for Option<Vec<&'static str>> {
         self.as_ref().map(|names| names.join(","))
     }
 
-    /// Takes the names that are known, also if others are not. Without any name the choice is automatic.
+    /// Sets the known names even if others are unknown. Without any name the choice is automatic.
     fn read(&mut self, written: &Written, _: &Within) -> Result<(), WrongValue> {
         let names: Vec<String> = written.texts()?.iter().map(|name| name.to_ascii_lowercase()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -125,7 +125,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
         return format!("{rust:#}");
     }
     if symbol.starts_with("_Z") {
-        let mut name = Bounded { text: String::new(), most_bytes: DEMANGLED_MAX };
+        let mut name = Bounded { text: String::new(), bytes_max: DEMANGLED_MAX };
         let demangled = cpp_demangle::Symbol::new(symbol)
             .is_ok_and(|parsed| parsed.structured_demangle(&mut name, &DemangleOptions::default()).is_ok());
         return if demangled { name.text } else { symbol.to_owned() };

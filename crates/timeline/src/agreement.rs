@@ -1,4 +1,4 @@
-//! Counters against each other: where a device's energy is measured in two ways, how far the two agree.
+//! Compares counters with each other: if a device's energy is measured in two ways, how far the two agree.
 //!
 //! | kind | a device's counter is compared with |
 //! | --- | --- |
@@ -7,8 +7,8 @@
 //! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
 //!
 //! The time that both cover is compared, in windows. Two measurements of one thing need not be equal: one may have a factor, or
-//! include something of constant power. But their relation stays the same. Where it changes, one of the two stalls, drifts
-//! or jumps: a note says so, with the time, and nothing is corrected by it.
+//! include something of constant power. But their relation stays the same. If it changes, one of the two stalls, drifts or jumps:
+//! a note reports the time, and nothing is corrected by it.
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
@@ -17,76 +17,76 @@ use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// [`Check::kind`] of a power that the device itself reports.
+/// [`Check::kind`] for a power that the device itself reports.
 pub const POWER_SENSOR: &str = "power sensor";
-/// [`Check::kind`] of another counter of the same device.
+/// [`Check::kind`] for another counter of the same device.
 pub const COUNTER: &str = "counter";
-/// [`Check::kind`] of the devices that are parts of this one.
+/// [`Check::kind`] for the devices that are parts of this one.
 pub const SUM_OF_PARTS: &str = "sum of parts";
 
-const MOST_WINDOWS: u64 = 64;
-/// So many sample intervals make a comparison.
-const LEAST_INTERVALS: u64 = 2;
-/// So many make one window that is held against others: of the intervals at its ends only parts belong to it.
-const INTERVALS_OF_WINDOW: u64 = 8;
+const WINDOWS_MAX: u64 = 64;
+/// A comparison needs at least this many sample intervals.
+const INTERVALS_MIN: u64 = 2;
+/// A window that is compared with others has this many intervals: of the intervals at its ends only parts belong to it.
+const WINDOW_INTERVALS: u64 = 8;
 /// With fewer windows it is not known what is usual.
-const LEAST_WINDOWS: u64 = 8;
+const WINDOWS_MIN: u64 = 8;
 /// Several windows in a row are unusual if each differs from the usual by more than this part of its joules.
 const UNUSUAL: f64 = 0.1;
-/// A single window has to differ by this much: a sensor may lag when the load changes.
+/// A single window has to differ by this part: a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
-/// So many times what differs by chance from window to window.
+/// A difference must be this many times what differs by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
-/// What is spent in so many seconds is no change: sensors show a mean of so long, or lag by it, when the load changes.
-const LONGEST_LAG: f64 = 1.0;
+/// What is spent in this many seconds is no change: sensors show a mean over such a time, or lag by it, when the load changes.
+const LAG_MAX_SECONDS: f64 = 1.0;
 /// A change that is a smaller part of all joules does not matter.
-const MATTERS: f64 = 0.01;
-/// The sum of the parts may exceed the whole by this part of it, because other sensors measure them,
+const CHANGE_MIN: f64 = 0.01;
+/// The sum of the parts may exceed the whole by this part of it, because other sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
-/// another counter of the same thing by this part, because each has a factor of its own,
+/// Another counter of the same thing may exceed it by this part, because each has a factor of its own.
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
-/// and by what the device spends in so many seconds, because they are read at other times.
-const PARTS_READ_APART: f64 = 0.2;
+/// Either may also exceed it by what the device spends in this many seconds, because they are read at other times.
+const READ_APART_SECONDS: f64 = 0.2;
 /// If the parts of a device leave more of it uncounted than this, a change of the rest is no error, and is not reported.
-const MOST_UNCOUNTED: f64 = 0.25;
+const UNCOUNTED_MAX: f64 = 0.25;
 
-/// A device's energy beside another measurement of it, over the time that both cover.
+/// A device's energy and another measurement of it, over the time that both cover.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// `average power`, the other counter's device, or the names of the parts.
     pub against: String,
-    /// Where that comes from; empty for a sum.
+    /// The source of the other measurement; empty for a sum.
     pub source: String,
     /// "power sensor", "counter" or "sum of parts".
     pub kind: String,
     /// The time that both cover.
     pub seconds: f64,
-    /// The device's own.
+    /// The joules of the device itself.
     pub device_joules: f64,
-    /// What it is held against.
+    /// The joules of the other measurement.
     pub joules: f64,
-    /// (`joules` - `device_joules`) / `device_joules`; `null` where the device's counter shows nothing.
+    /// (`joules` - `device_joules`) / `device_joules`; `null` if the device's counter shows nothing.
     pub difference_ratio: Option<f64>,
-    /// Where the difference was not what it was else.
+    /// The time in which the difference was not the usual one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
 }
 
-/// Seconds since the device's first sample.
+/// A time in which a difference was not the usual one, in seconds since the device's first sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// Where it begins.
+    /// The start of the time.
     pub from_seconds: f64,
-    /// Where it ends.
+    /// The end of the time.
     pub to_seconds: f64,
-    /// The device's own between them.
+    /// The joules of the device itself between them.
     pub device_joules: f64,
-    /// Those that it is held against.
+    /// The joules of the other measurement between them.
     pub joules: f64,
 }
 
 impl Check {
-    /// For people, one line.
+    /// The comparison as one line for people.
     pub fn text(&self) -> String {
         let (own, other) = (joules(self.device_joules), joules(self.joules));
         if self.kind == SUM_OF_PARTS {
@@ -108,7 +108,7 @@ impl Check {
         format!("{} has {other} J in {:.2} s, {than} the {own} J of its counter", self.other(), self.seconds)
     }
 
-    /// What the device's counter is held against.
+    /// The other measurement, as text.
     fn other(&self) -> String {
         match self.kind.as_str() {
             COUNTER => format!("{} ({})", self.against, self.source),
@@ -117,7 +117,7 @@ impl Check {
         }
     }
 
-    /// What a reader has to know: a difference that changes, parts that are more than the whole.
+    /// What a reader has to know: a difference that changes, parts that exceed the whole.
     fn note(&self, device: &Device) -> Option<String> {
         let name = format!("{} on {}", device.info.name, device.info.node);
         if let Some(change) = &self.change {
@@ -140,7 +140,7 @@ impl Check {
             ));
         }
         let more = self.joules / self.device_joules - 1.0;
-        let is_beyond = more > PARTS_BEYOND_WHOLE + PARTS_READ_APART / self.seconds;
+        let is_beyond = more > PARTS_BEYOND_WHOLE + READ_APART_SECONDS / self.seconds;
         (self.kind == SUM_OF_PARTS && is_beyond).then(|| {
             format!(
                 "{name} has {} J, less than the {} J of its parts ({}): one of these counters is wrong",
@@ -152,12 +152,12 @@ impl Check {
     }
 }
 
-/// By device, all that it is held against.
+/// The comparisons of each device.
 pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     let mut all = vec![Vec::new(); attributor.devices.len()];
     let counting = attributor.devices.iter().enumerate().filter(|(at, _)| attributor.counts(*at));
     for (at, device) in counting.filter(|(_, device)| is_measured(device)) {
-        // A power that was integrated is the sensor's already.
+        // A power that was integrated is already the sensor's.
         let sensors = device.sensors.iter().filter(|_| device.info.quality != Quality::Integrated);
         for sensor in sensors {
             let against = format!("{} power", sensor.which);
@@ -198,15 +198,15 @@ pub fn checks(attributor: &Attributor, with_changes: bool) -> Vec<Vec<Check>> {
     all
 }
 
-/// One line for each check that shows something wrong.
+/// One line for each comparison that shows something wrong.
 pub fn notes(attributor: &Attributor) -> Vec<String> {
     let checks = checks(attributor, true);
     let of_devices = attributor.devices.iter().zip(&checks);
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
 }
 
-/// Why a device cannot be the sum of its parts: they have counted more. While a run goes on, that is not said of its first
-/// second: counters move at different times.
+/// Why a device cannot be the sum of its parts: they have counted more. During a run, its first second is no reason: counters
+/// move at different times.
 pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) -> Option<Disproof> {
     let whole = &attributor.devices[number];
     let parts = parts_of(attributor, number);
@@ -217,7 +217,7 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) ->
     let compared = compare(whole.energy_over_time(), &curves);
     let seconds = compared.map_or(0.0, |compared| compared.ticks as f64 / attributor.ticks_per_second as f64);
     let [own, sum] = match compared {
-        // What a counter that stands still shows between two looks is known, too.
+        // For a counter that does not rise, what it shows between two readings is known, too.
         _ if !whole.rises() => [0.0, all],
         Some(compared) => compared.joules,
         None => return None,
@@ -225,9 +225,9 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) ->
     let is_other = matches!(parts.as_slice(), [only] if is_same(whole, part(only)));
     let beyond = if is_other { OTHER_BEYOND_WHOLE } else { PARTS_BEYOND_WHOLE };
     let is_lagging = whole.info.quality == Quality::Integrated;
-    let apart = if is_lagging { LONGEST_LAG } else { PARTS_READ_APART };
+    let apart = if is_lagging { LAG_MAX_SECONDS } else { READ_APART_SECONDS };
     let is_less = match whole.rises() {
-        true => sum > own * (1.0 + beyond + apart / seconds) && (is_over || seconds > LONGEST_LAG),
+        true => sum > own * (1.0 + beyond + apart / seconds) && (is_over || seconds > LAG_MAX_SECONDS),
         false => sum > 0.0 && (is_over || parts.iter().any(|at| has_shown(attributor, part(at)))),
     };
     let mut names: Vec<&str> = parts.iter().map(|at| part(at).info.name.as_str()).collect();
@@ -238,10 +238,10 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) ->
 /// Whether a counter has been read for longer than others lag.
 fn has_shown(attributor: &Attributor, device: &Device) -> bool {
     let span = device.energy_over_time().span();
-    span.is_some_and(|(from, to)| to - from > attributor.ticks_of(LONGEST_LAG))
+    span.is_some_and(|(from, to)| to - from > attributor.ticks_of(LAG_MAX_SECONDS))
 }
 
-/// What a device is held against.
+/// Another measurement of a device.
 struct Other<'a> {
     against: String,
     source: String,
@@ -255,10 +255,10 @@ fn check(attributor: &Attributor, device: &Device, other: &Other, with_changes: 
     let compared = compare(own, &other.energies)?;
     let [device_joules, joules] = compared.joules;
     let rest = (device_joules - joules) / device_joules;
-    let is_told = with_changes && (other.kind != SUM_OF_PARTS || rest < MOST_UNCOUNTED);
+    let is_reported = with_changes && (other.kind != SUM_OF_PARTS || rest < UNCOUNTED_MAX);
     let change = || {
-        let Unlike { from, to, joules: [device_joules, joules] } =
-            unlike(own, &other.energies, attributor.ticks_of(LONGEST_LAG))?;
+        let Deviation { from, to, joules: [device_joules, joules] } =
+            deviation(own, &other.energies, attributor.ticks_of(LAG_MAX_SECONDS))?;
         let begin = own.span()?.0;
         Some(Change {
             from_seconds: seconds(from - begin),
@@ -275,7 +275,7 @@ fn check(attributor: &Attributor, device: &Device, other: &Other, with_changes: 
         device_joules,
         joules,
         difference_ratio: (device_joules > 0.0).then(|| (joules - device_joules) / device_joules),
-        change: if is_told { change() } else { None },
+        change: if is_reported { change() } else { None },
     })
 }
 
@@ -284,7 +284,7 @@ fn is_measured(device: &Device) -> bool {
     device.info.unit == Unit::Joules && device.info.quality != Quality::Estimated && !device.is_silent()
 }
 
-/// The library that a metric is of: of a trace, too.
+/// The library in a metric's name, which a trace has, too.
 fn library(device: &Device) -> &str {
     device.info.metric.split_once(":::").map_or("", |(library, _)| library)
 }
@@ -294,13 +294,13 @@ fn source_of(device: &Device) -> String {
     if of_trace { library(device) } else { &device.info.source }.to_owned()
 }
 
-/// A device and the only part that it has: two libraries' counters of one thing, if they are of one kind.
+/// Whether the two are counters of one thing in two libraries: a device and its only part, of one kind.
 fn is_same(whole: &Device, part: &Device) -> bool {
     let kinds = [whole, part].map(|device| device.info.traits.kind.as_str());
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
-/// The counters that add up to as much of a device as is counted: each joule once.
+/// The counters that add up to as much of a device as is counted, each joule once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
@@ -312,31 +312,32 @@ fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
         .filter(|(_, part)| is_measured(part) && contains(whole, part))
         .collect();
     let is_topmost = |part: &Device| !all.iter().any(|(_, other)| contains(other, part));
-    // What the whole's own library has parts of, GPUs for example, another library counts a second time.
+    // If the whole's own library has parts of a kind, GPUs for example, another library's counters of this kind count them a
+    // second time.
     let is_own = |part: &Device| library(part) == library(whole);
-    let is_again = |part: &Device| {
+    let is_counted_twice = |part: &Device| {
         let kind = &part.info.traits.kind;
         !is_own(part) && all.iter().any(|(_, other)| is_own(other) && other.info.traits.kind == *kind)
     };
-    let once = all.iter().filter(|(_, part)| is_topmost(part) && !is_again(part));
+    let once = all.iter().filter(|(_, part)| is_topmost(part) && !is_counted_twice(part));
     once.map(|(at, _)| *at).collect()
 }
 
-/// Ticks that both cover, and the joules of each.
+/// The ticks that both cover, and the joules of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Compared {
     ticks: u64,
     joules: [f64; 2],
 }
 
-/// One energy and the sum of others.
+/// Compares one energy with the sum of others.
 fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
     let ((from, to), interval) = common(one, others)?;
-    if to - from < LEAST_INTERVALS * interval {
+    if to - from < INTERVALS_MIN * interval {
         return None;
     }
     let mut sum = Compared { ticks: 0, joules: [0.0; 2] };
-    for window in windows(one, others, (from, to), MOST_WINDOWS) {
+    for window in windows(one, others, (from, to), WINDOWS_MAX) {
         let Some(joules) = window.joules else { continue };
         sum.ticks += window.to - window.from;
         (0..2).for_each(|at| sum.joules[at] += joules[at]);
@@ -344,7 +345,7 @@ fn compare(one: &Curve, others: &[&Curve]) -> Option<Compared> {
     (sum.ticks > 0).then_some(sum)
 }
 
-/// The time that all cover, and the longest of their intervals from sample to sample.
+/// The time that all cover, and the longest of their mean intervals from sample to sample.
 fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64)> {
     let (mut span, mut interval) = (one.span()?, one.interval()?);
     for other in others {
@@ -359,7 +360,7 @@ fn common(one: &Curve, others: &[&Curve]) -> Option<((Timestamp, Timestamp), u64
 struct Window {
     from: Timestamp,
     to: Timestamp,
-    /// Of one, and of the others together. `None`: something of them is not known.
+    /// The joules of one, and of the others together; `None` if a part of them is not known.
     joules: Option<[f64; 2]>,
 }
 
@@ -373,34 +374,34 @@ fn windows(one: &Curve, others: &[&Curve], (from, to): (Timestamp, Timestamp), c
     (0..count).map(window).collect()
 }
 
-/// A time in which two energies differ by something else than in the rest.
+/// A time in which the difference of two energies is not the usual one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Unlike {
+struct Deviation {
     from: Timestamp,
     to: Timestamp,
     joules: [f64; 2],
 }
 
-/// Finds the time in which the difference of two energies deviates most from its usual value. `None` if chance, or that one of them
-/// lags behind the other, explains it.
-fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
+/// Finds the time in which the difference of two energies deviates most from its usual value; `None` if the deviation may be
+/// chance, or a lag of one of them behind the other.
+fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     let (span, interval) = common(one, others)?;
     let longest = others.iter().map(|other| other.longest_interval()).max()?.max(one.longest_interval());
-    let shortest = interval.saturating_mul(INTERVALS_OF_WINDOW).max(longest);
-    let count = ((span.1 - span.0) / shortest.max(1)).min(MOST_WINDOWS);
-    if count < LEAST_WINDOWS {
+    let shortest = interval.saturating_mul(WINDOW_INTERVALS).max(longest);
+    let count = ((span.1 - span.0) / shortest.max(1)).min(WINDOWS_MAX);
+    if count < WINDOWS_MIN {
         return None;
     }
     let windows = windows(one, others, span, count);
     let known: Vec<[f64; 2]> = windows.iter().filter_map(|window| window.joules).collect();
-    if (known.len() as u64) < LEAST_WINDOWS {
+    if (known.len() as u64) < WINDOWS_MIN {
         return None;
     }
     let usual = Usual::of(&known);
     let over: Vec<Option<f64>> =
         windows.iter().map(|window| window.joules.map(|[one, other]| one - usual.of_other(other))).collect();
     let noise = noise_of(&over);
-    // What a difference is a part of: around a change of the load, the larger one's joules.
+    // A difference is measured against the joules around it: at a change of the load, those of the larger one.
     let around = |at: usize| {
         let near = &windows[at.saturating_sub(1)..(at + 2).min(windows.len())];
         let larger = |[one, other]: [f64; 2]| one.max(usual.of_other(other));
@@ -409,7 +410,7 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
     let is_beyond = |at: usize, part: f64| {
         over[at].is_some_and(|over| over.abs() > noise.max(part * around(at)) && around(at) > 0.0)
     };
-    // What both show at most in a lag's time, not far from these windows.
+    // The most that both show in a lag's time, near these windows.
     let lags = lag.saturating_mul(count).div_ceil(span.1 - span.0) as usize + 1;
     let in_a_lag = |begin: usize, end: usize| {
         let near = &windows[begin.saturating_sub(lags)..(end + lags).min(windows.len())];
@@ -418,10 +419,10 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
         most * lag.saturating_mul(count) as f64 / (span.1 - span.0) as f64
     };
     let sums = sum_of(&known);
-    let mut worst: Option<(f64, Unlike)> = None;
+    let mut worst: Option<(f64, Deviation)> = None;
     let mut begin = 0;
     while begin < windows.len() {
-        // As far as windows are beyond what is usual, to the same side.
+        // A deviation extends as far as windows are unusual in the same direction.
         let sign = over[begin].unwrap_or(0.0).signum();
         let goes_on = |at: &usize| is_beyond(*at, UNUSUAL) && over[*at].is_some_and(|o| o.signum() == sign);
         let length = (begin..windows.len()).take_while(goes_on).count();
@@ -431,20 +432,20 @@ fn unlike(one: &Curve, others: &[&Curve], lag: u64) -> Option<Unlike> {
             let joules: Vec<[f64; 2]> =
                 windows[begin..end].iter().filter_map(|window| window.joules).collect();
             let (from, to) = (windows[begin].from, windows[end - 1].to);
-            let found = Unlike { from, to, joules: sum_of(&joules) };
+            let found = Deviation { from, to, joules: sum_of(&joules) };
             // A counter that catches up jumps by as much as it has stalled: the stall came first.
             let is_worse = worst.is_none_or(|(before, _)| sum.abs() > 1.1 * before);
-            let least = in_a_lag(begin, end).max(MATTERS * sums[0].max(sums[1]));
+            let least = in_a_lag(begin, end).max(CHANGE_MIN * sums[0].max(sums[1]));
             if is_worse && sum.abs() > least {
                 worst = Some((sum.abs(), found));
             }
         }
         begin = end.max(begin + 1);
     }
-    worst.map(|(_, unlike)| unlike)
+    worst.map(|(_, deviation)| deviation)
 }
 
-/// Smaller differences between two energies are chance.
+/// Differences below this may be chance.
 fn noise_of(differences: &[Option<f64>]) -> f64 {
     let steps = differences.windows(2).filter_map(|pair| Some((pair[1]? - pair[0]?).abs()));
     BEYOND_NOISE * median(&mut steps.collect::<Vec<f64>>())
@@ -454,7 +455,7 @@ fn sum_of(windows: &[[f64; 2]]) -> [f64; 2] {
     [0, 1].map(|of| windows.iter().map(|joules| joules[of]).sum())
 }
 
-/// What one usually shows where the other shows so much: a line, which a few windows that are not like the others do not move.
+/// What one energy usually shows, given the other: a line, which a few unusual windows do not move.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     offset: f64,
@@ -473,7 +474,7 @@ impl Usual {
             |of: &[[f64; 2]]| [0, 1].map(|at| median(&mut of.iter().map(|w| w[at]).collect::<Vec<_>>()));
         let (low, high) = (middle(&by_other[..third]), middle(&by_other[by_other.len() - third..]));
         let slope = (high[0] - low[0]) / (high[1] - low[1]);
-        // Under a constant load there is no line to be seen.
+        // Under a constant load no line can be found.
         let is_line = high[1] > 1.25 * low[1] && (0.5 * ratio..=2.0 * ratio).contains(&slope);
         if !is_line {
             return Usual { offset: 0.0, factor: ratio };
@@ -487,7 +488,7 @@ impl Usual {
     }
 }
 
-/// 0 of none.
+/// The median; 0 of no values.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

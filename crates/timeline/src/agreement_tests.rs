@@ -1,4 +1,4 @@
-//! Made-up energies, of which the truth is known, as counters and sensors show them.
+//! Invented loads, whose true energy is known, as counters and sensors show them.
 
 use super::*;
 use crate::attributor::FoundDevice;
@@ -10,14 +10,14 @@ use ampere_settings::Config;
 const TICKS: f64 = 1e6;
 const LAG: u64 = 1_000_000;
 
-/// Watts, each for so many seconds.
+/// A sequence of powers in watts, each with the seconds for which it lasts.
 type Load = [(f64, f64)];
 
 fn seconds_of(load: &Load) -> f64 {
     load.iter().map(|(seconds, _)| seconds).sum()
 }
 
-/// Joules until a time.
+/// The joules spent until `until`.
 fn energy(load: &Load, until: f64) -> f64 {
     let mut begin = 0.0;
     let part = |(seconds, watts): &(f64, f64)| {
@@ -32,7 +32,7 @@ fn watts(load: &Load, at: f64) -> f64 {
     (energy(load, at) - energy(load, at - 1e-3)) / 1e-3
 }
 
-/// A counter that is read every `every` seconds and shows what a function makes of the time.
+/// A counter that is read every `every` seconds and shows a function of the time.
 fn counter(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     let mut curve = Curve::new(TICKS as u64);
     let mut before = None;
@@ -46,12 +46,12 @@ fn counter(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     curve
 }
 
-/// One that is right.
+/// A counter without errors.
 fn right(load: &Load, every: f64) -> Curve {
     counter(load, every, |at| energy(load, at))
 }
 
-/// A power sensor that is looked at every `every` seconds, from 0.37 s on.
+/// A power sensor that is read every `every` seconds, from 0.37 s on.
 fn sensor(load: &Load, every: f64, shows: impl Fn(f64) -> f64) -> Curve {
     let mut sensor = PowerSensor::new("average", TICKS as u64);
     for reading in 0..((seconds_of(load) - 0.37) / every) as u64 {
@@ -71,7 +71,7 @@ const STEADY: &Load = &[(60.0, 300.0)];
 const PHASES: &Load = &[(20.0, 90.0), (30.0, 500.0), (10.0, 90.0), (25.0, 450.0), (5.0, 100.0)];
 const SHORT: &Load = &[(0.6, 90.0), (3.8, 500.0), (2.6, 90.0)];
 
-/// Each with the difference that is to be found.
+/// Pairs of measurements, each with the difference that is to be found.
 fn unequal_but_alike() -> Vec<(&'static str, Curve, Curve, f64)> {
     let waves: Vec<(f64, f64)> = (0..200).flat_map(|_| [(0.35, 300.0), (0.35, 90.0)]).collect();
     let late = |at: f64| watts(SHORT, (at - 0.2).max(0.0));
@@ -108,10 +108,10 @@ fn a_constant_difference_is_reported_without_a_change() {
         {
             let compared = compare(one, &[other]).expect(name);
             let difference = compared.joules[1] / compared.joules[0] - 1.0;
-            // What is looked at once a second is seen as well as that.
+            // A reading each second is enough to see it.
             let within = if name.contains("now and then") { 0.2 } else { 0.03 };
             assert!((difference - expected).abs() < within, "{name}: {difference} and not {expected}");
-            assert_eq!(unlike(one, &[other], LAG), None, "{name}");
+            assert_eq!(deviation(one, &[other], LAG), None, "{name}");
         }
     }
 }
@@ -123,9 +123,9 @@ fn a_counter_is_compared_over_the_time_that_both_cover() {
     let compared = compare(&one, &[&right(until, 0.1)]).unwrap();
     assert!((compared.ticks as f64 / TICKS - 50.0).abs() < 0.2, "{compared:?}");
     assert!(compared.joules.iter().all(|joules| (joules / energy(PHASES, 50.0) - 1.0).abs() < 0.01));
-    // Two readings of a sensor are no comparison.
+    // Two readings of a sensor are not enough for a comparison.
     assert_eq!(compare(&one, &[&right(&[(1.0, 90.0)], 1.0)]), None);
-    // What was spent before a reset is not known: that time is left out of both.
+    // What was spent before a reset is not known: that time is excluded from both.
     let mut reset = Curve::new(TICKS as u64);
     for second in 0..=60u64 {
         let increase = if second == 30 { Increase::Reset } else { Increase::Joules(300.0) };
@@ -167,7 +167,7 @@ fn a_change_is_reported_with_its_time() {
     ];
     for (name, one, other, (from, to)) in cases {
         for (one, other) in [(&one, &other), (&other, &one)] {
-            let found = unlike(one, &[other], LAG).unwrap_or_else(|| panic!("{name}: nothing"));
+            let found = deviation(one, &[other], LAG).unwrap_or_else(|| panic!("{name}: nothing"));
             let found = [found.from, found.to].map(|time| time as f64 / TICKS);
             let near = |is: f64, should: f64| (is - should).abs() < 5.0;
             assert!(near(found[0], from) && near(found[1], to), "{name}: {found:?} and not {from} to {to}");
@@ -175,7 +175,7 @@ fn a_change_is_reported_with_its_time() {
     }
 }
 
-/// A node like one of Frontier's: metric, kind, watts, what it contains.
+/// A node like one of Frontier's: for each device metric, kind, watts, and what it contains.
 fn node(devices: &[(&str, &str, f64, &[&str])]) -> Attributor {
     let mut attributor = Attributor::new(Config::default(), 1000);
     for (metric, kind, watts, contains) in devices {
@@ -248,7 +248,7 @@ fn parts_that_are_more_than_the_whole_are_a_note() {
 
 #[test]
 fn an_estimate_is_compared_with_nothing() {
-    // A second die's counter, which is always 0.
+    // The counter of a second die is always 0.
     const SECOND: &str = "rocm_smi:::energy_count:device=1";
     let attributor = node(&[("cray_pm:::energy:node", "node", 500.0, &[SECOND]), (GPU, "gpu", 300.0, &[])]);
     assert_eq!(lines(&attributor), Vec::<String>::new());

@@ -20,23 +20,23 @@ use scorep_abi::{paradigm, region_type};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So many steps of a location at once, where calls are recorded: then some of them may be taken.
-const MOST_STEPS_RECORDED: usize = 1 << 14;
+/// The maximum number of steps of a location that are taken at once while calls are recorded; then some of these may be taken.
+const STEPS_RECORDED_MAX: usize = 1 << 14;
 
-/// A location as the report names it.
+/// A location as reports name it.
 #[derive(Clone, Debug)]
 pub struct LocationInfo {
     /// The name of its node.
     pub node: String,
     /// OTF2's location group: "MPI Rank 0", "HIP Context 0".
     pub group: String,
-    /// Its own name.
+    /// The location's own name, such as "Master thread".
     pub name: String,
-    /// What runs on it.
+    /// Whether it is a thread, a GPU stream or a recorder.
     pub kind: LocationKind,
-    /// Rank of the process that it belongs to, where that is known.
+    /// The rank of the process that it belongs to, if it is known.
     pub rank: Option<u32>,
-    /// Whether it is its process' main CPU location: the one whose frame is the rank's.
+    /// Whether it is its process' main CPU location, whose frame is the rank's.
     pub main: bool,
 }
 
@@ -55,15 +55,15 @@ fn role_of(regions: &Regions, region: RegionRef) -> Role {
 
 /// A run's locations, devices and figures.
 pub struct Attributor {
-    /// Divides the joules.
+    /// The engine that divides the joules.
     pub engine: Engine,
-    /// The run's regions.
+    /// The regions of the run, each once.
     pub regions: Regions,
     /// CPU time between two samples of a thread's stack, if stacks are sampled.
     pub stack_period: Option<Duration>,
-    /// By the engine's index.
+    /// One entry for each location, by the engine's index.
     pub locations: Vec<LocationInfo>,
-    /// In the order in which they became known.
+    /// Devices in the order in which they became known.
     pub devices: Vec<Device>,
     /// The resolution of all times.
     pub ticks_per_second: u64,
@@ -73,14 +73,14 @@ pub struct Attributor {
     unstarted_times: Vec<usize>,
     pub(crate) recording: Option<Box<Recording>>,
     sampled: SampledStacks,
-    /// Until when a live run's counters were to be read.
+    /// The time until which a live run's counters were to be read.
     sampling_ended: Option<Timestamp>,
-    /// How often it has changed which devices count.
+    /// The number of changes in which devices count.
     pub(crate) judged: u64,
 }
 
 impl Attributor {
-    /// An empty one.
+    /// An attributor without locations and devices.
     pub fn new(config: Config, ticks_per_second: u64) -> Attributor {
         Attributor {
             engine: Engine::new(),
@@ -99,22 +99,22 @@ impl Attributor {
         }
     }
 
-    /// The settings that it goes by.
+    /// The settings by which it works.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// So many seconds in ticks.
+    /// Converts seconds to ticks of this run.
     pub fn ticks_of(&self, seconds: f64) -> u64 {
         (seconds * self.ticks_per_second as f64).round() as u64
     }
 
-    /// Adds a location of which nothing more is known than this.
+    /// Adds a location about which only this is known.
     pub fn add_location(&mut self, info: LocationInfo) -> LocationIndex {
         self.add_location_with(info, Evidence::default())
     }
 
-    /// Adds a location and links it to the devices that the evidence says.
+    /// Adds a location and links it to the devices that the evidence implies.
     pub fn add_location_with(&mut self, info: LocationInfo, evidence: Evidence) -> LocationIndex {
         if info.kind == LocationKind::CpuThread {
             self.add_time_device(&info.node);
@@ -135,7 +135,7 @@ impl Attributor {
         index
     }
 
-    /// Whether a program's own functions are recorded.
+    /// Whether some of the program's own functions are recorded.
     pub fn records_functions(&self) -> bool {
         self.regions
             .all()
@@ -143,7 +143,7 @@ impl Attributor {
             .any(|region| matches!(region.paradigm.into(), paradigm::USER | paradigm::COMPILER))
     }
 
-    /// How long a location had a frame open.
+    /// The time for which a location had a frame open.
     pub fn seconds_in_frames(&self, location: LocationIndex) -> f64 {
         let mut sum = 0u64;
         self.engine.each_callpath(location, |_, _, ticks| sum = sum.saturating_add(ticks));
@@ -161,19 +161,19 @@ impl Attributor {
         self.sampled.is_sampled(LocationIndex(location as u32))
     }
 
-    /// Whether frames of a location are samples, all or some.
+    /// Whether all or some frames of a location are samples.
     pub fn has_samples(&self, location: LocationIndex) -> bool {
         self.sampled.has(location)
     }
 
-    /// Frames of `samples` are put on the location where calls of the same thread are recorded.
+    /// Puts the frames of `samples` on the location where calls of the same thread are recorded.
     pub(crate) fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
         let regions = &self.regions;
         let role = |region| role_of(regions, region);
         self.sampled.put_on(samples, recorded, self.engine.stack(recorded), role);
     }
 
-    /// The rank of a process becomes known, and with it the processes that it shares devices with.
+    /// Sets the rank of a process, and with it the processes with which it shares devices.
     pub fn set_rank(&mut self, location: LocationIndex, rank: u32, group: String) {
         let info = &mut self.locations[location.0 as usize];
         info.rank = Some(rank);
@@ -182,30 +182,31 @@ impl Attributor {
         links.update_location(&mut run, location.0 as usize);
     }
 
-    /// More is known of the process of a location than when that was added: all its variables.
+    /// Sets all variables of a location's process, of which more is known than when the location was added.
     pub fn set_environment(&mut self, location: LocationIndex, environment: Arc<[String]>) {
         let (links, mut run) = self.links_and_run();
         links.set_environment(&mut run, location.0 as usize, environment);
     }
 
-    /// Whether counters of GPUs have addresses.
+    /// Whether counters of GPUs have PCI addresses.
     pub fn tells_gpus_apart(&self) -> bool {
         let mut parts = (0..self.devices.len()).map(|device| self.counted_part(device));
         parts.any(|part| part.is_gpu() && part.evidence.pci.is_some())
     }
 
-    /// Whether a location's frames are a rank's, by the settings.
+    /// Whether the settings count a location's frames as a rank's.
     pub fn is_rank(&self, info: &LocationInfo) -> bool {
         let all = self.config.attribution.locations == Locations::All;
         info.kind == LocationKind::CpuThread && (info.main || all)
     }
 
-    /// Adds a device by its metric alone. `None` if the metric is no device: no energy by its definition, and not configured.
+    /// Adds a device of which only the metric is known. `None` if the metric is no device: no energy by its definition, and not
+    /// configured.
     pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
         self.add_recorded(found, CounterEvidence::default(), Recorded::default())
     }
 
-    /// Adds a device of which more is known than its metric. `None` as above.
+    /// Adds a device of which more is known than its metric. `None` as for [`Attributor::add_device`].
     pub fn add_recorded(
         &mut self,
         found: FoundDevice,
@@ -261,7 +262,7 @@ impl Attributor {
         self.devices[device].set_traits(traits);
     }
 
-    /// Names of the other devices of its node whose joules are also in a device's.
+    /// The names of the other devices of its node whose joules are also in a device's.
     pub fn parts(&self, device: usize) -> Vec<String> {
         let info = &self.devices[device].info;
         self.counting(&info.node)
@@ -270,19 +271,19 @@ impl Attributor {
             .collect()
     }
 
-    /// The device of its node that contains a device, and is contained by no other: a sum of all counts the device there.
+    /// The device of its node that contains a device, and is contained in no other: a sum of all counts the device there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
         let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
         self.counting(&info.node).filter(|other| other.contains(info)).find(is_topmost)
     }
 
-    /// No device was read after that time, and none was left out until then.
+    /// Sets the time after which no device was read, although none had failed until then.
     pub fn end_sampling(&mut self, time: Timestamp) {
         self.sampling_ended = Some(time);
     }
 
-    /// From the first reading of a node's devices to the last, or to the time until which they were to be read.
+    /// The time from the first reading of a node's devices to the last, or to the time until which they were to be read.
     pub fn sampled_span(&self, node: &str) -> Option<(Timestamp, Timestamp)> {
         let energies = self.devices.iter().filter(|d| d.info.node == node && d.info.unit == Unit::Joules);
         let spans = energies.filter_map(|device| {
@@ -295,7 +296,7 @@ impl Attributor {
         span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
     }
 
-    /// Those whose joules are among their node's.
+    /// The devices whose joules are among their node's.
     fn counting<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a DeviceInfo> {
         let devices = self.devices.iter().filter(|device| device.standing == Standing::Counts);
         devices.map(|device| &device.info).filter(move |info| info.node == node)
@@ -305,17 +306,17 @@ impl Attributor {
         self.devices.iter().map(|device| &device.info).filter(move |info| info.node == node)
     }
 
-    /// Begins a call of a region.
+    /// Starts a call of a region.
     pub fn enter(&mut self, location: LocationIndex, time: Timestamp, region: RegionRef) {
         self.step(location, Step::enter(time, region, 1));
     }
 
-    /// Ends the innermost call.
+    /// Ends the innermost call of a location.
     pub fn leave(&mut self, location: LocationIndex, time: Timestamp) {
         self.step(location, Step::leave(time));
     }
 
-    /// An enter or a leave. The first enter of a node's ranks starts its time.
+    /// Takes an enter or a leave. The first enter of a node's ranks starts its time.
     pub(crate) fn step(&mut self, location: LocationIndex, step: Step) {
         if !self.unstarted_times.is_empty() && step.is_enter() {
             self.start_time(location, step.time);
@@ -323,7 +324,7 @@ impl Attributor {
         self.steps(location, &[step]);
     }
 
-    /// Those of one location, in order.
+    /// Takes steps of one location, in order.
     #[inline]
     pub(crate) fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
         if self.sampled.has(location) {
@@ -342,7 +343,7 @@ impl Attributor {
         }
     }
 
-    /// What a step means to the engine, where the frames of a location are samples, all or some.
+    /// Translates a step for the engine, for a location of which all or some frames are samples.
     pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let regions = &self.regions;
         self.sampled.pass(location, step, |region| role_of(regions, region), each);
@@ -353,37 +354,36 @@ impl Attributor {
         if self.recording.is_none() {
             return self.engine.steps(location, steps);
         }
-        for steps in steps.chunks(MOST_STEPS_RECORDED) {
+        for steps in steps.chunks(STEPS_RECORDED_MAX) {
             self.engine.steps(location, steps);
             self.record_events(steps.len());
         }
     }
 
-    /// A sample of a device's view.
+    /// Takes a sample of a device's view.
     pub(crate) fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         self.engine.sample(view, time, increase);
         self.record_sample(view);
     }
 
-    /// Tells a sample in advance, with what [`Engine::foresee`] asks for.
-    pub(crate) fn foresee(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
-        self.engine.foresee(view, time, increase)
+    /// Queues a sample, with the promises that [`Engine::enqueue_sample`] requires.
+    pub(crate) fn enqueue_sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) -> bool {
+        self.engine.enqueue_sample(view, time, increase)
     }
 
-    /// All samples that were told in advance have come.
-    pub(crate) fn take_foreseen(&mut self) {
-        while let Some(view) = self.engine.take_foreseen() {
+    pub(crate) fn take_queued_samples(&mut self) {
+        while let Some(view) = self.engine.take_queued_sample() {
             self.record_sample(view);
         }
     }
 
-    /// Takes a reading as certain, as if no other came after it, and hands both views its sample.
+    /// Takes a reading as certain, as if no other came after it, and hands its sample to both views.
     pub fn read_now(&mut self, device: usize, time: Timestamp, value: u64) {
         self.devices[device].read(time, MetricValue::U64(value), 0);
         self.end_readings(device);
     }
 
-    /// No reading comes after those that there were: hands both views their samples.
+    /// Ends a device's readings, and hands their samples to both views.
     pub fn end_readings(&mut self, device: usize) {
         self.devices[device].counter_mut().end();
         while let Some(sample) = self.devices[device].sample() {
@@ -394,18 +394,18 @@ impl Attributor {
         }
     }
 
-    /// No sample of any device that is still to come is before this.
+    /// The earliest time that a sample to come can have, over all devices.
     pub fn undecided_since(&self) -> Timestamp {
         let all = self.devices.iter().filter_map(|device| device.counter().undecided_since());
         all.min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether samples were handed out that would be others now.
+    /// Whether samples were handed out that would be different now.
     pub fn samples_are_revised(&self) -> bool {
         self.devices.iter().any(|device| device.counter().is_revised())
     }
 
-    /// The longest delay of a device's samples.
+    /// The longest delay of a device's samples, in ticks.
     pub fn longest_delay_ticks(&self) -> u64 {
         self.devices.iter().map(|device| device.delay_ticks).max().unwrap_or(0)
     }
@@ -438,7 +438,7 @@ impl Attributor {
         self.read_now(device, time, time);
     }
 
-    /// The run is over: time is attributed up to each node's last event.
+    /// Attributes time up to each node's last event, at the end of the run.
     pub fn end_time(&mut self) {
         for device in 0..self.devices.len() {
             let info = &self.devices[device].info;
@@ -455,7 +455,7 @@ impl Attributor {
         }
     }
 
-    /// Links anew, now that some counters have never shown anything but 0: another counter may count their GPU.
+    /// Updates links now that some counters have never shown anything but 0: another counter may count their GPU.
     pub fn learn_silence(&mut self) {
         let (links, mut run) = self.links_and_run();
         links.learn(&mut run, |device, evidence| {
@@ -463,7 +463,7 @@ impl Attributor {
         });
     }
 
-    /// Links anew, now that some counters have risen: they count their GPU themselves.
+    /// Updates links now that some counters have risen: they count their GPU themselves.
     pub fn learn_rises(&mut self) {
         let (links, mut run) = self.links_and_run();
         links.learn(&mut run, |device, evidence| {
@@ -471,7 +471,7 @@ impl Attributor {
         });
     }
 
-    /// Links anew, now that counters are known to be others'.
+    /// Updates links now that some counters are known to repeat others.
     pub(crate) fn learn_repeated(&mut self) {
         let mut counted: Vec<(String, String, u32)> = Vec::new();
         for (at, device) in self.devices.iter().enumerate() {
@@ -504,12 +504,12 @@ impl Attributor {
         &self.links
     }
 
-    /// Whether some location's links changed when joules had already been attributed by the old ones.
+    /// Whether some location's links changed after joules had been attributed by the old ones.
     pub fn links_changed_late(&self) -> bool {
         self.links.changed_late()
     }
 
-    /// The devices that a location draws from.
+    /// The devices that a location draws from, with reasons.
     pub fn assignment(&self, location: usize) -> &Assignment {
         self.links.assignment(location)
     }

@@ -1,5 +1,5 @@
 //! Settings of devices that a run shows to be doubtful: a pattern that matches nothing, two settings for one metric. They may be
-//! right for the next run, with other nodes and ranks, so each is a note and no error.
+//! right for the next run, with other nodes and ranks, so each results in a note and not in an error.
 
 use crate::agreement;
 use crate::attributor::{Attributor, Device};
@@ -8,15 +8,15 @@ use ampere_model::LocationKind;
 use ampere_settings::{DeviceSetting, listed, offered, plain};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One line for each doubtful setting, now that everything of the run is known, and for each pair of counters that disagree.
-/// `metrics`: the names of all metrics of the run.
+/// Returns one line for each doubtful setting, now that everything is known about the run, and for each pair of counters that
+/// disagree. `metrics`: the names of all metrics of the run.
 pub fn notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
     let mut notes = setting_notes(attributor, metrics);
     notes.extend(node_notes(attributor));
     notes
 }
 
-/// Those that depend on all nodes: settings that apply to nothing.
+/// Notes that depend on all nodes: settings that apply to nothing.
 pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, metrics);
@@ -28,7 +28,7 @@ pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec
     notes
 }
 
-/// Those that depend on each node alone.
+/// Notes that depend on one node each.
 pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, &NO_METRICS);
@@ -55,13 +55,13 @@ impl<'a> Run<'a> {
         Run { attributor, metrics, nodes: of_locations.chain(of_devices).collect() }
     }
 
-    /// Nodes of the devices that a setting applies to.
+    /// The nodes of the devices that a setting applies to.
     fn nodes_of(&self, setting: &DeviceSetting) -> BTreeSet<&'a str> {
         let own = |device: &&Device| device.setting().is_some_and(|s| s.patterns() == setting.patterns());
         self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()
     }
 
-    /// A setting that applies to no device: earlier settings apply to them, or it matches none.
+    /// A setting that applies to no device: it matches none, or earlier settings apply to those that it matches.
     fn unmatched(&self, at: usize, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let all = &self.attributor.config().devices;
         let taken = self.taken(at, setting);
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Devices that a setting matches and an earlier one applies to, by the earlier one.
+    /// The devices that a setting matches and an earlier setting applies to, by the earlier one.
     fn taken(&self, at: usize, setting: &DeviceSetting) -> BTreeMap<usize, Vec<&'a Device>> {
         let all = &self.attributor.config().devices;
         let mut taken: BTreeMap<usize, Vec<_>> = BTreeMap::new();
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
         taken
     }
 
-    /// Ranks that are on no node of the setting's devices.
+    /// Listed ranks that are on no node of the setting's devices.
     fn ranks(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(wanted) = setting.listed_ranks().filter(|_| !nodes.is_empty()) else { return };
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Patterns of GPU streams that match none.
+    /// Patterns of GPU streams that match no stream.
     fn streams(&self, setting: &DeviceSetting, notes: &mut Vec<String>) {
         let nodes = self.nodes_of(setting);
         let Some(patterns) = setting.locations.as_ref().filter(|_| !nodes.is_empty()) else { return };
@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Several devices of a node with one name cannot be told apart.
+    /// Several devices of a node with one name, which cannot be told apart.
     fn one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {
@@ -166,7 +166,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ranks that several GPUs' settings list: possible, and easily a mistake.
+    /// Ranks that several GPUs' settings list, which is possible, but easily a mistake.
     fn several_gpus(&self, notes: &mut Vec<String>) {
         for (at, location) in self.attributor.locations.iter().enumerate().filter(|(_, l)| l.main) {
             let configured = self.attributor.assignment(at).links.iter().filter(|link| {
@@ -174,7 +174,7 @@ impl<'a> Run<'a> {
                 device.setting().is_some_and(|s| s.listed_ranks().is_some())
                     && metric_number(&device.info.metric).is_some()
             });
-            // Of one kind: another library's counter of the same GPU is no other GPU.
+            // Only GPUs of one family count: another library's counter of the same GPU is no other GPU.
             let mut families: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for link in configured {
                 let info = &self.attributor.devices[link.device].info;
@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where each task has a cgroup of its own, every rank may call its own GPU number 0.
+    /// If each task has its own cgroup, every rank may call its own GPU number 0.
     fn one_gpu_for_all(&self, notes: &mut Vec<String>) {
         for node in &self.nodes {
             let gpus = self.attributor.devices.iter().enumerate();
@@ -226,7 +226,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Counters that rise where, by the GPU's model, there is none.
+    /// Counters that rise although the GPU's model has none.
     fn models(&self, notes: &mut Vec<String>) {
         let devices = self.attributor.devices.iter().enumerate();
         let counting = devices.filter(|(at, _)| self.attributor.counts(*at));

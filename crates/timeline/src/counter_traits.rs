@@ -1,5 +1,5 @@
 //! What a counter counts, and which other counters' joules are in its own. The sampler knows it, the summary shows it, and the
-//! trace carries it, so that a run and its trace say the same.
+//! trace carries it, so that a run and its trace agree.
 
 use crate::topology::metric_number;
 use ampere_model::{Device, accelerator_of_gpu, cray_device};
@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 /// What is known of a counter besides its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterTraits {
-    /// "gpu", "cpu", "memory", "node"; empty where that is not known.
+    /// "gpu", "cpu", "memory" or "node"; empty if it is not known.
     pub kind: String,
-    /// Metrics of the same node whose joules are also in this one's.
+    /// The metrics of the same node whose joules are also in this one's.
     pub contains: Vec<String>,
-    /// Its raw values start again at 0 there.
+    /// The value at which its raw values start again at 0.
     #[serde(default)]
     pub wraps_at: Option<u64>,
 }
 
 impl CounterTraits {
-    /// Those of a counter that this collector reads.
+    /// The traits of a counter that this collector reads.
     pub fn of_device(device: &Device) -> CounterTraits {
         CounterTraits {
             kind: device.kind.clone(),
@@ -28,9 +28,10 @@ impl CounterTraits {
         }
     }
 
-    /// Those that a metric's name says, in a trace that another tool wrote. `metrics`: names of all that are devices.
+    /// The traits that a metric's name implies, in a trace that another tool wrote. `metrics`: the names of all metrics that are
+    /// devices.
     ///
-    /// Cray's counter of the node has everything in it; that of an accelerator has what the GPU's own counter shows.
+    /// Cray's counter of the node contains everything in it; that of an accelerator contains what the GPU's own counter shows.
     pub fn by_name(metric: &str, metrics: &BTreeSet<String>) -> CounterTraits {
         let named = |kind: &str| CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() };
         let Some((device, _)) = cray_device(metric) else {
@@ -86,7 +87,7 @@ mod tests {
         all.push(cray("energy"));
         let (kind, contains) = of(&cray("energy"), &all);
         assert_eq!((kind.as_str(), contains.len()), ("node", parts));
-        // Of one die each.
+        // Each counter counts one die.
         let all = [gpu(0), gpu(1), cray("accel0_energy"), cray("accel1_energy")];
         assert_eq!(of(&cray("accel1_energy"), &all).1, [gpu(1)]);
     }

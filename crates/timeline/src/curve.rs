@@ -1,20 +1,20 @@
-//! A device's power over the whole run, in few numbers: when there are too many steps, pairs of them are merged. Joules between
-//! two samples are spread evenly, so that the steps add up to what was counted.
+//! A device's power over the whole run as a limited number of steps: when there are too many, pairs of steps are merged. Joules
+//! between two samples are spread evenly, so that the steps add up to what was counted.
 
 use ampere_attribution::Increase;
 use ampere_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-const MOST_STEPS: usize = 512;
-/// At the beginning of a run.
+const STEPS_MAX: usize = 512;
+/// The resolution at the start of a run.
 const STEPS_PER_SECOND: u64 = 100;
 
-/// A power curve as summaries have it.
+/// A power curve in the form that summaries have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PowerCurve {
-    /// The length of a step.
+    /// The length of a step in seconds.
     pub step_seconds: f64,
-    /// The mean of each step, from the first sample to the last.
+    /// The mean power of each step, from the first sample to the last.
     pub watts: Vec<f64>,
 }
 
@@ -22,19 +22,19 @@ pub struct PowerCurve {
 #[derive(Clone, Debug)]
 pub struct Curve {
     ticks_per_second: u64,
-    /// Ticks.
+    /// The length of a step in ticks.
     step: u64,
     begin: Timestamp,
     last: Option<Timestamp>,
     joules: Vec<f64>,
-    /// Of each step, whether the joules of a part of it are unknown.
+    /// For each step, whether the joules of a part of it are unknown.
     unknown: Vec<bool>,
     samples: u64,
     longest_interval: u64,
 }
 
 impl Curve {
-    /// An empty one.
+    /// Makes a curve that has no samples yet.
     pub fn new(ticks_per_second: u64) -> Curve {
         let step = (ticks_per_second / STEPS_PER_SECOND).max(1);
         Curve {
@@ -49,7 +49,7 @@ impl Curve {
         }
     }
 
-    /// Adds the joules since the sample before.
+    /// Adds the joules since the previous sample.
     pub fn add_sample(&mut self, time: Timestamp, increase: Increase) {
         let joules = match increase {
             Increase::First | Increase::Reset => 0.0,
@@ -68,17 +68,17 @@ impl Curve {
         self.last = self.last.max(Some(time));
     }
 
-    /// Times count from the first sample.
+    /// Spreads joules over the steps between two times, which count from the first sample.
     fn add(&mut self, from: u64, to: u64, joules: f64, is_unknown: bool) {
-        while to > self.step.saturating_mul(MOST_STEPS as u64) {
+        while to > self.step.saturating_mul(STEPS_MAX as u64) {
             self.step = self.step.saturating_mul(2);
             self.joules = self.joules.chunks(2).map(|pair| pair.iter().sum()).collect();
             self.unknown = self.unknown.chunks(2).map(|pair| pair.contains(&true)).collect();
         }
-        // What came in no time belongs to what ended then.
+        // Joules without time belong to what ended then.
         let from = if from == to { from.saturating_sub(1) } else { from };
         let (first, end) = (from / self.step, to.div_ceil(self.step).max(from / self.step + 1));
-        self.joules.resize(self.joules.len().max((end as usize).min(MOST_STEPS)), 0.0);
+        self.joules.resize(self.joules.len().max((end as usize).min(STEPS_MAX)), 0.0);
         self.unknown.resize(self.joules.len(), false);
         let whole = to - from;
         for at in first..end {
@@ -98,7 +98,7 @@ impl Curve {
         Some((self.begin, self.last?))
     }
 
-    /// The mean time from sample to sample in ticks, at least a step: within one nothing is known.
+    /// The mean time from sample to sample in ticks, at least a step, because nothing is known within one.
     pub fn interval(&self) -> Option<u64> {
         let (begin, last) = self.span()?;
         let intervals = self.samples.checked_sub(1).filter(|count| *count > 0)?;
@@ -110,7 +110,7 @@ impl Curve {
         self.longest_interval
     }
 
-    /// Joules between two times. `None` where a part of them is unknown.
+    /// Joules between two times; `None` if a part of them is unknown.
     pub fn between(&self, from: Timestamp, to: Timestamp) -> Option<f64> {
         let (begin, last) = self.span()?;
         if from < begin || to > last || from >= to {
@@ -130,7 +130,7 @@ impl Curve {
         Some(sum)
     }
 
-    /// The power of each step. `None` without two samples.
+    /// The power of each step; `None` without two samples.
     pub fn power(&self) -> Option<PowerCurve> {
         let covered = self.last? - self.begin;
         let per_tick = self.ticks_per_second as f64;
@@ -200,7 +200,7 @@ mod tests {
             assert!(curve.between(from, to).is_some_and(f64::is_finite));
         }
         let shown = curve.power().unwrap();
-        assert!(shown.watts.len() <= MOST_STEPS && shown.watts.iter().all(|watts| watts.is_finite()));
+        assert!(shown.watts.len() <= STEPS_MAX && shown.watts.iter().all(|watts| watts.is_finite()));
     }
 
     proptest! {
@@ -215,7 +215,7 @@ mod tests {
                 curve.add_sample(time, Increase::Joules(joules));
             }
             prop_assert!((curve.joules.iter().sum::<f64>() - sum).abs() <= 1e-9 * sum.max(1.0));
-            prop_assert!(curve.joules.len() <= MOST_STEPS);
+            prop_assert!(curve.joules.len() <= STEPS_MAX);
         }
     }
 }

@@ -10,7 +10,7 @@ use ampere_model::{MetricValue, Quality, Timestamp};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
 
-/// No device of its kind draws more. A node of eight GPUs at full power draws half of this.
+/// No device of the kind draws more. A node of eight GPUs at full power draws half of its limit.
 const NODE_WATTS_MAX: f64 = 20e3;
 const GPU_WATTS_MAX: f64 = 2e3;
 const PACKAGE_WATTS_MAX: f64 = 1e3;
@@ -24,34 +24,34 @@ pub struct FoundDevice {
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
-    /// How its joules come about.
+    /// Whether its joules are measured, integrated or estimated.
     pub quality: Quality,
-    /// Joules per unit of the counter, if the metric's own definition says.
+    /// Joules per unit of the counter, if the metric's own definition has them.
     pub joules_per_unit: Option<f64>,
 }
 
-/// What a trace says of a metric, and a counter of our own does not need.
+/// What a trace records about a metric, and a counter of our own does not need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
     /// Watts per unit of the value, if the metric's own definition says that it is a power.
     pub watts_per_unit: Option<f64>,
-    /// What values of a unit that is not known are to be multiplied by.
+    /// The factor for values whose unit is not known.
     pub factor: f64,
-    /// A power is the mean since the sample before, and not the power from its own sample on.
+    /// Whether a power is the mean since the previous sample, and not the power from its own sample on.
     pub is_of_time_before: bool,
-    /// Which one it is, where several devices have one metric: the part of the node that the values are about, or who recorded
-    /// them; else empty.
+    /// Distinguishes several devices with one metric: the part of the node that the values are about, or who recorded them;
+    /// otherwise empty.
     pub recorder: String,
 }
 
 impl Recorded {
-    /// A name of the counter that no other one of its node has.
+    /// The counter's name, which no other counter of its node has.
     pub fn counter(&self, metric: &str) -> String {
         counter_name(metric, &self.recorder)
     }
 }
 
-/// A counter's name, where `which` tells apart those of one metric.
+/// A counter's name; `which` distinguishes those of one metric.
 pub fn counter_name(metric: &str, which: &str) -> String {
     if which.is_empty() { metric.to_owned() } else { format!("{metric}@{which}") }
 }
@@ -62,20 +62,20 @@ impl Default for Recorded {
     }
 }
 
-/// What a summary says of a device before any figure.
+/// What a summary shows of a device before any figure.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// The node's name.
     pub node: String,
-    /// The device's own name, by the settings or by its metric.
+    /// The device's own name, from the settings or from its metric.
     pub name: String,
     /// The metric's name.
     pub metric: String,
-    /// [`Recorded::counter`]: the metric's name, with more where several devices have it.
+    /// [`Recorded::counter`]: the metric's name, with an addition if several devices have it.
     pub counter: String,
     /// The library that reads it, or "trace".
     pub source: String,
-    /// How its joules come about.
+    /// Whether its joules are measured, integrated or estimated.
     pub quality: Quality,
     /// Its kind, what it contains, and where its counter wraps.
     pub traits: CounterTraits,
@@ -94,14 +94,14 @@ impl DeviceInfo {
 /// The unit of a device's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Energy.
+    /// Energy; the figures are in joules.
     Joules,
-    /// Time, attributed like a counter.
+    /// Time, which is attributed like a counter.
     Seconds,
 }
 
 impl Unit {
-    /// As summaries have it.
+    /// The symbol that summaries have.
     pub fn as_str(self) -> &'static str {
         match self {
             Unit::Joules => "J",
@@ -113,17 +113,17 @@ impl Unit {
 /// A way to divide a device's joules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ViewKind {
-    /// Among the ranks' frames.
+    /// The view among the ranks' frames.
     Ranks,
-    /// Among the kernels of GPU streams.
+    /// The view among the kernels of GPU streams.
     Kernels,
 }
 
 impl ViewKind {
-    /// Both, in the order of a summary.
+    /// Both views, in the order of a summary.
     pub const BOTH: [ViewKind; 2] = [ViewKind::Ranks, ViewKind::Kernels];
 
-    /// As summaries and options have it.
+    /// The name in summaries and options.
     pub fn as_str(self) -> &'static str {
         match self {
             ViewKind::Ranks => "ranks",
@@ -135,19 +135,19 @@ impl ViewKind {
 /// The engine's views of one device.
 #[derive(Clone, Copy, Debug)]
 pub struct Views {
-    /// By the ranks' main threads.
+    /// The view whose consumers are the ranks' main threads.
     pub ranks: ViewIndex,
-    /// By all threads of the ranks, those of a process as one consumer: as soon as some rank of the node has a second thread with
-    /// frames. It is the twin of `ranks`, and gets the same samples.
+    /// The view whose consumers are all threads of the ranks, those of a process as one consumer; there as soon as some rank of
+    /// the node has a second thread with frames. It is the twin of `ranks`, and gets the same samples.
     pub threads: Option<ViewIndex>,
-    /// By GPU streams.
+    /// The view whose consumers are GPU streams.
     pub kernels: ViewIndex,
-    /// Which of the first two the settings call the ranks view.
+    /// Which of the first two views the settings call the ranks view.
     pub locations: Locations,
 }
 
 impl Views {
-    /// The view of this kind that is sampled by itself, and not as another one's twin.
+    /// The view of this kind that gets samples of its own, and not those of its twin.
     pub fn sampled(&self, kind: ViewKind) -> ViewIndex {
         match kind {
             ViewKind::Ranks => self.ranks,
@@ -158,21 +158,21 @@ impl Views {
 
 /// A counter with its views.
 pub struct Device {
-    /// What it is.
+    /// What is known of the device before any figure.
     pub info: DeviceInfo,
     /// The engine's views of it.
     pub views: Views,
-    /// Samples show what happened so many ticks before.
+    /// Samples show what happened this many ticks earlier.
     pub delay_ticks: u64,
     counter: Counter,
     watts_max: f64,
     is_power: bool,
     setting: Option<DeviceSetting>,
-    /// Whether some reading was not 0; `None` before the first.
+    /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
     rises: bool,
     curve: Curve,
-    /// Powers that were read beside its counter.
+    /// Power sensors that were read besides its counter.
     pub(crate) sensors: Vec<PowerSensor>,
     /// Whether its joules are among its node's.
     pub standing: Standing,
@@ -180,7 +180,6 @@ pub struct Device {
 }
 
 impl Device {
-    /// One without settings.
     pub(crate) fn new(info: DeviceInfo, views: Views, counter: Counter, ticks_per_second: u64) -> Device {
         Device {
             info,
@@ -199,7 +198,7 @@ impl Device {
         }
     }
 
-    /// One as the settings want it.
+    /// A device as the settings define it.
     pub(crate) fn interpreted(
         info: DeviceInfo,
         views: Views,
@@ -217,7 +216,7 @@ impl Device {
         }
     }
 
-    /// The view of this kind, by the settings.
+    /// The view that the settings choose for this kind.
     pub fn view(&self, kind: ViewKind) -> ViewIndex {
         match (kind, self.views.locations) {
             (ViewKind::Ranks, Locations::Main) => self.views.ranks,
@@ -226,7 +225,7 @@ impl Device {
         }
     }
 
-    /// The ranks view by the locations that the settings do not choose, where that is another one.
+    /// The ranks view by the locations that the settings do not choose, if it is another one.
     pub fn other_ranks(&self) -> Option<(Locations, ViewIndex)> {
         self.views.threads.map(|threads| match self.views.locations {
             Locations::Main => (Locations::All, threads),
@@ -239,8 +238,8 @@ impl Device {
         self.counter.figures()
     }
 
-    /// Takes a reading. [`Device::sample`] returns what it means, as soon as that is certain. `tag`: any number, by which the
-    /// counter names readings that it takes back.
+    /// Takes a reading. [`Device::sample`] returns its meaning as soon as that is certain. `tag` is any number; the counter uses
+    /// it to name readings that it takes back.
     pub fn read(&mut self, time: Timestamp, value: MetricValue, tag: u64) {
         let time = time.saturating_sub(self.delay_ticks);
         let is_nonzero = match value {
@@ -265,17 +264,17 @@ impl Device {
         Some(sample)
     }
 
-    /// What its readings mean.
+    /// The counter that interprets its readings.
     pub fn counter(&self) -> &Counter {
         &self.counter
     }
 
-    /// What its readings mean, to be told of their end.
+    /// The counter that interprets its readings, to change it.
     pub fn counter_mut(&mut self) -> &mut Counter {
         &mut self.counter
     }
 
-    /// The most power that it can draw; infinite where that is not known.
+    /// The most power that it can draw; infinite if it is not known.
     pub fn watts_max(&self) -> f64 {
         self.watts_max
     }
@@ -285,7 +284,7 @@ impl Device {
         self.is_power
     }
 
-    /// Its power over the run; `None` without two samples, and of time.
+    /// Its power over the run; `None` without two samples, and for time.
     pub fn power_curve(&self) -> Option<PowerCurve> {
         self.curve.power().filter(|_| self.info.unit == Unit::Joules)
     }
@@ -295,7 +294,7 @@ impl Device {
         &self.curve
     }
 
-    /// A power sensor of it shows so many watts, or nothing now.
+    /// Takes a reading of one of its power sensors: watts, or `None` if it failed.
     pub fn read_power_sensor(
         &mut self,
         which: &str,
@@ -311,7 +310,7 @@ impl Device {
         self.sensors[at].read(time, watts);
     }
 
-    /// Its `[[device]]`.
+    /// The `[[device]]` that applies to it.
     pub fn setting(&self) -> Option<&DeviceSetting> {
         self.setting.as_ref()
     }
@@ -326,7 +325,7 @@ impl Device {
         self.was_nonzero == Some(false)
     }
 
-    /// Sets its kind, what it contains, and where its counter wraps, unless a setting says where a trace's counter does.
+    /// Sets its kind, what it contains, and where its counter wraps, unless a setting declares where a trace's counter does.
     pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
         let is_set = self.setting.as_ref().is_some_and(|setting| setting.wraps_at.is_some());
         if let Some(wraps_at) = traits.wraps_at.filter(|_| !is_set || self.info.source != "trace") {
@@ -336,22 +335,21 @@ impl Device {
     }
 }
 
-/// How a counter's readings are understood: by its `[[device]]`, and by its own definition.
+/// How a counter's readings are understood, given its `[[device]]` and its own definition.
 pub(crate) struct Interpretation {
-    /// The device's name.
     pub name: String,
-    /// What the assignment knows of it.
+    /// The part of the machine that it counts.
     pub part: CountedPart,
     setting: Option<DeviceSetting>,
     kind: CounterKind,
     limits: Limits,
-    /// More power than that cannot be shown of the device.
+    /// No more power than this can be shown of the device.
     watts_max: f64,
 }
 
 impl Interpretation {
     /// `None` if the metric is no device: no energy by its definition, and without a `[[device]]`; or, in a trace, without a
-    /// `[[device]]` where there are some.
+    /// `[[device]]` although there are some.
     pub fn new(
         config: &Config,
         found: &FoundDevice,
@@ -381,7 +379,7 @@ impl Interpretation {
             let is_of_time_before = recorded.is_of_time_before;
             CounterKind::Instantaneous { watts_per_unit: scale, is_of_time_before }
         } else {
-            // A wrap, too, is of a trace's raw values.
+            // A setting of the wrap, too, is only for a trace's raw values.
             let wraps_at = setting.as_ref().and_then(|s| s.wraps_at).filter(|_| is_of_trace);
             CounterKind::Cumulative { joules_per_unit: scale, wraps_at }
         };
@@ -402,7 +400,7 @@ impl Interpretation {
         Some(Interpretation { name, part, setting, kind, limits, watts_max })
     }
 
-    /// How the joules come about that are understood so.
+    /// The quality of joules that are understood in this way.
     pub fn quality(&self, found: Quality) -> Quality {
         let is_power = matches!(self.kind, CounterKind::Instantaneous { .. });
         if is_power && found == Quality::Measured { Quality::Integrated } else { found }

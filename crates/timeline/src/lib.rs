@@ -1,17 +1,17 @@
 //! Which location draws from which device, and in which order events reach the engine.
 //!
 //! ```text
-//! attributor.rs      locations, devices and the engine: live runs and traces fill in the same
+//! attributor.rs      locations, devices and the engine: the same for live runs and traces
 //! device.rs          a counter with its views, and how its readings are understood
 //! topology.rs        which devices a location draws from, and why: a function of evidence alone
-//! linking.rs         the same, kept up to date as locations and devices become known
+//! linking.rs         links of locations to devices, kept up to date as both become known
 //! threads.rs         ranks whose other threads run more than their main thread
 //! merger.rs          events of several locations in the order of time
 //! sampled.rs         call paths that are sampled, around calls that are recorded
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! time_device.rs     time, attributed like a counter
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
-//! recorder.rs        single calls and intervals, for callers that want them
+//! recorder.rs        single calls and intervals, if a caller records them
 //! standing.rs        devices that repeat another, or contain less than their parts
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```

@@ -1,9 +1,9 @@
-//! Which location draws from which device, kept up to date as both become known: what [`topology`](crate::topology) says
-//! becomes consumers of the engine's views.
+//! Which location draws from which device, kept up to date as both become known: the assignments of [`topology`](crate::topology)
+//! become consumers of the engine's views.
 //!
-//! Offline, a device becomes known with its first sample; live, ranks and streams appear while others already run. A link
-//! that changes after joules were attributed by it makes the figures differ from what they would be had it been known
-//! from the start. [`Links`] remembers that, and the figures are then computed again from the trace, with everything known.
+//! Offline, a device becomes known with its first sample; live, ranks and streams appear while others already run. If a link
+//! changes after joules were attributed by it, the figures differ from those of a run in which it was known from the start.
+//! [`Links`] records that, and the figures are then computed again from the trace, with everything known.
 
 use crate::attributor::LocationInfo;
 use crate::device::Device;
@@ -19,13 +19,13 @@ use std::sync::Arc;
 /// How long a process' main thread ran, and all of its other threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ThreadSeconds {
-    /// The main thread.
+    /// The seconds of the main thread.
     pub main: f64,
-    /// The sum of the others.
+    /// The sum over the other threads.
     pub others: f64,
 }
 
-/// What links are between, and where they take effect.
+/// The locations and devices that links connect, and the engine in which they take effect.
 pub(crate) struct Run<'a> {
     pub engine: &'a mut Engine,
     pub locations: &'a [LocationInfo],
@@ -37,10 +37,10 @@ pub(crate) struct Run<'a> {
 /// The evidence about all locations and devices, and the assignment that follows from it.
 #[derive(Default)]
 pub(crate) struct Links {
-    /// By location.
+    /// One entry for each location.
     evidence: Vec<Evidence>,
     assignments: Vec<Assignment>,
-    /// By device.
+    /// One entry for each device.
     parts: Vec<CountedPart>,
     processes: HashMap<u64, Process>,
     nodes: HashMap<String, NodeMembers>,
@@ -52,7 +52,7 @@ pub(crate) struct Links {
 pub(crate) struct Process {
     pub threads: Vec<usize>,
     streams: Vec<usize>,
-    /// By the operating system's count, where that is known.
+    /// CPU time as the operating system counts it, if it is known.
     pub cpu: Option<ThreadSeconds>,
 }
 
@@ -64,7 +64,7 @@ struct NodeMembers {
 }
 
 impl Links {
-    /// The last location of the run is new.
+    /// Adds the evidence of the run's last location, which is new.
     pub fn add_location(&mut self, run: &mut Run, evidence: Evidence) {
         let location = self.evidence.len();
         let info = &run.locations[location];
@@ -86,7 +86,7 @@ impl Links {
         self.update_location(run, location);
     }
 
-    /// The last device of the run is new.
+    /// Adds the part that the run's last device counts; the device is new.
     pub fn add_device(&mut self, run: &mut Run, part: CountedPart) {
         let device = self.parts.len();
         self.parts.push(part);
@@ -95,7 +95,7 @@ impl Links {
         self.update_node(run, &node);
     }
 
-    /// Finds links anew on the nodes where something new is known of a GPU's counter.
+    /// Finds links again on the nodes where something new is known about a GPU's counter.
     pub fn learn(&mut self, run: &mut Run, is_news: impl Fn(&Device, &mut CounterEvidence) -> bool) {
         let mut nodes = Vec::new();
         for (device, part) in run.devices.iter().zip(&mut self.parts) {
@@ -109,12 +109,12 @@ impl Links {
 
     fn update_node(&mut self, run: &mut Run, node: &str) {
         let Some(members) = self.nodes.get(node) else { return };
-        // Streams first: their processes' links depend on theirs.
+        // Streams come first, because the links of their processes depend on theirs.
         let all: Vec<usize> = members.streams.iter().chain(&members.threads).copied().collect();
         all.into_iter().for_each(|location| self.update_one(run, location));
     }
 
-    /// A location is new, or its rank is: its links, and those of others that depend on it.
+    /// Updates the links of a location that is new or whose rank is, and those of other locations that depend on it.
     pub fn update_location(&mut self, run: &mut Run, location: usize) {
         let info = &run.locations[location];
         match info.kind {
@@ -124,14 +124,14 @@ impl Links {
                 let threads = process.map(|process| self.processes[&process].threads.clone());
                 threads.into_iter().flatten().for_each(|thread| self.update_one(run, thread));
             }
-            // The number of ranks on the node matters to the others, too.
+            // The other ranks' links depend on the number of ranks on the node.
             LocationKind::CpuThread if run.by_local_rank && info.main => self.update_node(run, &info.node),
             LocationKind::CpuThread => self.update_one(run, location),
             LocationKind::Metric => {}
         }
     }
 
-    /// More is known of a location's process.
+    /// Sets the variables of a location's process, of which more is known now.
     pub fn set_environment(&mut self, run: &mut Run, location: usize, environment: Arc<[String]>) {
         self.evidence[location].environment = environment;
         self.update_location(run, location);
@@ -165,7 +165,7 @@ impl Links {
     }
 
     fn local_rank(&self, run: &Run, members: &NodeMembers, location: usize) -> Option<LocalRank> {
-        // One of each process.
+        // One main thread for each process.
         let mains = members.threads.iter().filter(|thread| run.locations[**thread].main);
         let all: Vec<&Evidence> = mains.map(|main| &self.evidence[*main]).collect();
         let own = self.evidence[location].process?;
@@ -211,7 +211,7 @@ impl Links {
                 engine.record_twin_instead(views.ranks);
             }
         }
-        // The threads of a process share what it gets.
+        // The threads of a process share what the process gets.
         match (views.threads, process(location)) {
             (Some(threads), Some(process)) => engine.bind_member(threads, location, process),
             (Some(threads), None) => engine.bind(threads, location),
@@ -241,7 +241,7 @@ impl Links {
         &self.parts[device]
     }
 
-    /// The location group of the process that a location belongs to, or else its own.
+    /// The location group of the process that a location belongs to; the location's own if it belongs to none.
     pub fn owner_of<'a>(&self, locations: &'a [LocationInfo], location: usize) -> &'a str {
         let process = self.evidence[location].process;
         let thread = process.and_then(|process| self.processes.get(&process)?.threads.first());

@@ -1,12 +1,12 @@
 //! Events of several locations in the order of time.
 //!
-//! Each location's stream is in order by itself; a *merger* brings together the streams that one group of views needs, up to the
-//! watermark: a time before which no further event is expected. The ranks of a node share a merger. Each device with GPU
-//! streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
+//! The events of one stream are in order; a *merger* brings together the streams that one group of views needs, up to the
+//! watermark: a time before which no further event is expected. The ranks of a node share a merger. Each device with GPU streams
+//! has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
-//! The engine needs the order only around *breaks*: where a location begins or ceases to run (its outermost frame), and
-//! where a sample ends an interval. From one break to the next, each location's events are handed over together; samples can be told
-//! in advance, so that they are handed over up to the next break of a location.
+//! The engine needs the order only around *breaks*: where a location starts or stops running (its outermost frame), and where a
+//! sample ends an interval. From one break to the next, each location's events are handed over together; samples can be queued in
+//! the engine, so that events are handed over up to the next break of a location.
 
 use crate::attributor::Attributor;
 use ampere_attribution::{Increase, LocationIndex, Step, ViewIndex};
@@ -14,12 +14,12 @@ use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 use tournament::{Key, Tree};
 
-/// One stream's place in a merger.
+/// The place of a stream's queue in a merger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueIndex(usize);
 
 impl QueueIndex {
-    /// The queue's place in a merger that has absorbed its own: [`Merger::absorb`] returned `by`.
+    /// The queue's place in a merger that has absorbed its own; [`Merger::absorb`] returned `by`.
     pub fn further(self, by: usize) -> QueueIndex {
         QueueIndex(self.0 + by)
     }
@@ -36,29 +36,29 @@ pub struct Merger {
 /// The events of one stream that wait.
 #[derive(Default)]
 pub struct Queue {
-    /// `None`: samples.
+    /// The location of the events; `None` if the queue has samples.
     location: Option<LocationIndex>,
     steps: Vec<Step>,
-    /// How many of them have been handed over.
+    /// The number of steps that have been handed over.
     done: usize,
-    /// In a queue of samples, one for each step.
+    /// In a queue of samples, one entry for each step.
     samples: VecDeque<(ViewIndex, Increase)>,
-    /// Positions in `steps` of those that are breaks.
+    /// The positions of breaks in `steps`.
     breaks: VecDeque<usize>,
-    /// Every step is a break.
+    /// Whether every step is a break.
     always_breaks: bool,
-    /// Open frames after the last step.
+    /// The number of open frames after the last step.
     depth: usize,
     done_until: Timestamp,
     late: u64,
 }
 
-/// An empty queue keeps memory for so many.
-const MOST_IDLE_STEPS: usize = 1 << 10;
+/// The capacity that an empty queue may keep, in steps.
+const IDLE_STEPS_MAX: usize = 1 << 10;
 
 impl Queue {
-    /// Adds an enter. Within one queue, times must not go back. It may stand for several calls, or for 0 if it continues one
-    /// that was counted before.
+    /// Adds an enter. Within one queue, times must not go back. An enter may stand for several calls, or for 0 if it continues
+    /// one that was counted before.
     #[inline]
     pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
         if self.depth == 0 || self.always_breaks {
@@ -68,7 +68,7 @@ impl Queue {
         self.put(Step::enter(time, region, calls));
     }
 
-    /// Adds a leave.
+    /// Adds a leave of the innermost frame.
     #[inline]
     pub fn leave(&mut self, time: Timestamp) {
         if self.depth == 1 || self.always_breaks {
@@ -78,14 +78,14 @@ impl Queue {
         self.put(Step::leave(time));
     }
 
-    /// Leaves every open frame.
+    /// Leaves every open frame of the queue.
     pub fn close(&mut self, time: Timestamp) {
         while self.depth > 0 {
             self.leave(time);
         }
     }
 
-    /// Every step is a break, also of those that wait.
+    /// Makes every step a break, including those that wait.
     fn always_break(&mut self) {
         self.always_breaks = true;
         self.breaks = (self.done..self.steps.len()).collect();
@@ -100,7 +100,7 @@ impl Queue {
 
     #[inline]
     fn put(&mut self, step: Step) {
-        // A late one still goes to the engine, which takes it as if it had happened now.
+        // A late step still goes to the engine, which takes it as if it had happened now.
         self.late += u64::from(step.time < self.done_until);
         self.steps.push(step);
     }
@@ -117,7 +117,7 @@ impl Queue {
         self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)
     }
 
-    /// Hands over the next break, and what comes before it.
+    /// Hands over the next break, and the steps before it.
     #[inline]
     fn pass_break(&mut self, into: &mut Attributor) {
         self.pass_run(Timestamp::MAX, into);
@@ -133,7 +133,7 @@ impl Queue {
         self.done += 1;
     }
 
-    /// Hands over what comes before the next break and before `end`.
+    /// Hands over the steps before the next break and before `end`.
     #[inline]
     fn pass_run(&mut self, end: Timestamp, into: &mut Attributor) {
         let Some(location) = self.location else { return };
@@ -141,38 +141,39 @@ impl Queue {
         let waiting = &self.steps[self.done..next_break];
         let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
         into.steps(location, &waiting[..count]);
-        into.engine.pass_foreseen(location);
+        into.engine.pass_queued_samples(location);
         self.done += count;
     }
 
-    /// Tells the engine of the next break in advance, if it is a sample that can be told.
-    fn foresee(&mut self, into: &mut Attributor) -> bool {
+    /// Queues the next break in the engine if it is a sample that can be queued. Returns whether it was.
+    fn enqueue_sample(&mut self, into: &mut Attributor) -> bool {
         let step = self.steps[self.done];
         let sample = self.samples.front().filter(|_| self.location.is_none());
-        let is_told = sample.is_some_and(|(view, increase)| into.foresee(*view, step.time, *increase));
-        if is_told {
+        let is_queued =
+            sample.is_some_and(|(view, increase)| into.enqueue_sample(*view, step.time, *increase));
+        if is_queued {
             self.samples.pop_front();
             self.breaks.pop_front();
             self.done += 1;
         }
-        is_told
+        is_queued
     }
 
-    /// Forgets what has been handed over, once that is the greater part.
+    /// Releases the steps that have been handed over, once they are the greater part.
     fn tidy(&mut self) {
         if self.done > self.steps.len() / 2 {
             self.steps.drain(..self.done);
             self.breaks.iter_mut().for_each(|at| *at -= self.done);
             self.done = 0;
         }
-        if self.steps.is_empty() && self.steps.capacity() > MOST_IDLE_STEPS {
-            self.steps = Vec::new(); // the location is over, or hardly does anything
+        if self.steps.is_empty() && self.steps.capacity() > IDLE_STEPS_MAX {
+            self.steps = Vec::new(); // the location has ended, or has few events
         }
     }
 }
 
 impl Merger {
-    /// Adds a location's stream.
+    /// Adds the stream of a location's events.
     pub fn add_location(&mut self, location: LocationIndex) -> QueueIndex {
         self.add(Queue { location: Some(location), ..Queue::default() })
     }
@@ -187,13 +188,13 @@ impl Merger {
         QueueIndex(self.queues.len() - 1)
     }
 
-    /// A stream's queue.
+    /// The queue of a stream.
     #[inline]
     pub fn queue(&mut self, queue: QueueIndex) -> &mut Queue {
         &mut self.queues[queue.0]
     }
 
-    /// Takes in another merger: what waits there waits here from now on. Returns by how much the places of its queues increase.
+    /// Takes in another merger with all that waits there. Returns by how much the places of its queues increase.
     pub fn absorb(&mut self, other: Merger) -> usize {
         let before = self.queues.len();
         self.queues.extend(other.queues);
@@ -202,13 +203,13 @@ impl Merger {
         before
     }
 
-    /// Events that came after their time had been handed over.
+    /// The number of events that came after their time had been handed over.
     pub fn late(&self) -> u64 {
         self.queues.iter().map(|queue| queue.late).sum()
     }
 
-    /// Frames of `samples` are put on the location where calls of the same thread are recorded: from now on the frames of each depend
-    /// on all steps of the other.
+    /// Puts the frames of `samples` on the location where calls of the same thread are recorded: from now on the frames of each
+    /// depend on all steps of the other.
     pub fn put_samples_on(
         &mut self,
         samples: (LocationIndex, QueueIndex),
@@ -219,31 +220,34 @@ impl Merger {
         [samples, recorded].iter().for_each(|(_, queue)| self.queue(*queue).always_break());
     }
 
-    /// How many steps wait.
+    /// The number of steps that wait.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.steps.len() - queue.done).sum()
     }
 
-    /// Hands everything before `watermark` to the engine, breaks in order.
+    /// Hands everything before `watermark` to the engine, with breaks in order.
     pub fn advance(&mut self, watermark: Timestamp, into: &mut Attributor) {
         let mut fronts = Tree::new(self.queues.iter().map(Queue::first_time));
         let mut breaks = Tree::new(self.queues.iter().map(Queue::first_break_time));
         let queues = &mut self.queues;
         loop {
-            // Samples up to the next location that begins or ceases to run.
+            // Samples are queued up to the next location that starts or stops running.
             let next = loop {
                 let next = breaks.first().filter(|next| next.time < watermark);
-                let Some(sample) = next.filter(|next| queues[next.place].foresee(into)) else { break next };
+                let Some(sample) = next.filter(|next| queues[next.place].enqueue_sample(into)) else {
+                    break next;
+                };
                 fronts.set(sample.place, queues[sample.place].first_time());
                 breaks.set(sample.place, queues[sample.place].first_break_time());
             };
             let end = next.map_or(watermark, |next| next.time);
-            // By place, for it does not matter to the engine: what neighbours need lies side by side in memory.
+            // Locations are visited by place, not by time, because the engine does not need it: what neighbours need is adjacent
+            // in memory.
             fronts.pass_before(end, &mut |place| {
                 queues[place].pass_run(end, into);
                 queues[place].first_time()
             });
-            into.take_foreseen();
+            into.take_queued_samples();
             let Some(Key { place, .. }) = next else { break };
             queues[place].pass_break(into);
             fronts.set(place, queues[place].first_time());
@@ -358,8 +362,9 @@ mod tests {
         })
     }
 
-    /// Threads whose stacks are sampled and whose calls are recorded, the first one with the program's frame, the other, as OpenMP's are,
-    /// without. Each event: how long after the last one, whose, whether of its samples, and what.
+    /// Computes the joules of threads whose stacks are sampled and whose calls are recorded. The first thread has the program's
+    /// frame, the other, like OpenMP's threads, has none. Each event: the time since the previous one, the thread, whether it is
+    /// one of its samples, and what it is.
     fn joules_of_threads(events: &[(u64, usize, bool, u8)], batch: u64) -> (Vec<CallpathRow>, ViewTotals) {
         let (mut attributor, recorded) = attributor();
         let program = region(&mut attributor, "a.out", paradigm::MEASUREMENT, region_type::ARTIFICIAL);

@@ -1,4 +1,4 @@
-//! A power sensor of a device, integrated: to be compared with the device's counter ([`crate::agreement`]).
+//! A device's power sensor, integrated: it is compared with the device's counter ([`crate::agreement`]).
 
 use crate::curve::Curve;
 use ampere_attribution::Increase;
@@ -7,7 +7,7 @@ use ampere_model::Timestamp;
 /// The energy that a power sensor shows.
 #[derive(Debug)]
 pub struct PowerSensor {
-    /// Which power it is: `average`, `current` or `usage`.
+    /// The kind of power: `average`, `current` or `usage`.
     pub which: String,
     ticks_per_second: u64,
     last: Option<(Timestamp, f64)>,
@@ -15,7 +15,7 @@ pub struct PowerSensor {
 }
 
 impl PowerSensor {
-    /// One without readings.
+    /// Makes a sensor that has no readings yet.
     pub fn new(which: &str, ticks_per_second: u64) -> PowerSensor {
         let ticks_per_second = ticks_per_second.max(1);
         PowerSensor {
@@ -35,7 +35,7 @@ impl PowerSensor {
                 let seconds = (time - before) as f64 / self.ticks_per_second as f64;
                 Increase::Joules((then + watts) / 2.0 * seconds)
             }
-            // Also after readings that failed: what it would have shown meanwhile is not known.
+            // This is also the case after readings that failed: what the sensor would have shown meanwhile is not known.
             None => Increase::Reset,
         };
         self.energy.add_sample(time, increase);

@@ -1,31 +1,31 @@
-//! What a caller wants to know of a run beside its summary, while its events are attributed: single calls, single intervals.
+//! Records single calls and single intervals while the events of a run are attributed.
 
 use crate::attributor::{Attributor, Device};
 use ampere_attribution::{Engine, ViewIndex};
 use std::io;
 
-/// Takes from the engine what it records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
+/// Takes what the engine records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
 pub trait Recorder: Send {
-    /// A device is new, and its views have no consumers yet.
+    /// Called for a new device, whose views have no consumers yet.
     fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
 
-    /// A device's view, and its twin, have had a sample.
+    /// Called after a sample of a device's view and of its twin.
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
 
-    /// There were many events since the last time.
+    /// Called after many events since the last time.
     fn take_events(&mut self, attributor: &mut Attributor) -> io::Result<()>;
 
-    /// There are no more events and samples.
+    /// Called when there are no more events and samples.
     fn end(&mut self, attributor: &mut Attributor) -> io::Result<()>;
 }
 
-/// So many events go to the engine before the recorder may take what was recorded of them.
-const MOST_EVENTS: usize = 1 << 16;
+/// After this many events, the recorder may take what was recorded of them.
+const EVENTS_MAX: usize = 1 << 16;
 
-/// A recorder at work.
+/// A recorder, and the state of its recording.
 pub(crate) struct Recording {
     pub recorder: Box<dyn Recorder>,
-    /// Events that it has not taken.
+    /// The events that it has not taken.
     events: usize,
     failure: Option<io::Error>,
 }
@@ -37,20 +37,20 @@ impl Recording {
 }
 
 impl Attributor {
-    /// To be called before there is any location or device.
+    /// Starts a recording. To be called before there is any location or device.
     pub fn record(&mut self, recorder: Box<dyn Recorder>) {
         self.recording = Some(Box::new(Recording::new(recorder)));
     }
 
-    /// Whether the recorder has failed, and there is no point in going on.
+    /// Whether the recorder has failed, so that reading further is useless.
     pub fn recording_has_failed(&self) -> bool {
         self.recording.as_ref().is_some_and(|recording| recording.failure.is_some())
     }
 
-    /// The run is over.
+    /// Ends the recording at the end of the run.
     ///
     /// # Errors
-    /// The recorder's first.
+    /// Returns the recorder's first error.
     pub fn end_recording(&mut self) -> io::Result<()> {
         self.recorded(|recorder, attributor| recorder.end(attributor));
         self.recording.take().and_then(|recording| recording.failure).map_or(Ok(()), Err)
@@ -63,7 +63,7 @@ impl Attributor {
     pub(crate) fn record_events(&mut self, events: usize) {
         let Some(recording) = &mut self.recording else { return };
         recording.events += events;
-        if recording.events >= MOST_EVENTS {
+        if recording.events >= EVENTS_MAX {
             recording.events = 0;
             self.recorded(|recorder, attributor| recorder.take_events(attributor));
         }

@@ -1,20 +1,22 @@
-//! Call paths that are sampled, around the calls of a thread that are recorded exactly.
+//! Sampled call paths around the calls of a thread that are recorded exactly.
 //!
-//! A location of samples has the stack of a thread as it was sampled, the program itself outermost. Where calls of the same thread
-//! are recorded, as those of MPI are, on a location of its own, the frames that were sampled are put there as long as its program
-//! runs: inside the program's frame, which is the outermost on both, and inside ranges that the program marks; around the calls that
-//! were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives the same as the run did.
+//! A location of samples has the stack of a thread as it was sampled, with the program itself outermost. If calls of the same
+//! thread are recorded, as those of MPI are, on a location of its own, the sampled frames are put there as long as its program
+//! runs: inside the program's frame, which is the outermost on both, and inside ranges that the program marks; around the calls
+//! that were recorded. The location of samples is empty meanwhile. All of this depends on the events alone, so that a trace gives
+//! the same result as the run.
 //!
-//! A sample that was taken inside a recorded call says where this call comes from, and nothing of the time outside calls: that is
-//! divided by the samples that were taken there, so that no function is charged for what its calls did. Most calls are too short
-//! for a sample. Such a call is taken to come from where the last one of its function did that was sampled; before there was one, it
-//! is the program's own, for the function that was sampled last outside of calls may be none that makes it.
+//! A sample that was taken inside a recorded call shows where this call comes from, and nothing about the time outside calls:
+//! that is divided by the samples that were taken there, so that no function is charged for what its calls did. Most calls are
+//! too short for a sample. Such a call is assumed to come from where the last sampled call of its function came from; before
+//! there was one, it is the program's own, because the function that was sampled last outside of calls may be one that never
+//! makes it.
 //!
-//! While a function of the program is recorded, its thread has no need of samples: they are left out, so that no time is counted twice.
-//! The program may be recorded in parts, as where one of its files is instrumented: between its recorded functions, the samples that
-//! were taken outside of them are shown.
+//! While a function of the program is recorded, its thread needs no samples: they are ignored, so that no time is counted twice.
+//! The program may be recorded in parts, for example if one of its files is instrumented: between its recorded functions, the
+//! samples that were taken outside of them are shown.
 //!
-//! Where another collector goes on with the samples of a killed one, a thread has several locations of samples, one after the other.
+//! If another collector continues the samples of a killed one, a thread has several locations of samples, one after the other.
 
 use ampere_attribution::{LocationIndex, Step};
 use ampere_model::{RegionRef, Timestamp};
@@ -24,58 +26,58 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(crate) struct SampledStacks {
     threads: Vec<Thread>,
-    /// By the engine's index of a location: its thread.
+    /// The thread of each location, by the engine's index.
     by_location: Vec<Option<u32>>,
 }
 
 struct Thread {
-    /// The location of its last samples.
+    /// The location of its latest samples.
     samples: LocationIndex,
     /// The location where its calls are recorded, if they are.
     recorded: Option<LocationIndex>,
-    /// As it was sampled, the program first.
+    /// The sampled stack, the program first.
     stack: Vec<RegionRef>,
-    /// It was sampled inside a recorded call, which is not on `stack`.
+    /// Whether it was sampled inside a recorded call, which is not on `stack`.
     in_call: bool,
-    /// How many frames of `stack` are outside the first one of a function that is recorded, if it has one.
+    /// The number of frames of `stack` outside the first recorded function, if there is one.
     recorded_at: Option<usize>,
     /// The stack that was last sampled outside of calls and of recorded functions.
     outside: Vec<RegionRef>,
-    /// When a sample last changed the stack.
+    /// The time when a sample last changed the stack.
     changed: Timestamp,
-    /// A sample was taken inside the call that is open.
+    /// Whether a sample was taken inside the call that is open.
     caller_is_known: bool,
-    /// Of each function that is called: what was shown around its last call in which a sample was taken.
+    /// For each function that is called, what was shown around its last call in which a sample was taken.
     callers: HashMap<RegionRef, Vec<RegionRef>>,
-    /// The frames that were recorded and are open.
+    /// The recorded frames that are open.
     own: Vec<RegionRef>,
-    /// How many of these, from the outermost on, are around what was sampled: the program's own and ranges.
+    /// The number of frames of `own`, from the outermost on, that are around the sampled frames: the program's own and ranges.
     base: usize,
-    /// 1 if the program's frame is the outermost of these, too. Further threads have none.
+    /// 1 if the program's frame is the outermost of `own`, too. Further threads have none.
     program: usize,
-    /// The frames of samples that are between these and the calls above them.
+    /// The sampled frames between those and the calls above them.
     shown: Vec<RegionRef>,
-    /// How many recorded frames are outside the first one of a function, while one is open: samples say nothing new.
+    /// The number of recorded frames outside the first function, while one is open: samples show nothing new then.
     function_at: Option<usize>,
 }
 
-/// What a region says of a thread.
+/// The role of a region in the stack of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It stands for the program.
+    /// The region stands for the program.
     Program,
-    /// It is called by the program: MPI.
+    /// The region is a call of the program, for example of MPI.
     Call,
-    /// The program marks what it does meanwhile.
+    /// The region is a range that the program marks.
     Range,
-    /// It stands for a recorded call in which a sample was taken.
+    /// The region stands for a recorded call in which a sample was taken.
     InCall,
-    /// It is one of the program's functions.
+    /// The region is one of the program's functions.
     Function,
 }
 
 impl SampledStacks {
-    /// A location whose frames are samples.
+    /// Adds a location whose frames are samples.
     pub fn add(&mut self, samples: LocationIndex) {
         self.threads.push(Thread {
             samples,
@@ -96,7 +98,7 @@ impl SampledStacks {
         self.set_thread(samples, self.threads.len() as u32 - 1);
     }
 
-    /// Both are of one thread. `own`: the frames that are open where calls are recorded.
+    /// Connects two locations of one thread. `own`: the frames that are open where calls are recorded.
     pub fn put_on(
         &mut self,
         samples: LocationIndex,
@@ -136,7 +138,7 @@ impl SampledStacks {
         self.by_location.get(location.0 as usize).copied().flatten().map(|thread| thread as usize)
     }
 
-    /// Whether it is one of the locations of samples.
+    /// Whether this is one of the locations of samples.
     pub fn is_sampled(&self, location: LocationIndex) -> bool {
         self.thread(location).is_some_and(|thread| self.threads[thread].recorded != Some(location))
     }
@@ -147,7 +149,7 @@ impl SampledStacks {
         self.thread(location).is_some()
     }
 
-    /// What a step of a location means to the engine.
+    /// Translates a step of a location for the engine.
     pub fn pass(
         &mut self,
         location: LocationIndex,
@@ -162,7 +164,7 @@ impl SampledStacks {
         }
         if location != thread.samples {
             if !step.is_enter() {
-                return; // of a stack that is over
+                return; // it leaves a frame of the earlier location
             }
             thread.sample_at(location, step.time, each);
         }
@@ -171,7 +173,7 @@ impl SampledStacks {
 }
 
 impl Thread {
-    /// Its samples are on another location from now on, and begin with the whole stack.
+    /// Moves the thread's samples to another location, where they start with the whole stack.
     fn sample_at(
         &mut self,
         samples: LocationIndex,
@@ -192,13 +194,13 @@ impl Thread {
         role: impl Fn(RegionRef) -> Role,
         each: &mut impl FnMut(LocationIndex, Step),
     ) {
-        // What changes at one moment is one sample.
+        // All changes at one moment are one sample.
         if step.time > self.changed && !self.is_inside() {
             self.outside.clone_from(&self.stack);
         }
         self.changed = step.time;
         let was_in_call = self.in_call;
-        // A call is made by something.
+        // A recorded call has a caller, so the stack is not empty.
         let is_in_call = |region| role(region) == Role::InCall && !self.stack.is_empty();
         self.in_call = step.region().is_some_and(is_in_call);
         match step.region() {
@@ -222,18 +224,18 @@ impl Thread {
         };
         let call = self.own.get(self.base).copied();
         self.caller_is_known |= call.is_some() && self.in_call;
-        // What a sample outside of calls says of the time before it is not said of a call that was open then.
+        // A sample outside of calls shows nothing about a call that was open before it.
         if call.is_none() || self.in_call {
             self.show(call, step.time, recorded, each);
         }
     }
 
-    /// The last sample was taken inside a call or a function that is recorded.
+    /// Whether the last sample was taken inside a recorded call or function.
     fn is_inside(&self) -> bool {
         self.in_call || self.recorded_at.is_some()
     }
 
-    /// The frames of samples to be shown, around this call if there is one.
+    /// The sampled frames that are to be shown, around `call` if there is one.
     fn wanted(&self, call: Option<RegionRef>) -> &[RegionRef] {
         let outside = if self.is_inside() { &self.outside } else { &self.stack };
         let sampled = match call {
@@ -249,7 +251,7 @@ impl Thread {
         sampled.get(self.program..).unwrap_or_default()
     }
 
-    /// Calls that are open stay open above what changes, and are not counted again.
+    /// Changes the sampled frames that are shown. Open calls stay open above them, and are not counted again.
     fn show(
         &mut self,
         call: Option<RegionRef>,
@@ -306,7 +308,7 @@ impl Thread {
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
         if self.own.len() == self.base {
-            // Below what is shown, where a call is above it.
+            // The shown frames are on top of the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
             self.base = self.base.saturating_sub(1);
         }
@@ -332,7 +334,7 @@ mod tests {
 
     const RECORDED: LocationIndex = LocationIndex(0);
     const SAMPLED: LocationIndex = LocationIndex(1);
-    /// Of another sampler, which goes on.
+    /// The location of another sampler, which continues the first one's samples.
     const SAMPLED_ON: LocationIndex = LocationIndex(2);
     const PROGRAM: RegionRef = RegionRef(0);
     const IN_CALL: RegionRef = RegionRef(49);
@@ -343,13 +345,13 @@ mod tests {
             IN_CALL => Role::InCall,
             RegionRef(40..49) => Role::Function,
             RegionRef(50..) => Role::Range,
-            // MPI functions, and those that are sampled alone.
+            // These are MPI functions, and functions that are only sampled.
             _ => Role::Call,
         }
     }
 
-    /// Stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` is of the samples, `t` of those of another sampler.
-    /// What a comma joins happens at one moment.
+    /// The stacks of all locations after each step. `+3` enters region 3, `-` leaves; `s` marks a step of the samples, `t` one of
+    /// another sampler's. Steps that are joined by a comma happen at one moment.
     fn stacks_of_all(steps: &str) -> Vec<[Vec<u32>; 3]> {
         let mut stacks = SampledStacks::default();
         stacks.add(SAMPLED);
@@ -402,13 +404,13 @@ mod tests {
     #[test]
     fn sampled_frames_are_between_the_program_and_its_mpi_calls() {
         assert_eq!(last("both +0 s+0 s+1 s+2"), [vec![0, 1, 2], vec![]]);
-        // Where it calls MPI is not known.
+        // The caller of MPI is not known.
         assert_eq!(last("both +0 s+0 s+1 s+2 +9"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 -"), [vec![0, 1, 2], vec![]]);
-        // What is sampled outside of calls is not of the call.
+        // What is sampled outside of calls does not belong to the call.
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s+3"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s+3 -"), [vec![0, 1, 3], vec![]]);
-        // Samples begin before the recording of calls, and end after it.
+        // Samples start before the recording of calls, and end after it.
         assert_eq!(last("both s+0 s+1 +0 +9"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 - s+2"), [vec![], vec![0, 1, 2]]);
     }
@@ -417,20 +419,20 @@ mod tests {
     fn a_sample_inside_a_call_is_of_that_call_alone() {
         let sampled = "both +0 s+0,s+1,s+2 +9 s-,s+3,s+49";
         assert_eq!(last(sampled), [vec![0, 1, 3, 9], vec![]]);
-        // Time outside is that of samples outside.
+        // The time outside belongs to samples outside.
         assert_eq!(last(&format!("{sampled} -")), [vec![0, 1, 2], vec![]]);
-        // The next call is taken to come from where this one did, another function's is not.
+        // The next call is assumed to come from the same caller; one of another function is not.
         assert_eq!(last(&format!("{sampled} - +9")), [vec![0, 1, 3, 9], vec![]]);
         assert_eq!(last(&format!("{sampled} - +8")), [vec![0, 8], vec![]]);
-        // The next sample outside is known to be none of the call.
+        // The next sample outside does not belong to the call.
         assert_eq!(last(&format!("{sampled} s-,s-,s+4")), [vec![0, 1, 3, 9], vec![]]);
         assert_eq!(last(&format!("{sampled} s-,s-,s+4 -")), [vec![0, 1, 4], vec![]]);
         assert_eq!(last(&format!("{sampled} s-,s-,s+4 - +9")), [vec![0, 1, 3, 9], vec![]]);
         // Calls inside the call stay there.
         assert_eq!(last(&format!("{sampled} +8")), [vec![0, 1, 3, 9, 8], vec![]]);
-        // Samples inside one after the other.
+        // Two calls in a row are sampled inside.
         assert_eq!(last(&format!("{sampled} - +9 s-,s-,s+5,s+49 -")), [vec![0, 1, 2], vec![]]);
-        // A thread whose calls are not recorded.
+        // The calls of this thread are not recorded.
         assert_eq!(last("s+0,s+1,s+49"), [vec![], vec![0, 1]]);
         assert_eq!(last("s+0,s+1,s+49 s-,s-"), [vec![], vec![0]]);
     }
@@ -441,10 +443,10 @@ mod tests {
         assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 s- +9"), [vec![0, 50, 51, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +50 +51 +9 - - s+3"), [vec![0, 50, 1, 2, 3], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 +50 -"), [vec![0, 1], vec![]]);
-        // A thread whose program has no frame.
+        // The program of this thread has no frame.
         assert_eq!(last("both s+0 s+1 +50"), [vec![50, 0, 1], vec![]]);
         assert_eq!(last("both s+0 s+1 +50 -"), [vec![], vec![0, 1]]);
-        // It is known late that both are of one thread.
+        // It becomes known late that both belong to one thread.
         assert_eq!(last("+0 +50 both s+0 s+1 s+2"), [vec![0, 50, 1, 2], vec![]]);
     }
 
@@ -460,9 +462,9 @@ mod tests {
     #[test]
     fn a_thread_needs_no_samples_while_one_of_its_functions_is_recorded() {
         assert_eq!(last("both +0 s+0 s+20 s+21 +40 s+22 +9"), [vec![0, 40, 9], vec![]]);
-        // Without a frame for the program.
+        // The program has no frame.
         assert_eq!(last("both s+0 s+20 +40 s+21 +9"), [vec![40, 9], vec![]]);
-        // It is known late that both are of one thread.
+        // It becomes known late that both belong to one thread.
         assert_eq!(last("+0 +40 both s+0 s+20"), [vec![0, 40], vec![]]);
     }
 
@@ -470,10 +472,10 @@ mod tests {
     fn samples_are_shown_between_the_recorded_functions_of_a_program_that_is_instrumented_in_parts() {
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 -"), [vec![0, 20, 21], vec![]]);
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 +41 - s- s+22 -"), [vec![0, 20, 22], vec![]]);
-        // What was sampled inside a recorded function says nothing of the time outside.
+        // What was sampled inside a recorded function shows nothing about the time outside.
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 -"), [vec![0, 20, 21], vec![]]);
         assert_eq!(last("both +0 s+0,s+20,s+21 +40 s-,s+40,s+22 - s-,s-,s+23"), [vec![0, 20, 23], vec![]]);
-        // Recording ends and samples go on.
+        // The recording ends and samples continue.
         assert_eq!(last("both +0 s+0,s+20 +40 s+40,s+22 - -"), [vec![], vec![0, 20, 40, 22]]);
     }
 
@@ -503,14 +505,14 @@ mod tests {
                 assert_eq!(last(&format!("{taken_over} +9 t-,t+5,t+49")), [vec![0, 1, 5, 9], vec![], vec![]]);
                 assert_eq!(last(&format!("{taken_over} -")), [vec![], vec![], vec![0, 1, 3]]);
             }
-            // Before calls are recorded, and after.
+            // Another sampler continues before calls are recorded, and after.
             assert_eq!(last(&format!("both on s+0,s+1,s+2 {end}")), [vec![], vec![], vec![0, 1, 3]]);
             assert_eq!(last(&format!("both on +0 s+0,s+1,s+2 - {end}")), [vec![], vec![], vec![0, 1, 3]]);
         }
-        // It is known late that all are of one thread.
+        // It becomes known late that all belong to one thread.
         let late = "s+0,s+1 s-,s- t+0,t+1 both on +0";
         assert_eq!(last(late), [vec![0, 1], vec![], vec![]]);
-        // The first was inside a call.
+        // The first sampler ended inside a call.
         let in_call = "both on +0 s+0,s+1 +9 s+2,s+49 t+0,t+1,t+3 s-";
         assert_eq!(last(&format!("{in_call} -")), [vec![0, 1, 3], vec![], vec![]]);
     }

@@ -1,9 +1,9 @@
 //! Which devices' joules are among a node's. Two counters that rise in step to the last tick are one: the dies of a package that
-//! have one counter, the partitions of a GPU that show each its whole package's. A counter of several parts that counts less than
-//! they do is not the node's total.
+//! have one counter, the partitions of a GPU each of which shows its whole package's. A counter of several parts that counts less
+//! than they do is not the node's total.
 //!
 //! Only counters are compared that may be one by what is known of the hardware, and only their values decide. Until then the
-//! later one is left out, so that what was published never decreases.
+//! later one is left out, so that published totals never decrease.
 
 use crate::agreement;
 use crate::attributor::{Attributor, DeviceInfo, Unit};
@@ -11,41 +11,42 @@ use crate::topology::{CountedPart, is_mi250x};
 use ampere_model::text::joules;
 use ampere_model::{MetricValue, Timestamp};
 
-/// Readings with a new value that are compared.
+/// The maximum number of readings with a new value that are compared.
 const READINGS_MAX: usize = 256;
-/// So many equal values are no accident: each is one of some thousand.
+/// This many equal values are no accident: each is one of some thousand possible ones.
 const EQUAL_MIN: usize = 3;
-/// Values of a counter that moves with every reading are never equal. So many of them lie between two of the other counter's.
+/// Values of a counter that moves with every reading are never equal. Instead, at least this many must lie between two of the
+/// other counter's.
 const BETWEEN_MIN: usize = 200;
-/// So many values that the other counter cannot have had show that there are two.
+/// This many values that the other counter cannot have had show that there are two.
 const AGAINST_MIN: usize = 3;
 
 /// What a device's joules are to its node's sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Standing {
-    /// They are a part of it.
+    /// Its joules are a part of the sum.
     #[default]
     Counts,
-    /// Its counter may be another device's: left out until it is known.
+    /// Its counter may be another device's: it is left out until that is known.
     Undecided,
     /// Its counter is that of the device with this number.
     Repeats(usize),
-    /// It contains others that have counted more.
+    /// It contains other devices that have counted more.
     Disproved(Disproof),
 }
 
 /// Why a device's counter is not that of all its parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disproof {
-    /// Its own joules.
+    /// The joules of the device itself.
     pub joules: f64,
-    /// Those of its parts in the same time.
+    /// The joules of its parts in the same time.
     pub parts_joules: f64,
-    /// The parts' names.
+    /// The names of its parts, joined.
     pub parts: String,
 }
 
-/// The first values of a counter that differ from the one before, in order of time.
+/// The first values of a counter that differ from the previous one, in order of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstReadings {
     /// Devices that became known earlier and may have the same counter.
@@ -55,12 +56,12 @@ pub(crate) struct FirstReadings {
 }
 
 impl FirstReadings {
-    /// Takes a reading, if it is to be compared.
+    /// Takes a reading, if readings are to be compared.
     pub fn add(&mut self, time: Timestamp, value: MetricValue) {
         if !self.is_wanted || self.values.len() >= READINGS_MAX {
             return;
         }
-        // The bits of numbers with a fraction are in the order of the numbers.
+        // The bits of fractions are in the order of the numbers.
         let value = match value {
             MetricValue::U64(value) => Some(value),
             MetricValue::I64(value) => u64::try_from(value).ok(),
@@ -81,7 +82,7 @@ enum Sameness {
     Unknown,
 }
 
-/// `one` and `other`: the values of both. Equal values, or values between two of the other counter's, say that they are one.
+/// Compares the values of two counters. Equal values, or values between two of the other counter's, show that they are one.
 fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], is_over: bool) -> Sameness {
     let (mut equal, mut between, mut against) = (0, 0, 0);
     for (time, value) in other.iter().skip(1) {
@@ -94,7 +95,7 @@ fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], is_over: bool)
         let around = next.checked_sub(1).and_then(|before| Some((one[before].1, one.get(next)?.1)));
         match around {
             Some((before, after)) if before <= *value && *value <= after => between += 1,
-            // At the end of a counter's range.
+            // This is the end of a counter's range.
             Some((before, after)) if after < before => {}
             Some(_) => against += 1,
             None => {}
@@ -135,7 +136,7 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     dies[0].is_some() && dies[0] == dies[1]
 }
 
-/// The package and the part of `package-0-die-1` and `package-0-die-1-dram`.
+/// The package and the part in names such as `package-0-die-1` and `package-0-die-1-dram`.
 fn die_of(metric: &str) -> Option<(&str, &str)> {
     let name = metric.rsplit(':').next()?;
     let (package, die) = name.split_once("-die-")?;
@@ -143,7 +144,7 @@ fn die_of(metric: &str) -> Option<(&str, &str)> {
 }
 
 impl Attributor {
-    /// The last device that was added may have the counter of another one.
+    /// Notes which earlier devices may have the counter of the last device that was added.
     pub(crate) fn compare_last_device(&mut self) {
         let Some(last) = self.devices.len().checked_sub(1) else { return };
         let of = |device: usize| (&self.devices[device].info, self.counted_part(device));
@@ -157,7 +158,7 @@ impl Attributor {
         (device.first_readings.others, device.standing) = (others, Standing::Undecided);
     }
 
-    /// Decides which devices count, by what they have shown so far. `is_over`: nothing more comes.
+    /// Decides which devices count, by what they have shown so far. `is_over`: no more readings come.
     pub fn judge_devices(&mut self, is_over: bool) {
         for device in 0..self.devices.len() {
             if self.devices[device].standing == Standing::Undecided {
@@ -188,7 +189,7 @@ impl Attributor {
         }
     }
 
-    /// A number that changes when other devices count than before.
+    /// A number that changes whenever the set of devices that count does.
     pub fn judged(&self) -> u64 {
         self.judged
     }
@@ -216,12 +217,12 @@ impl Attributor {
         self.devices[device].standing == Standing::Counts
     }
 
-    /// Whether a device's joules are known to be no part of its node's. Consumers draw from one that is undecided.
+    /// Whether a device's joules are known to be no part of its node's. Consumers draw from a device that is undecided.
     pub fn is_left_out(&self, device: usize) -> bool {
         matches!(self.devices[device].standing, Standing::Repeats(_) | Standing::Disproved(_))
     }
 
-    /// One line for each device that is left out, and whether the run is incomplete by it.
+    /// One line for each device that is left out, and whether that makes the run incomplete.
     pub fn notes_of_left_out(&self) -> Vec<(String, bool)> {
         let notes = self.devices.iter().filter_map(|device| {
             let (name, node) = (&device.info.name, &device.info.node);
@@ -255,7 +256,7 @@ impl Attributor {
 mod tests {
     use super::*;
 
-    /// Values of a counter of so many ticks per reading, read at these times.
+    /// Values of a counter that rises by `ticks` per reading, read at these times.
     fn counter(start: u64, ticks: u64, times: impl Iterator<Item = u64>) -> Vec<(Timestamp, u64)> {
         times.map(|time| (time, start + time / 10 * ticks)).collect()
     }
@@ -263,13 +264,13 @@ mod tests {
     #[test]
     fn one_counter_that_is_read_twice_is_one() {
         let one = counter(7_000, 813, (0..400).step_by(10));
-        // A moment later, at other times, and with a counter that moves in between.
+        // The same counter is read a moment later, at other times, and while it moves.
         assert_eq!(sameness(&one, &counter(7_000, 813, (2..400).step_by(10)), false), Sameness::One);
         assert_eq!(sameness(&one, &counter(7_000, 813, (5..400).step_by(30)), false), Sameness::One);
         let moving =
             |shift: u64| (0..250).map(|at| (at * 10 + shift, 50 + at * 813 + shift * 81)).collect::<Vec<_>>();
         assert_eq!(sameness(&moving(0), &moving(3), false), Sameness::One);
-        // What was written a moment later, and an early end.
+        // The values were written a moment later; one of the two ended early.
         let late: Vec<_> = one.iter().map(|(time, value)| (time + 11, *value)).collect();
         assert_eq!(sameness(&one, &late, false), Sameness::One);
         assert_eq!(sameness(&one[..2], &one[..2], false), Sameness::Unknown);

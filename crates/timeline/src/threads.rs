@@ -1,4 +1,4 @@
-//! Ranks whose main thread only waits while other threads work: by main threads alone, their joules tell nothing.
+//! Ranks whose main thread only waits while other threads work: joules of their main threads alone mean little.
 
 use crate::attributor::Attributor;
 use crate::linking::ThreadSeconds;
@@ -9,44 +9,44 @@ use serde::{Deserialize, Serialize};
 
 /// Processes whose other threads ran more than their main thread.
 struct BusyThreads<'a> {
-    /// The location group of the first of them.
+    /// The location group of the first such process.
     group: &'a str,
     seconds: ThreadSeconds,
-    /// By the operating system's count; else by the time in which they had frames open.
+    /// Whether the seconds are CPU time as the operating system counts it; otherwise the time in which frames were open.
     is_cpu_time: bool,
     processes: usize,
 }
 
-/// Whether tables begin with the division among all threads, although the settings choose main threads.
+/// Whether tables start with the division among all threads, although the settings choose main threads.
 pub fn all_threads_lead(attributor: &Attributor) -> bool {
     attributor.config().attribution.locations == Locations::Main && busy_threads(attributor).is_some()
 }
 
-/// What the threads of processes did that are not their main ones, where joules are divided among main threads.
+/// What threads did that are not main threads, if joules are divided among main threads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum OtherThreads {
-    /// There was none with a frame, or they share the joules.
+    /// No other thread had a frame, or they share the joules.
     #[default]
     None,
-    /// Some had frames.
+    /// Some other threads had frames.
     Ran,
-    /// In so many processes they ran longer than the main thread.
+    /// In `processes` processes other threads ran longer than the main thread.
     Busy {
-        /// The location group of the first of these, and how many seconds its threads ran.
+        /// The location group of the first of these processes.
         group: String,
-        /// Its main thread.
+        /// The seconds of its main thread.
         main: f64,
-        /// The others.
+        /// The seconds of its other threads.
         others: f64,
-        /// By the operating system's count; else by the time in which they had frames open.
+        /// Whether the seconds are CPU time as the operating system counts it; otherwise the time in which frames were open.
         is_cpu_time: bool,
-        /// How many.
+        /// The number of such processes.
         processes: usize,
     },
 }
 
 impl OtherThreads {
-    /// Those of a run.
+    /// What the other threads of a run did.
     pub fn of(attributor: &Attributor) -> OtherThreads {
         let has_threads_view = attributor.devices.iter().any(|device| device.views.threads.is_some());
         if attributor.config().attribution.locations == Locations::All || !has_threads_view {
@@ -64,7 +64,7 @@ impl OtherThreads {
         if ran { OtherThreads::Ran } else { OtherThreads::None }
     }
 
-    /// With those of other nodes. `place`: of a location group, in their order.
+    /// Adds those of another node. `place`: the place of a location group in the order of all.
     pub fn with(self, more: OtherThreads, place: impl Fn(&str) -> usize) -> OtherThreads {
         use OtherThreads::{Busy, None};
         match (self, more) {
@@ -95,7 +95,7 @@ impl OtherThreads {
         }
     }
 
-    /// What users should know about it.
+    /// The note for users, if there is one.
     pub fn note(&self) -> Option<String> {
         match self {
             OtherThreads::None => None,

@@ -1,8 +1,8 @@
 //! Time as a metric: a device whose counter is the clock, for a time profile with no counter at all.
 //!
-//! One per node, of its ranks. Every active rank gets all of the time (a second is not shared), so its exclusive figures
-//! are the ranks' run times, its inclusive ones the time in a function and below, and idle is the time in which no rank
-//! of the node had a frame open. It begins with the node's first event and ends with its last.
+//! Each node has one, for its ranks. Every active rank gets all of the time (a second is not shared), so its exclusive figures
+//! are the ranks' run times, its inclusive ones the time in a function and below, and idle is the time in which no rank of the
+//! node had a frame open. It starts with the node's first event and ends with its last.
 
 use crate::counter_traits::CounterTraits;
 use crate::device::{Device, DeviceInfo, Unit, Views};
@@ -10,10 +10,10 @@ use ampere_attribution::{Counter, CounterKind, Engine, Limits, Policy, Sharing};
 use ampere_model::Quality;
 use ampere_settings::Locations;
 
-/// The name of device and metric.
+/// The name of the device and of its metric.
 pub const TIME: &str = "time";
 
-/// A node's time, with views in the engine.
+/// Makes a node's time, with views in the engine.
 pub(crate) fn new(node: &str, engine: &mut Engine, locations: Locations, ticks_per_second: u64) -> Device {
     let info = DeviceInfo {
         node: node.to_owned(),

@@ -1,29 +1,29 @@
 //! Which location draws from which device, and why: found without configuration where the evidence allows it.
 //!
-//! Strongest first. The *kernels* view of a GPU's counter, for a GPU stream:
+//! The evidence is used in this order, the strongest first. For the *kernels* view of a GPU's counter, and a GPU stream:
 //!
 //! 1. `locations` of its `[[device]]`;
-//! 2. PCI address, then UUID, where both the stream's device (in the system tree) and the counter tell theirs;
-//! 3. the number in the stream's name (else in the system tree), counted within what its process may see
+//! 2. PCI address, then UUID, if both the stream's device (in the system tree) and the counter have them;
+//! 3. the number in the stream's name (else in the system tree), counted among the GPUs that its process may see
 //!    ([`visible`]): `HIP[0:0]` of a process with `ROCR_VISIBLE_DEVICES=3` is on the node's GPU 3.
 //!
-//! The *ranks* view, for a process:
+//! For the *ranks* view, and a process:
 //!
-//! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it says `"found"`;
+//! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
-//! 3. the GPUs where its driver has had queues of it ([`QUEUES`]), if one of them has a counter: it is what the process does,
+//! 3. the GPUs where its driver has had queues of it ([`QUEUES`]), if one of them has a counter: this is what the process does,
 //!    and addresses need no numbering. If it has not opened AMD's driver, none, unless the counter counts the CPU's cores, too;
-//! 4. the GPUs that it may see, where that is not all of them;
+//! 4. the GPUs that it may see, if these are not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
-//! 6. else all ranks of the node share it. A wrong link charges one rank with another's joules and looks
-//!    exact; sharing by all is coarse, and says so.
+//! 6. else all ranks of the node share it. A wrong link charges one rank with another's joules and looks exact; sharing by all is
+//!    coarse, and the reason shows it.
 //!
 //! A counter that is not a GPU's is shared by all ranks of its node.
 //!
-//! **Two dies, one counter.** A package of an MI250X shows as two GPUs, of which the even one's counter counts both; the
-//! odd one's fails or stays 0. Streams on the odd one draw from the even one's. An odd one whose own counter rises counts for
-//! itself, whatever its model is called: a measurement weighs more than a name.
+//! **Two dies, one counter.** A package of an MI250X appears as two GPUs. The even one's counter counts both; the odd one's fails
+//! or stays 0. Streams on the odd one draw from the even one's. An odd one whose own counter rises counts for itself, whatever
+//! its model is called: a measurement is more reliable than a name.
 //!
 //! These are functions without state or IO: the same evidence gives the same links, live and from the run's own trace.
 
@@ -39,52 +39,52 @@ pub mod visible;
 
 pub use local::{LocalRank, local_ranks};
 
-/// What is known of a location beyond its name.
+/// What is known of a location besides its name.
 #[derive(Clone, Debug, Default)]
 pub struct Evidence {
     /// The process that it belongs to, or that made it: any number, the same for all locations of a process.
     pub process: Option<u64>,
     /// Variables of that process, in the form `NAME=value`.
     pub environment: Arc<[String]>,
-    /// Of a GPU stream: the device above it in the system tree.
+    /// For a GPU stream, the device above it in the system tree.
     pub accelerator: Accelerator,
 }
 
 /// A GPU stream's device, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Accelerator {
-    /// Within what its process may see.
+    /// Its number among the GPUs that its process may see.
     pub number: Option<u32>,
-    /// `0000:c1:00.0`
+    /// The PCI address, such as `0000:c1:00.0`.
     pub pci: Option<String>,
-    /// `GPU-a70564cccd47836c`
+    /// The UUID, such as `GPU-a70564cccd47836c`.
     pub uuid: Option<String>,
-    /// Text that contains the model's name; empty where that is not known.
+    /// Text that contains the model's name; empty if it is not known.
     pub model: String,
 }
 
-/// What is known of a counter beyond its name.
+/// What is known of a counter besides its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CounterEvidence {
-    /// `gpu`, `node` and so on; empty where only the metric's name tells.
+    /// `gpu`, `node` and so on; empty if only the metric's name shows the kind.
     pub kind: String,
-    /// `0000:c1:00.0`
+    /// The PCI address, such as `0000:c1:00.0`.
     pub pci: Option<String>,
-    /// `GPU-a70564cccd47836c`
+    /// The UUID, such as `GPU-a70564cccd47836c`.
     pub uuid: Option<String>,
     /// Text that contains the GPU model's name.
     pub model: String,
-    /// It has never shown anything but 0.
+    /// Whether it has never shown anything but 0.
     #[serde(default)]
     pub silent: bool,
-    /// In a trace whose processes record each its own GPU by the same name: location groups of the processes of this one. No
-    /// other process draws from it. Empty: any may.
+    /// In a trace whose processes each record their own GPU by the same name, the location groups of this one's processes: no
+    /// other process draws from it. If empty, any process may.
     #[serde(default)]
     pub own: Vec<String>,
-    /// It has risen.
+    /// Whether its value has risen.
     #[serde(default)]
     pub rises: bool,
-    /// Numbers of other GPUs whose counters are this one: partitions or dies of its package.
+    /// Numbers of other GPUs whose counters repeat this one: partitions or dies of its package.
     #[serde(default)]
     pub counts: Vec<u32>,
 }
@@ -103,7 +103,7 @@ pub struct CountedPart {
 }
 
 impl CountedPart {
-    /// By the metric's name, other evidence, and the counter's `[[device]]`.
+    /// Finds the part from the metric's name, other evidence, and the counter's `[[device]]`.
     pub fn new(metric: &str, evidence: CounterEvidence, setting: Option<&DeviceSetting>) -> CountedPart {
         let (family, number) = split_metric(metric);
         let streams_are_named = setting.is_some_and(|setting| setting.locations.is_some());
@@ -125,12 +125,12 @@ impl CountedPart {
         self.gpu
     }
 
-    /// The GPU's number, by the metric's name.
+    /// The GPU's number in the metric's name.
     pub(crate) fn number(&self) -> Option<u32> {
         self.number
     }
 
-    /// Whether a process, by its location group, may draw from it.
+    /// Whether a process, given by its location group, may draw from it.
     pub fn is_open_to(&self, process: &str) -> bool {
         self.evidence.own.is_empty() || self.evidence.own.iter().any(|own| own == process)
     }
@@ -139,14 +139,14 @@ impl CountedPart {
         !self.evidence.own.is_empty()
     }
 
-    /// Whether its own counter rises although by its model another GPU's counter counts it.
+    /// Whether its own counter rises although, by its model, another GPU's counter counts it.
     pub fn contradicts_its_model(&self) -> bool {
         let is_odd = self.number.is_some_and(|number| !number.is_multiple_of(2));
         self.gpu && self.evidence.rises && is_odd && is_mi250x(&self.evidence.model)
     }
 }
 
-/// The GPU's number in a metric's name: `rocm_smi:::energy_count:device=1` and `nvml:::A100:device_1:power` are of GPU 1.
+/// The GPU's number in a metric's name: 1 in `rocm_smi:::energy_count:device=1` and in `nvml:::A100:device_1:power`.
 pub fn metric_number(metric: &str) -> Option<u32> {
     split_metric(metric).1
 }
@@ -172,42 +172,42 @@ fn stream_number(name: &str) -> Option<u32> {
 
 /// A device of a node that a location may draw from.
 pub struct Candidate<'a> {
-    /// Among all devices of the run.
+    /// Its number among all devices of the run.
     pub index: usize,
-    /// What it counts.
+    /// The part of the node that it counts.
     pub part: &'a CountedPart,
-    /// Its `[[device]]`.
+    /// The `[[device]]` that applies to it.
     pub setting: Option<&'a DeviceSetting>,
 }
 
 /// A device that a consumer draws from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Among all devices of the run.
+    /// Its number among all devices of the run.
     pub device: usize,
-    /// Why it draws from it.
+    /// Why the consumer draws from it.
     pub reason: String,
 }
 
 /// The devices that a consumer draws from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// One for each device.
+    /// One link for each device.
     pub links: Vec<Link>,
-    /// Why it draws from no GPU, although the node has some with a counter, or although it is a GPU stream.
+    /// Why the consumer draws from no GPU, although the node has some with a counter, or although it is a GPU stream.
     pub no_gpu: Option<String>,
-    /// Of a stream: whether its GPU is known, with or without a counter.
+    /// For a stream, whether its GPU is known, with or without a counter.
     pub gpu_is_known: bool,
 }
 
 impl Assignment {
-    /// Whether a device is among them.
+    /// Whether the consumer draws from this device.
     pub fn draws_from(&self, device: usize) -> bool {
         self.links.iter().any(|link| link.device == device)
     }
 }
 
-/// A stream's GPU.
+/// The GPU of a stream.
 enum Target {
     Number(u32),
     Uuid(String),
@@ -237,7 +237,7 @@ impl Node<'_> {
                     let ours = patterns.iter().any(|pattern| pattern.is_match(name));
                     ours.then(|| "configured: locations".to_owned())
                 }
-                None if !vendor.goes_with(device.part.vendor) => None,
+                None if !vendor.may_equal(device.part.vendor) => None,
                 None if device.part.is_own() => {
                     let number = stream_number(name).or(accelerator.number);
                     let is_it = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
@@ -282,7 +282,8 @@ impl Node<'_> {
         }
     }
 
-    /// Addresses of one form are in the order of the buses. The first die of a package comes before the second.
+    /// Finds the reason by PCI address. Addresses of one form are in the order of the buses. The first die of a package comes
+    /// before the second.
     fn reason_by_pci(&self, counter: &CountedPart, on: &str, own: &str, model: &str) -> Option<String> {
         if on == own {
             return Some(format!("PCI address {on}"));
@@ -299,7 +300,8 @@ impl Node<'_> {
             .then(|| format!("PCI address {on}, the second die of the package that is counted at {own}"))
     }
 
-    /// The GPU whose counter counts this one, among the family of a counter; and what to add to the reason if it is another.
+    /// The number of the GPU whose counter counts this one, among the family of a counter; and an addition to the reason if it is
+    /// another.
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
         let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
         if let Some(first) = package.and_then(|counter| counter.number) {
@@ -318,7 +320,7 @@ impl Node<'_> {
         }
     }
 
-    /// Whether a counter with an even number counts two dies. `Some(true)` if the GPU's name says so.
+    /// Whether a counter with an even number counts two dies. `Some(true)` if the GPU's name shows it.
     fn two_dies(&self, even: &CountedPart) -> Option<bool> {
         let first = even.number.filter(|number| number.is_multiple_of(2))?;
         if self.family(even).any(|c| c.number == Some(first + 1) && c.evidence.rises) {
@@ -327,7 +329,7 @@ impl Node<'_> {
         if is_mi250x(&even.evidence.model) {
             return Some(true);
         }
-        // Another GPU of AMD's by name: its missing counters are missing for another reason.
+        // The name is that of another GPU of AMD's: its missing counters are missing for another reason.
         if ["MI1", "MI2", "MI3", "Radeon"].iter().any(|other| even.evidence.model.contains(other)) {
             return None;
         }
@@ -339,7 +341,7 @@ impl Node<'_> {
         (amd && all_even && (counting.len() > 1 || odd_is_silent)).then_some(false)
     }
 
-    /// A stream's vendor, else that of the node's GPUs.
+    /// The vendor of a stream, or else that of the node's GPUs.
     fn vendor_of(&self, stream: &str) -> Vendor {
         let vendor = Vendor::of_stream(stream);
         let mut known = self.gpus().map(|device| device.part.vendor);
@@ -350,7 +352,7 @@ impl Node<'_> {
     }
 
     /// The devices that a process draws from. `streams`: its GPU streams, by name; `local`: its place among the ranks of the
-    /// node, where that may be used.
+    /// node, if that may be used.
     pub fn of_rank(
         &self,
         rank: Option<u32>,
@@ -404,7 +406,7 @@ impl Node<'_> {
         let Some(number) = counter.number else {
             return shared_by_all("its metric's name has no GPU number");
         };
-        // What was not enough to decide, as the beginning of the reason.
+        // The reason starts with the evidence that was not enough to decide.
         let mut undecided = String::new();
         if let Some(visible) = visible::visible(&evidence.environment, counter.vendor) {
             match self.by_variables(counter, number, &visible) {
@@ -431,12 +433,12 @@ impl Node<'_> {
         })
     }
 
-    /// Whether a process draws from a GPU, by the driver's list of its queues. Where none of the counters is of a GPU in it, the
-    /// list is about other GPUs.
+    /// Whether a process draws from a GPU, by the driver's list of its queues. If none of the counters belongs to a GPU in the
+    /// list, it is about other GPUs.
     fn by_queues(&self, counter: &CountedPart, environment: &[String]) -> Option<Finding> {
         let list = variable(environment, QUEUES)?;
         if list.is_empty() {
-            let is_amd = counter.vendor.goes_with(Vendor::Amd);
+            let is_amd = counter.vendor.may_equal(Vendor::Amd);
             let is_gpu_alone = is_amd && !has_cores(&counter.evidence.model);
             return is_gpu_alone.then(|| Finding::DrawsNot("it has not opened AMD's driver".to_owned()));
         }
@@ -448,18 +450,18 @@ impl Node<'_> {
             Vendor::Nvidia => "NVIDIA's driver has had it at ",
             Vendor::Amd | Vendor::Unknown => "the driver has had queues of it at ",
         };
-        let is_told_by =
-            |other: &CountedPart| counter.vendor.goes_with(other.vendor) && reason(other).is_some();
+        let is_listed =
+            |other: &CountedPart| counter.vendor.may_equal(other.vendor) && reason(other).is_some();
         match reason(counter) {
             Some(reason) => Some(Finding::Draws(format!("{says}{reason}"))),
-            None if counter.evidence.pci.is_some() && self.gpus().any(|other| is_told_by(other.part)) => {
+            None if counter.evidence.pci.is_some() && self.gpus().any(|other| is_listed(other.part)) => {
                 Some(Finding::DrawsNot(format!("{says}{list}")))
             }
             None => None,
         }
     }
 
-    /// Whether a process draws from a GPU, by the variables that say what it may see.
+    /// Whether a process draws from a GPU, by the variables that restrict what it may see.
     fn by_variables(
         &self,
         counter: &CountedPart,
@@ -487,7 +489,7 @@ impl Node<'_> {
         Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
     }
 
-    /// Numbers of the counters that count what a process may see. The error is a UUID that no counter has.
+    /// The numbers of the counters that count what a process may see. The error is a UUID that no counter has.
     fn chosen(&self, of: &CountedPart, entries: &[Entry]) -> Result<BTreeSet<u32>, UnknownUuid> {
         let mut chosen = BTreeSet::new();
         for entry in entries {
@@ -535,7 +537,7 @@ fn shared_by_all(why: &str) -> Finding {
     Finding::Draws(format!("{why}: shared by all ranks of the node"))
 }
 
-/// Whether a process draws from a device, by its GPU streams, of which some are on a known GPU.
+/// Whether a process draws from a device, by its GPU streams, some of which are on a known GPU.
 fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
     let names = |of: &dyn Fn(&Assignment) -> bool| -> Vec<&str> {
         streams.iter().filter(|(_, stream)| of(stream)).map(|(name, _)| *name).collect()
@@ -550,25 +552,25 @@ fn by_streams(device: usize, streams: &[(&str, &Assignment)]) -> Finding {
     Finding::Draws(format!("its {} ran on it", listed(&here)))
 }
 
-/// A UUID may be cut short: CUDA allows it.
+/// Whether a counter has this UUID. It may be abbreviated, as CUDA allows.
 fn same_uuid(counter: &CountedPart, uuid: &str) -> bool {
     let uuid = uuid.to_ascii_lowercase();
     counter.evidence.uuid.as_ref().is_some_and(|own| own.to_ascii_lowercase().starts_with(&uuid))
 }
 
-/// The names that libraries of several ages have for the GPU with two dies in a package.
+/// Whether a model is the GPU with two dies in a package, which libraries of different ages name differently.
 pub(crate) fn is_mi250x(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI250", "MI200", "0X740C", "0X7408"].iter().any(|name| model.contains(name))
 }
 
-/// The names of an MI300A, whose counter is its whole socket's.
+/// Whether a model is an MI300A, whose counter is that of its whole socket.
 fn has_cores(model: &str) -> bool {
     let model = model.to_ascii_uppercase();
     ["MI300A", "0X74A0"].iter().any(|name| model.contains(name))
 }
 
-/// A stream's GPU, by its number within what its process may see. The error says why that is not known.
+/// A stream's GPU, by its number among those that its process may see. The error is the reason why it is not known.
 fn target_of_stream(
     name: &str,
     evidence: &Evidence,
@@ -589,7 +591,7 @@ fn target_of_stream(
         Some(Entry::Uuid(uuid)) => {
             Ok((Target::Uuid(uuid.clone()), format!("device {number} in {source}, of {because}")))
         }
-        // Not every tool counts within what is visible.
+        // Not every tool counts among the visible GPUs only.
         None if entries.contains(&Entry::Number(number)) => {
             Ok((Target::Number(number), format!("device {number} in {source}, one of {because}")))
         }
@@ -597,12 +599,12 @@ fn target_of_stream(
     }
 }
 
-/// "GPU streams HIP[0:0], HIP[0:1] and 3 more"
+/// For example "GPU streams HIP[0:0], HIP[0:1] and 3 more".
 fn listed(names: &[&str]) -> String {
-    const MOST: usize = 3;
+    const LISTED_MAX: usize = 3;
     match names {
         [only] => format!("GPU stream {only}"),
-        few if few.len() <= MOST => format!("GPU streams {}", few.join(", ")),
-        many => format!("GPU streams {} and {} more", many[..MOST].join(", "), many.len() - MOST),
+        few if few.len() <= LISTED_MAX => format!("GPU streams {}", few.join(", ")),
+        many => format!("GPU streams {} and {} more", many[..LISTED_MAX].join(", "), many.len() - LISTED_MAX),
     }
 }

@@ -1,12 +1,12 @@
-//! Which of many streams has the earliest event: a binary tree whose leaves are the streams' keys, in which every other node has
-//! the least of those below it. The root is the first of all, and a change concerns only the nodes above its leaf.
+//! Finds the earliest event of many streams with a binary tree. Its leaves are the streams' keys, and every other node has the
+//! least key below it. The root is the first of all, and a change concerns only the nodes above its leaf.
 //!
-//! Events of many streams alternate as they like, so that no branch on which is less can be predicted: here there is none.
+//! Events of many streams alternate arbitrarily, so that no branch on the lesser key can be predicted: here there is none.
 #![forbid(unsafe_code)]
 
 use std::hint::select_unpredictable;
 
-/// A stream's next event: its time, and at the same time the stream's place.
+/// A stream's next event, ordered by time and, at the same time, by the stream's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The event's time.
@@ -16,7 +16,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Of a stream without a next event: after all others. No place is as large.
+    /// The key of a stream without a next event. It is after all others: no place is as large.
     const NONE: Key = Key { time: u64::MAX, place: usize::MAX };
 
     /// Whether this one's event comes first.
@@ -45,14 +45,14 @@ impl Key {
     }
 }
 
-/// The next events of streams.
+/// The next events of all streams.
 pub struct Tree {
     /// The root is at 1, the children of node n are at 2 n and 2 n + 1. The leaves are the second half.
     nodes: Vec<Key>,
 }
 
 impl Tree {
-    /// Of the times of each stream's next event; `None` where there is none.
+    /// Makes a tree from the time of each stream's next event; `None` if a stream has none.
     pub fn new(times: impl ExactSizeIterator<Item = Option<u64>>) -> Tree {
         let leaves = times.len().next_power_of_two();
         let mut nodes = vec![Key::NONE; 2 * leaves];
@@ -65,13 +65,13 @@ impl Tree {
         Tree { nodes }
     }
 
-    /// The earliest; `None` if no stream has an event.
+    /// The earliest event; `None` if no stream has one.
     #[inline]
     pub fn first(&self) -> Option<Key> {
         self.nodes[1].some()
     }
 
-    /// The earliest of all other streams.
+    /// The earliest event of all other streams.
     #[inline]
     pub fn first_but(&self, place: usize) -> Option<Key> {
         let mut least = Key::NONE;
@@ -83,8 +83,8 @@ impl Tree {
         least.some()
     }
 
-    /// Calls `pass` for each stream whose next event is before `end`, in the order of their places. It returns the time of the
-    /// stream's next event from then on.
+    /// Calls `pass` for each stream whose next event is before `end`, in the order of their places. `pass` returns the time of
+    /// the stream's following event.
     #[inline]
     pub fn pass_before(&mut self, end: u64, pass: &mut impl FnMut(usize) -> Option<u64>) {
         if self.nodes[1].time < end {
@@ -106,7 +106,7 @@ impl Tree {
         self.nodes[at] = self.nodes[2 * at].earlier(self.nodes[2 * at + 1]);
     }
 
-    /// A stream's next event is another one now.
+    /// Sets the time of a stream's next event.
     #[inline]
     pub fn set(&mut self, place: usize, time: Option<u64>) {
         let mut at = self.nodes.len() / 2 + place;
@@ -127,7 +127,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// Times that often are the same, up to the last there is.
+    /// Times that are often equal, up to the last possible one.
     fn time(stream: usize, event: usize) -> u64 {
         match (event as u64 / 2).pow(2) + (stream as u64 % 3) * 2 {
             late if late > 30 => u64::MAX,

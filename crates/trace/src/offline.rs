@@ -71,7 +71,7 @@ impl Readings {
     fn next(&mut self, number: usize, device: &mut Device) -> u64 {
         let count = self.counts.entry(number).or_default();
         if *count == 0 {
-            device.counter_mut().leave_out(self.wrong.get(&number).cloned().unwrap_or_default());
+            device.counter_mut().exclude(self.wrong.get(&number).cloned().unwrap_or_default());
         }
         *count += 1;
         *count

@@ -3,13 +3,13 @@
 use ampere_model::RegionRef;
 use std::collections::HashMap;
 
-/// What one call path has been charged in one view. Events touch `due`, samples all of it.
+/// What one call path has been charged in one view. Events touch `due`, samples all fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     /// Share-clock ticks due in the interval that is still open; above 0 exactly if the call path is listed.
     pub(super) due: f64,
     pub joules: f64,
-    /// Least and most joules per share-clock tick of the intervals that it was charged for.
+    /// The least and the most joules per share-clock tick of the intervals for which it was charged.
     price_min: f64,
     price_max: f64,
     /// The most that it can have spent: the joules of all sample intervals in which it ran.
@@ -34,7 +34,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Charges what is due at so many joules per share-clock tick.
+    /// Charges what is due, at `price` joules per share-clock tick.
     #[inline]
     pub(super) fn charge(&mut self, price: f64) {
         self.joules += self.due * price;
@@ -43,13 +43,13 @@ impl Account {
         self.price_max = self.price_max.max(price);
     }
 
-    /// Least and most joules per tick. `None` where it has never been charged for time.
+    /// The least and the most joules per tick. `None` if it has never been charged for time.
     pub fn prices(&self) -> Option<(f64, f64)> {
         (self.price_min <= self.price_max).then_some((self.price_min, self.price_max))
     }
 }
 
-/// Sample intervals that belonged to one frame alone.
+/// The sum of the sample intervals that belonged to one frame alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Resolved {
     pub joules: f64,
@@ -70,14 +70,14 @@ pub(super) enum Sharer {
     Consumer(u32),
 }
 
-/// The most that each region can have spent. An interval counts once, however many of the region's call paths ran in it; with
-/// independent sharing, where every sharer is given all joules, once for each sharer that ran one.
+/// The most that each region can have spent. An interval counts once, however many of the region's call paths ran in it. With
+/// independent sharing, where every sharer is given all joules, it counts once for each sharer that ran one of them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PossibleRegions {
     all: Vec<PossibleRegion>,
-    /// Those with samples that are foreseen.
-    foreseen: Vec<u32>,
-    /// Places in `all`. No sharer where an interval counts once for all of them.
+    /// The places of regions with queued samples.
+    queued: Vec<u32>,
+    /// Places in `all`. The sharer is `None` if an interval counts once for all of them.
     places: HashMap<(RegionRef, Option<Sharer>), u32>,
 }
 
@@ -86,8 +86,8 @@ struct PossibleRegion {
     joules: f64,
     /// The sample that ended the last interval in which it ran.
     last_sample: u64,
-    /// Of samples that are foreseen, a bit for each of those that end an interval in which it ran.
-    foreseen: u64,
+    /// A bit for each queued sample that ends an interval in which it ran.
+    queued: u64,
 }
 
 impl PossibleRegions {
@@ -109,10 +109,10 @@ impl PossibleRegions {
         }
     }
 
-    /// The same for a sample of this number among those that are foreseen: sums of regions must not depend on which call path
-    /// comes first, so its joules are added to its region when it has come.
+    /// Does the same for the queued sample of this number. The region's joules are added when the sample is taken, because sums
+    /// of regions must not depend on which call path comes first.
     #[inline]
-    pub fn add_foreseen(
+    pub fn add_queued(
         &mut self,
         account: &mut Account,
         joules: f64,
@@ -122,10 +122,10 @@ impl PossibleRegions {
     ) {
         let Some(place) = self.add_to_account(account, joules, sharer, region) else { return };
         let region = &mut self.all[place as usize];
-        if region.foreseen == 0 {
-            self.foreseen.push(place);
+        if region.queued == 0 {
+            self.queued.push(place);
         }
-        region.foreseen |= 1 << number;
+        region.queued |= 1 << number;
     }
 
     /// Returns the place of its region, if there are joules.
@@ -147,28 +147,28 @@ impl PossibleRegions {
         Some(account.region)
     }
 
-    /// That sample has come.
-    pub fn settle_foreseen(&mut self, number: usize, joules: f64) {
+    /// Adds the joules of a queued sample that is taken to the regions that ran before it.
+    pub fn take_queued(&mut self, number: usize, joules: f64) {
         let all = &mut self.all;
-        self.foreseen.retain(|place| {
+        self.queued.retain(|place| {
             let region = &mut all[*place as usize];
-            if region.foreseen & 1 << number != 0 {
-                region.foreseen ^= 1 << number;
+            if region.queued & 1 << number != 0 {
+                region.queued ^= 1 << number;
                 region.joules += joules;
             }
-            region.foreseen != 0
+            region.queued != 0
         });
     }
 
     fn place(&mut self, key: (RegionRef, Option<Sharer>)) -> u32 {
         *self.places.entry(key).or_insert_with(|| {
-            self.all.push(PossibleRegion { joules: 0.0, last_sample: u64::MAX, foreseen: 0 });
+            self.all.push(PossibleRegion { joules: 0.0, last_sample: u64::MAX, queued: 0 });
             (self.all.len() - 1) as u32
         })
     }
 
-    /// (region, joules): with independent sharing a region is there once for each sharer. Their order does not depend on which ran
-    /// first, nor does their sum to the last bit.
+    /// Iterates over (region, joules). With independent sharing a region is there once for each sharer. The order does not depend
+    /// on which region ran first, so neither does the sum, to the last bit.
     pub fn iter(&self) -> impl Iterator<Item = (RegionRef, f64)> {
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_unstable_by_key(|(key, _)| **key);

@@ -1,4 +1,4 @@
-//! A location that draws from a view's device, and groups of them.
+//! Locations that draw from a view's device, and groups of them.
 
 use super::account::{Account, Sharer};
 use crate::callpaths::NodeIndex;
@@ -8,27 +8,26 @@ use ampere_model::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     pub location: u32,
-    /// Place of its group.
+    /// The place of its group.
     pub(super) group: Option<u32>,
     /// It draws no more; what it was charged stays.
     pub(super) removed: bool,
-    /// Its innermost frame.
     pub(super) node: NodeIndex,
-    /// Share clock (its group's, if it has one) when `node` came on top.
+    /// The share clock (its group's, if it has one) when `node` came on top.
     pub(super) since: f64,
-    /// The frame of the instant before `changed`, when it last changed.
+    /// The frame just before `changed`, the time of the last change.
     pub(super) before: NodeIndex,
     pub(super) changed: Timestamp,
-    /// By call path.
+    /// One account for each call path.
     pub(super) accounts: Vec<Account>,
-    /// Call paths with something due in the interval.
+    /// The call paths with something due in the open interval.
     pub(super) listed: Vec<NodeIndex>,
-    /// How many of the view's foreseen samples it has passed.
+    /// How many of the view's queued samples it has passed.
     pub(super) passed: usize,
 }
 
 impl Consumer {
-    /// Without a frame, as of `now`.
+    /// A consumer without a frame, as of `now`.
     pub(super) fn new(location: u32, group: Option<u32>, now: Timestamp) -> Consumer {
         Consumer {
             location,
@@ -44,7 +43,7 @@ impl Consumer {
         }
     }
 
-    /// Adds to the current frame what it is due when the consumer's clock is `clock`. Returns that.
+    /// Adds to the current frame what it is due when the consumer's clock is `clock`, and returns that.
     #[inline]
     pub(super) fn accrue(&mut self, clock: f64) -> f64 {
         let due = clock - self.since;
@@ -61,18 +60,18 @@ impl Consumer {
         due
     }
 
-    /// The frame in the instant before `now`, which nothing is later than.
+    /// The frame in the instant before `now`, the latest time of the view.
     pub(super) fn just_before(&self, now: Timestamp) -> NodeIndex {
         if self.changed == now { self.before } else { self.node }
     }
 
-    /// What it shares as, where every sharer is given all joules.
+    /// The sharer that the consumer is part of, if every sharer is given all joules.
     pub(super) fn independent_sharer(&self, index: u32, sharing: Sharing) -> Option<Sharer> {
         let sharer = self.group.map_or(Sharer::Consumer(index), Sharer::Group);
         (sharing == Sharing::Independent).then_some(sharer)
     }
 
-    /// It draws no more, and has never been charged anything.
+    /// Whether it draws no more, and has never been charged anything.
     pub fn is_removed_and_uncharged(&self) -> bool {
         self.removed && self.accounts.iter().all(|account| account.joules == 0.0)
     }
@@ -86,7 +85,7 @@ impl Consumer {
         self.accounts.get(node.0 as usize).copied().unwrap_or_default()
     }
 
-    /// The account of a call path, made if it is not there yet.
+    /// The account of a call path, which is made if it is new.
     #[inline]
     pub(super) fn account_mut(&mut self, node: NodeIndex) -> &mut Account {
         let index = node.0 as usize;
@@ -110,13 +109,13 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// When the view's share clock is `clock`.
+    /// A group as of the time when the view's share clock is `clock`.
     pub fn new(name: u64, running: u32, clock: f64) -> Group {
         Group { name, running, clock, seen: clock }
     }
 
-    /// Its clock when the view's is this. While no more than one member has run in the interval that is the view's own, to the
-    /// last bit: so it does not matter since when the consumer has been a member of a group.
+    /// Its clock when the view's is `clock`. As long as no more than one member has run in the interval, it equals the view's own
+    /// to the last bit, so it does not matter since when the consumer has been a member of a group.
     #[inline]
     pub fn at(&self, clock: f64) -> f64 {
         if self.running <= 1 && self.clock == self.seen {

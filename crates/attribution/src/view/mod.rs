@@ -1,16 +1,16 @@
 //! One device seen by one kind of consumer.
 //!
 //! ```text
-//! mod.rs          consumers come and go, enter and leave frames; what each frame is due grows with the share clock
+//! mod.rs          consumers come and go, enter and leave frames; each frame's due grows with the share clock
 //! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
-//! foreseen.rs     samples that are told in advance, so that consumers pass several of them at a time
+//! queued.rs       samples that are queued, so that consumers pass several of them at a time
 //! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
-//! account.rs      what was charged to a call path         recording.rs  and to a single call
+//! account.rs      what a call path was charged          recording.rs  what a single call was charged
 //! ```
 
 mod account;
 mod consumer;
-mod foreseen;
+mod queued;
 mod recording;
 mod sample;
 mod share_clock;
@@ -26,37 +26,37 @@ use crate::policy::{Policy, Sharing};
 use account::PossibleRegions;
 use ampere_model::{RegionRef, Timestamp};
 use consumer::Group;
-use foreseen::Foreseen;
+use queued::QueuedSample;
 use recording::Recording;
 use share_clock::ShareClock;
 use std::collections::HashMap;
 
-/// Joules of a view, as of its last sample.
+/// The joules of a view, as of its last sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct ViewTotals {
     pub samples: u64,
-    /// Known increase of the counter since the first sample.
+    /// The known increase of the counter since the first sample.
     pub total_joules: f64,
-    /// Sum over the call paths.
+    /// The sum over the call paths.
     pub attributed_joules: f64,
     pub idle_joules: f64,
-    /// Joules of intervals that cannot be attributed.
+    /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     pub counter_resets: u64,
     /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
     pub unknown_ticks: u64,
-    /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, attributed
-    /// stands here for what was handed out once.
+    /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, each joule is counted once
+    /// here.
     pub conservation_error_joules: f64,
 }
 
-/// At that time, a consumer's innermost frame becomes this one.
+/// At `time`, a consumer's innermost frame becomes `node`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Move {
     pub time: Timestamp,
     pub node: NodeIndex,
-    /// How many calls the frame stands for that is entered, or [`LEAVE`](crate::engine::LEAVE).
+    /// How many calls the entered frame stands for, or [`LEAVE`](crate::engine::LEAVE).
     pub calls: u32,
 }
 
@@ -70,16 +70,16 @@ pub(crate) struct View {
     active: u32,
     clock: ShareClock,
     interval: Interval,
-    /// Samples that were told in advance, and how many of them have come.
-    foreseen: Vec<Foreseen>,
-    settled: usize,
-    /// By location and call path. Apart from the accounts: at most one grows in an interval.
+    /// Queued samples, and how many of them have been taken.
+    queued: Vec<QueuedSample>,
+    taken: usize,
+    /// By location and call path. It is kept apart from the accounts because at most one entry grows in an interval.
     resolved: HashMap<(u32, NodeIndex), Resolved>,
     possible_regions: PossibleRegions,
     totals: ViewTotals,
-    /// What the consumers were charged, each joule counted once: asked for where sharing is independent.
-    handed_out: f64,
-    /// See [`Engine::fork`](crate::Engine::fork).
+    /// What the consumers were charged, each joule counted once. It is needed if sharing is independent.
+    charged_once: f64,
+    /// The view that [`Engine::fork`](crate::Engine::fork) has made of this one.
     pub twin: Option<ViewIndex>,
     /// Single calls, if they are recorded.
     pub calls: Option<Box<Recording>>,
@@ -105,19 +105,19 @@ impl View {
             active: 0,
             clock: ShareClock::default(),
             interval: Interval::default(),
-            foreseen: Vec::new(),
-            settled: 0,
+            queued: Vec::new(),
+            taken: 0,
             resolved: HashMap::new(),
             possible_regions: PossibleRegions::default(),
             totals: ViewTotals::default(),
-            handed_out: 0.0,
+            charged_once: 0.0,
             twin: None,
             calls: None,
             interval_charged: None,
         }
     }
 
-    /// The same so far, with its consumers in groups, each in another one.
+    /// A copy whose consumers are in groups, each in another one.
     pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
         let clock = ShareClock { late: 0, ..self.clock };
         let mut fork = View { clock, twin: None, calls: None, interval_charged: None, ..self.clone() };
@@ -130,8 +130,8 @@ impl View {
         fork
     }
 
-    /// A consumer whose call path is `node` as of now. With those of the same group it counts as one. One that was removed
-    /// comes back with what it was charged.
+    /// Adds a consumer whose call path is `node` as of now. With the others of its group it counts as one. A consumer that was
+    /// removed comes back with what it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,
@@ -158,7 +158,7 @@ impl View {
         consumer as u32
     }
 
-    /// The place of the caller's group, made if it is new.
+    /// The place of the group with the caller's number, which is made if it is new.
     fn group(&mut self, name: u64) -> u32 {
         let known = self.groups.iter().position(|group| group.name == name);
         known.unwrap_or_else(|| {
@@ -176,21 +176,22 @@ impl View {
         self.consumers[consumer as usize].removed = true;
     }
 
-    /// When the last sample was, and the counter's increase until then.
+    /// The time of the last sample, and the counter's increase until then.
     pub fn last_sample(&self) -> Option<(Timestamp, f64)> {
         Some((self.interval.start?, self.totals.total_joules))
     }
 
-    /// As [`View::switch`], and records it if calls are recorded.
-    pub fn go(&mut self, index: u32, to: Move) {
+    /// Does what [`View::switch`] does, and records it if calls are recorded.
+    pub fn switch_recorded(&mut self, index: u32, to: Move) {
         let (time, due) = self.switch(index, to.time, to.node);
         if let Some(calls) = &mut self.calls {
             calls.add_due(index, due);
-            calls.go(index, self.consumers[index as usize].location, Move { time, ..to });
+            calls.record(index, self.consumers[index as usize].location, Move { time, ..to });
         }
     }
 
-    /// From `time` on, the consumer's innermost frame is `node`. Returns the time as it is taken, and what the frame before was due.
+    /// From `time` on, the consumer's innermost frame is `node`. Returns the time as it is taken, and what the frame before was
+    /// due.
     #[inline]
     pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) -> (Timestamp, f64) {
         let was_active = !self.consumers[index as usize].node.is_root();
@@ -203,25 +204,25 @@ impl View {
             consumer.changed = time;
         }
         consumer.node = node;
-        consumer.since = consumer.since.max(clock); // what has accrued does not accrue again
+        consumer.since = consumer.since.max(clock); // nothing accrues twice
         if starts_or_stops {
             self.start_or_stop(index, time, !was_active);
         }
         (time, due)
     }
 
-    /// Loads the accounts of so many of its call paths from one on into the cache, all at once.
+    /// Loads the accounts of up to `count` of its call paths, starting with `from`, into the cache at once.
     #[inline]
     pub fn load_accounts(&self, consumer: u32, from: NodeIndex, count: usize) {
         let accounts = self.consumers[consumer as usize].accounts.iter().skip(from.0 as usize).take(count);
         std::hint::black_box(accounts.fold(0, |all, account| all | account.joules.to_bits()));
     }
 
-    /// Several of its moves, where it runs before, between and after them. `paths`: of its location.
+    /// Takes several moves of a consumer that runs before, between and after them. `paths`: those of its location.
     pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
-        late.iter().for_each(|to| self.go(index, *to));
+        late.iter().for_each(|to| self.switch_recorded(index, *to));
         let Some(last) = in_time.last() else { return };
         self.clock.reached = self.clock.reached.max(last.time);
         let consumer = &mut self.consumers[index as usize];
@@ -235,12 +236,12 @@ impl View {
         let (location, mut calls) = (consumer.location, self.calls.take().unwrap_or_default());
         self.moves_in_interval(index, in_time, |due, to| {
             calls.add_due(index, due);
-            calls.go(index, location, to);
+            calls.record(index, location, to);
         });
         self.calls = Some(calls);
     }
 
-    /// Its moves in one interval. `each`: gets each move, and what the frame was due since the one before.
+    /// Takes a consumer's moves in one interval. `each` gets each move, and what the frame was due since the one before.
     #[inline]
     fn moves_in_interval(&mut self, index: u32, moves: &[Move], mut each: impl FnMut(f64, Move)) {
         let has_begun = self.interval.start.is_some();
@@ -293,8 +294,8 @@ impl View {
         };
     }
 
-    /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the clock that the
-    /// consumer goes by, and what was due.
+    /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the consumer's clock, and
+    /// what was due.
     #[inline]
     fn accrue(&mut self, index: u32, clock: f64) -> (f64, f64) {
         let consumer = &mut self.consumers[index as usize];
@@ -313,12 +314,12 @@ impl View {
 
     pub fn totals(&self) -> ViewTotals {
         let attributed: f64 = self.accounts().map(|(_, _, account)| account.joules).sum();
-        let once = if self.sharing == Sharing::Shared { attributed } else { self.handed_out };
+        let once = if self.sharing == Sharing::Shared { attributed } else { self.charged_once };
         let error = self.totals.total_joules - once - self.totals.idle_joules - self.totals.lost_joules;
         ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
     }
 
-    /// (location, call path, account) of everything that has ever been due something.
+    /// Iterates over (location, call path, account) for everything that has ever been due something.
     pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, &Account)> {
         self.consumers.iter().flat_map(|consumer| {
             let numbered = consumer.accounts.iter().enumerate().skip(1);
@@ -330,7 +331,7 @@ impl View {
         self.resolved.get(&(location, node)).copied().unwrap_or_default()
     }
 
-    /// (region, the most that it can have spent): with independent sharing a region is there once for each sharer.
+    /// Iterates over (region, the most that it can have spent). With independent sharing a region is there once for each sharer.
     pub fn possible_regions(&self) -> impl Iterator<Item = (RegionRef, f64)> {
         self.possible_regions.iter()
     }
@@ -347,7 +348,7 @@ impl View {
         self.sharing
     }
 
-    /// Events and samples that came after their time.
+    /// The number of events and samples that came after their time.
     pub fn late(&self) -> u64 {
         self.clock.late
     }

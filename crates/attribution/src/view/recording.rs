@@ -1,34 +1,34 @@
-//! What a view charges to single calls, and in single intervals: kept only where it is asked for.
+//! What a view charges to single calls, and in single intervals. It is kept only if the caller wants it.
 //!
 //! A call is due what its frame is due while it is the innermost one. At a sample every call of a consumer is charged at the
-//! consumer's price, like the accounts: so calls add up to their call path. Calls that are over wait for the sample that ends their
-//! last interval, and are then taken by the caller.
+//! consumer's price, as the accounts are: so the calls of a call path add up to its joules. Ended calls wait for the sample that
+//! ends their last interval, and are then taken by the caller.
 
 use super::Move;
 use crate::callpaths::NodeIndex;
 use crate::engine::{LEAVE, LocationIndex};
 use ampere_model::Timestamp;
 
-/// A call that is over, and what one view has charged to it.
+/// A call that has ended, and what one view has charged to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Call {
-    /// When it was entered.
+    /// The time at which it was entered.
     pub start: Timestamp,
-    /// When it was left.
+    /// The time at which it was left.
     pub end: Timestamp,
-    /// Where it was.
+    /// The location on which it was made.
     pub location: LocationIndex,
     /// Its call path, as in [`Engine::nodes`](crate::Engine::nodes).
     pub node: NodeIndex,
     /// How many calls it stands for, one after the other; 0 if it continues one that was counted before.
     pub calls: u32,
-    /// Its number in the view.
+    /// Its consumer's number in the view.
     consumer: u32,
-    /// Of its own.
+    /// The joules of its own, without those of the calls that it made.
     pub exclusive_joules: f64,
     /// Joules of the sample intervals that belonged to this call alone.
     pub resolved_joules: f64,
-    /// Of the calls that it made.
+    /// The joules of the calls that it made.
     inner_joules: f64,
     /// Share-clock ticks of the interval that is still open.
     due: f64,
@@ -43,31 +43,31 @@ pub(crate) struct OpenCall {
     pub calls: u32,
 }
 
-/// Joules of an interval that one call path of a location was charged with.
+/// The joules of an interval that one call path of a location was charged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Charge {
-    /// Where it ran.
+    /// The location on which it ran.
     pub location: LocationIndex,
-    /// The call path.
+    /// The call path that was charged.
     pub node: NodeIndex,
-    /// Exclusive.
+    /// The call path's exclusive joules.
     pub joules: f64,
 }
 
 /// A sample interval, and where its joules went.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChargedInterval {
-    /// Time of the sample before.
+    /// The time of the previous sample.
     pub start: Timestamp,
-    /// Time of the sample.
+    /// The time of this sample.
     pub end: Timestamp,
-    /// One for each call path that was charged.
+    /// One entry for each call path that was charged.
     pub charges: Vec<Charge>,
     /// The counter's increase, as far as it is known.
     pub joules: f64,
-    /// Joules of no frame.
+    /// The joules of no frame.
     pub idle_joules: f64,
-    /// Joules that cannot be attributed.
+    /// The joules that cannot be attributed.
     pub lost_joules: f64,
 }
 
@@ -96,7 +96,7 @@ impl Call {
         }
     }
 
-    /// Of its own, and of the calls that it made.
+    /// The joules of its own and of the calls that it made.
     pub fn inclusive_joules(&self) -> f64 {
         self.exclusive_joules + self.inner_joules
     }
@@ -107,7 +107,7 @@ impl Call {
         self.inner_due += inner.due + inner.inner_due;
     }
 
-    /// As plain numbers, to be kept elsewhere for a while.
+    /// The call as plain numbers, in which form it can be kept elsewhere for a while.
     pub fn to_words(&self) -> [u64; 9] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let Call { exclusive_joules, resolved_joules, inner_joules, due, inner_due, .. } = self;
@@ -145,10 +145,10 @@ impl Call {
 /// The calls of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
-    /// By consumer, outermost first.
+    /// The open calls by consumer, outermost first.
     open: Vec<Vec<Call>>,
-    /// Those that are over, in the order of their ends by consumer.
-    over: Vec<Call>,
+    /// The ended calls, for each consumer in the order of their ends.
+    ended: Vec<Call>,
     /// Joules per share-clock tick of the last interval, by consumer. Empty if it was not charged.
     prices: Vec<f64>,
     alone: Option<Alone>,
@@ -163,7 +163,7 @@ struct Alone {
 }
 
 impl Recording {
-    /// The frames that a new consumer has open.
+    /// Adds the open frames of a new consumer.
     pub fn begin(&mut self, consumer: u32, location: u32, open: &[OpenCall]) {
         let at = consumer as usize;
         self.open.resize_with(self.open.len().max(at + 1), Vec::new);
@@ -178,7 +178,7 @@ impl Recording {
     }
 
     #[inline]
-    pub fn go(&mut self, consumer: u32, location: u32, to: Move) {
+    pub fn record(&mut self, consumer: u32, location: u32, to: Move) {
         if to.calls == LEAVE {
             return self.leave(consumer, to.time);
         }
@@ -194,7 +194,7 @@ impl Recording {
             caller.contain(&call);
         }
         call.end = time.max(call.start);
-        self.over.push(call);
+        self.ended.push(call);
     }
 
     pub fn leave_all(&mut self, consumer: u32, time: Timestamp) {
@@ -203,13 +203,13 @@ impl Recording {
         }
     }
 
-    /// The whole interval was of one call path: its joules are resolved for a call that was due all of it.
+    /// The whole interval belonged to one call path: its joules are resolved for a call that was due all of it.
     pub fn resolve(&mut self, consumer: u32, joules: f64, ticks: u64) {
         self.alone = Some(Alone { consumer, joules, ticks });
     }
 
     pub fn set_prices(&mut self, consumers: usize, price: &impl Fn(u32) -> f64) {
-        // One that was due nothing may have no price.
+        // A consumer that was due nothing may have no price.
         let finite = |price: f64| if price.is_finite() { price } else { 0.0 };
         self.prices.extend((0..consumers as u32).map(|consumer| finite(price(consumer))));
     }
@@ -220,33 +220,32 @@ impl Recording {
             true => call.exclusive_joules += joules,
             false => call.inner_joules += joules,
         };
-        // All that ran then are the call and its callers. Callers that are still open get theirs from those that they called,
-        // but for the innermost of them.
+        // Only the call and its callers ran then. Callers that are still open get their joules from the calls that they made,
+        // except the innermost one.
         let open = &mut self.open[consumer as usize];
         open.iter_mut().rfind(|call| call.start < now).into_iter().for_each(charge);
-        let over = self.over.iter_mut().rev().filter(|call| call.consumer == consumer);
-        over.filter(|call| call.ended_at(now)).for_each(charge);
+        let ended = self.ended.iter_mut().rev().filter(|call| call.consumer == consumer);
+        ended.filter(|call| call.ended_at(now)).for_each(charge);
     }
 
-    /// The interval is over.
     pub fn end_interval(&mut self) {
-        let Recording { open, over, prices, alone } = self;
-        let calls = open.iter_mut().flatten().chain(over);
+        let Recording { open, ended, prices, alone } = self;
+        let calls = open.iter_mut().flatten().chain(ended);
         calls.for_each(|call| charge(call, prices, alone.as_ref()));
     }
 
-    /// Charges a call that was taken before the last sample, and was over then.
+    /// Charges a call that was taken before the last sample, and had ended then.
     pub fn charge(&self, call: &mut Call) {
         charge(call, &self.prices, self.alone.as_ref());
     }
 
-    /// A sample has come.
+    /// Starts the charges of a new sample.
     pub fn begin_charging(&mut self) {
         self.prices.clear();
         self.alone = None;
     }
 
-    /// No more samples come. `end_of`: when a location's open calls end.
+    /// Ends all calls because no more samples come. `end_of`: when a location's open calls end.
     pub fn end(&mut self, end_of: impl Fn(LocationIndex) -> Timestamp) {
         self.begin_charging();
         self.end_interval();
@@ -257,19 +256,19 @@ impl Recording {
         }
     }
 
-    pub fn over(&self) -> usize {
-        self.over.len()
+    pub fn ended(&self) -> usize {
+        self.ended.len()
     }
 
-    /// Takes the calls that are over. Those that end at `reached`, which nothing is later than, stay: energy without time may come.
+    /// Takes the ended calls. Those that end at `reached`, the latest time of the view, stay: energy without time may still come.
     pub fn take(&mut self, reached: Option<Timestamp>, into: &mut Vec<Call>) {
         into.clear();
-        std::mem::swap(into, &mut self.over);
+        std::mem::swap(into, &mut self.ended);
         let Some(reached) = reached else { return };
         into.retain(|call| {
             let stays = call.ended_at(reached);
             if stays {
-                self.over.push(*call);
+                self.ended.push(*call);
             }
             !stays
         });

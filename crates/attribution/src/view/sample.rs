@@ -7,7 +7,7 @@ use crate::policy::{Policy, Sharing};
 use ampere_model::{RegionRef, Timestamp};
 
 impl View {
-    /// Takes a sample. `region_of`: the region of a location's call path.
+    /// Takes a sample. `region_of` returns the region of a location's call path.
     pub fn sample(
         &mut self,
         time: Timestamp,
@@ -52,14 +52,14 @@ impl View {
         }
     }
 
-    /// What is recorded begins a new interval.
+    /// Starts a new interval in what is recorded.
     pub(super) fn begin_charging(&mut self) {
         if let Some(calls) = &mut self.calls {
             calls.begin_charging();
         }
         if let Some(charged) = &mut self.interval_charged {
             charged.charges.clear();
-            // The totals before the interval: `end_charging` subtracts them.
+            // These are the totals before the interval: `end_charging` subtracts them.
             charged.joules = self.totals.total_joules;
             (charged.idle_joules, charged.lost_joules) = (self.totals.idle_joules, self.totals.lost_joules);
         }
@@ -94,12 +94,12 @@ impl View {
         }
     }
 
-    /// How many call paths have something due.
+    /// The number of call paths with something due.
     fn listed(&self) -> usize {
         self.consumers.iter().map(|consumer| consumer.listed.len()).sum()
     }
 
-    /// Adds an interval's joules to what each call path that ran in it may have spent, also if they are lost. In an interval of
+    /// Adds an interval's joules, also if they are lost, to what each call path that ran in it may have spent. In an interval of
     /// length 0 these are the call paths that ran just before it, under every policy.
     fn add_possible(&mut self, joules: f64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
         let before = (self.listed() == 0).then_some(self.clock.now);
@@ -122,7 +122,7 @@ impl View {
         let listed = self.listed();
         if listed == 0 {
             self.add_possible(joules, region_of);
-            // An interval that has a length, and in which nothing is due, had no frame. One of length 0 may have had one.
+            // An interval that has a length and in which nothing is due had no frame. One of length 0 may have had one.
             if self.policy == Policy::BusyOnly || !self.charge_at_once(joules) {
                 self.totals.idle_joules += joules;
             }
@@ -139,7 +139,7 @@ impl View {
             (Policy::TimeSliced, _) => {
                 let idle = joules * (self.interval.idle_ticks / ticks as f64);
                 self.totals.idle_joules += idle;
-                self.handed_out += joules - idle;
+                self.charged_once += joules - idle;
                 let price = joules / ticks as f64;
                 self.charge_listed(joules, |_| price, region_of);
             }
@@ -149,7 +149,7 @@ impl View {
                 self.charge_listed(joules, |_| price, region_of);
             }
             (Policy::BusyOnly, Sharing::Independent) => {
-                self.handed_out += joules;
+                self.charged_once += joules;
                 let sharers: Vec<usize> = (0..self.consumers.len()).map(|at| self.sharer(at)).collect();
                 let mut own = vec![0.0; self.groups.len() + self.consumers.len()];
                 for (consumer, sharer) in self.consumers.iter().zip(&sharers) {
@@ -205,7 +205,7 @@ impl View {
         }
     }
 
-    /// Charges energy without time (two samples with one timestamp) to the frames that ran until then. Whether any did.
+    /// Charges energy without time (two samples with one timestamp) to the frames that ran until then. Returns whether any did.
     fn charge_at_once(&mut self, joules: f64) -> bool {
         let now = self.clock.now;
         let mut running = vec![0u32; self.groups.len() + self.consumers.len()];
@@ -231,12 +231,12 @@ impl View {
             }
         }
         if count > 0 {
-            self.handed_out += joules;
+            self.charged_once += joules;
         }
         count > 0
     }
 
-    /// Number of the sharer that a consumer belongs to: groups come first, then consumers.
+    /// The number of the sharer that a consumer belongs to: groups come first, then consumers.
     fn sharer(&self, consumer: usize) -> usize {
         self.consumers[consumer].group.map_or(self.groups.len() + consumer, |group| group as usize)
     }

@@ -2,32 +2,32 @@
 
 use ampere_model::Timestamp;
 
-/// A straight line from one *break*, where a consumer begins or ceases to run or a sample ends the interval, to the next.
-/// What happens between two breaks is read off that line, so it does not matter in which order the locations report it, not
-/// even to the last bit.
+/// A straight line from one *break*, where a consumer starts or stops running or a sample ends the interval, to the next. What
+/// happens between two breaks is read off that line, so it does not matter, not even to the last bit, in which order the
+/// locations report it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ShareClock {
-    /// As of `now`.
+    /// The clock as of `now`.
     pub ticks: f64,
-    /// What it gains in a tick of time from then on. 0 while no consumer is active.
+    /// What the clock gains per tick of time from `now` on. 0 while no consumer is active.
     pub rate: f64,
-    /// The latest break.
+    /// The time of the latest break.
     pub now: Timestamp,
-    /// The latest event.
+    /// The time of the latest event.
     pub reached: Timestamp,
-    /// Events that came after their time.
+    /// The number of events that came after their time.
     pub late: u64,
 }
 
 impl ShareClock {
-    /// At a time that is not before the latest break.
+    /// The clock at a time that is not before the latest break.
     #[inline]
     pub fn at(&self, time: Timestamp) -> f64 {
         self.ticks + (time - self.now) as f64 * self.rate
     }
 
-    /// An event before the latest break is late, and so is a break before any event: it is counted, and taken as happening
-    /// then.
+    /// Returns the time at which an event is taken. An event before the latest break is late, and so is a break before any event:
+    /// it is counted, and taken as happening then.
     #[inline]
     pub fn timely(&mut self, time: Timestamp, is_break: bool) -> Timestamp {
         let earliest = if is_break { self.reached } else { self.now };
@@ -39,7 +39,7 @@ impl ShareClock {
         time
     }
 
-    /// Goes on to a break. Returns the ticks since the last one.
+    /// Advances to a break. Returns the ticks since the last one.
     pub fn advance(&mut self, time: Timestamp) -> u64 {
         let ticks = time - self.now;
         self.ticks = self.at(time);

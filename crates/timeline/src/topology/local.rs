@@ -1,16 +1,16 @@
-//! The place of a process among the ranks of its node, as launchers and MPI libraries tell it.
+//! The place of a process among the ranks of its node, from the variables of launchers and MPI libraries.
 
 use super::{Evidence, visible};
 use ampere_model::LOCAL_RANKS;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// One of the ranks of a node, by its launcher.
+/// One of the ranks of a node, as its launcher numbers it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalRank {
-    /// From 0.
+    /// Its number on the node, from 0.
     pub rank: u32,
-    /// How many ranks the node has.
+    /// The number of ranks on the node.
     pub of: u32,
     variable: &'static str,
 }
@@ -22,15 +22,16 @@ impl fmt::Display for LocalRank {
 }
 
 impl LocalRank {
-    /// The GPU, if the ranks fit the GPUs: the first ranks get one each, then it begins again, as programs do it that
-    /// choose their device by their local rank.
+    /// The GPU that the rank uses if the number of ranks is a multiple of the number of GPUs: ranks are assigned to GPUs in turn,
+    /// as programs do that choose their device by their local rank.
     pub fn uses(&self, gpus: &[u32]) -> Option<u32> {
         let count = gpus.len() as u32;
         (count > 0 && self.of.is_multiple_of(count)).then(|| gpus[(self.rank % count) as usize])
     }
 }
 
-/// Local ranks of all processes of a node, in their order: by a variable that gives each a number of its own, from 0 on.
+/// The local ranks of all processes of a node, in their order, from a variable that gives each process a number of its own, from
+/// 0 on.
 pub fn local_ranks(processes: &[&Evidence]) -> Option<Vec<LocalRank>> {
     let of = processes.len() as u32;
     LOCAL_RANKS.iter().find_map(|variable| {

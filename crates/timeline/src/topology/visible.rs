@@ -2,26 +2,27 @@
 //!
 //! | runtime | what it does |
 //! | --- | --- |
-//! | ROCr | `ROCR_VISIBLE_DEVICES` chooses among the node's GPUs; empty: none |
-//! | HIP | `HIP_VISIBLE_DEVICES`, or `CUDA_VISIBLE_DEVICES` where that is not set or empty, chooses among what ROCr left |
-//! | OpenCL on ROCr | `GPU_DEVICE_ORDINAL` instead; Slurm sets it beside the others, so it counts only where it is alone |
-//! | CUDA | `CUDA_VISIBLE_DEVICES` chooses among the node's GPUs; empty: none |
+//! | ROCr | `ROCR_VISIBLE_DEVICES` chooses among the node's GPUs; if it is empty, none |
+//! | HIP | `HIP_VISIBLE_DEVICES`, or `CUDA_VISIBLE_DEVICES` if that is not set or empty, chooses among what ROCr left |
+//! | OpenCL on ROCr | `GPU_DEVICE_ORDINAL` instead; Slurm sets it together with the others, so it counts only if it is alone |
+//! | CUDA | `CUDA_VISIBLE_DEVICES` chooses among the node's GPUs; if it is empty, none |
 //!
-//! An entry is a number or a UUID (`GPU-<hex>`, or of a part of a GPU `MIG-<hex>`). A list ends at the first entry that is neither, such as -1.
+//! An entry is a number or a UUID (`GPU-<hex>`, or `MIG-<hex>` for a part of a GPU). A list ends at the first entry that is
+//! neither, such as -1.
 
-/// Whose GPU a counter or a stream is of.
+/// The vendor of the GPU that a counter or a stream belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
-    /// By `rocm_smi`, `amd_smi` or `HIP` in its name.
+    /// AMD: the name contains `rocm_smi`, `amd_smi` or `HIP`.
     Amd,
-    /// By `nvml` or `CUDA` in its name.
+    /// NVIDIA: the name contains `nvml` or `CUDA`.
     Nvidia,
     /// It may be any vendor's.
     Unknown,
 }
 
 impl Vendor {
-    /// `rocm_smi:::energy_count:device=0` is of an AMD GPU.
+    /// The vendor in a metric's name: `rocm_smi:::energy_count:device=0` is AMD's.
     pub fn of_metric(metric: &str) -> Vendor {
         let says = |words: &[&str]| words.iter().any(|word| metric.contains(word));
         match () {
@@ -31,7 +32,7 @@ impl Vendor {
         }
     }
 
-    /// `HIP[0:0]` is on an AMD GPU.
+    /// The vendor in a stream's name: `HIP[0:0]` is on an AMD GPU.
     pub fn of_stream(name: &str) -> Vendor {
         match () {
             () if name.starts_with("HIP") => Vendor::Amd,
@@ -41,32 +42,33 @@ impl Vendor {
     }
 
     /// Whether both may be about the same GPU.
-    pub fn goes_with(self, other: Vendor) -> bool {
+    pub fn may_equal(self, other: Vendor) -> bool {
         self == other || self == Vendor::Unknown || other == Vendor::Unknown
     }
 }
 
-/// What a list names a GPU by.
+/// How a list names a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// The GPU's number on the node.
     Number(u32),
-    /// The GPU's own identifier, or one of its parts'.
+    /// The identifier of the GPU, or of one of its parts.
     Uuid(String),
 }
 
-/// What a process sees, in its runtime's order.
+/// The GPUs that a process sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visible {
-    /// In the order in which the runtime numbers them.
+    /// The GPUs in the order in which the runtime numbers them.
     pub entries: Vec<Entry>,
-    /// The variables that say so: `ROCR_VISIBLE_DEVICES=3`.
+    /// The variables that determine it, such as `ROCR_VISIBLE_DEVICES=3`.
     pub because: String,
 }
 
-/// `None`: no variable says anything, and the process sees all of the node's GPUs. `environment`: `NAME=value`.
+/// Returns the GPUs that a process sees; `None` if no variable restricts it to some of the node's GPUs. `environment`:
+/// `NAME=value`.
 pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
-    // A variable that is there, but empty, hides all GPUs from ROCr and from CUDA, and none from HIP.
+    // A variable that is set but empty hides all GPUs from ROCr and from CUDA, and none from HIP.
     let variable = |name: &'static str| variable(environment, name).map(|text| (name, text));
     let filled = |name: &'static str| variable(name).filter(|(_, text)| !text.is_empty());
     let (first, second) = match vendor {
@@ -80,7 +82,7 @@ pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
         }
     };
     let (name, text) = first?;
-    let outer = Visible { entries: parse(text), because: said(name, text) };
+    let outer = Visible { entries: parse(text), because: assignment_text(name, text) };
     let Some((name, text)) = second else { return Some(outer) };
     let mut entries = Vec::new();
     let inner = parse(text);
@@ -93,20 +95,20 @@ pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
             Entry::Uuid(_) => entries.push(entry.clone()),
         }
     }
-    // Numbers of the node in both variables, as some launchers set them: HIP would find no GPU at all, so whatever the
-    // process does with one, it does through ROCr.
+    // Both variables have the node's numbers, as some launchers set them. HIP would find no GPU at all, so if the process uses
+    // one, it does so through ROCr.
     if entries.is_empty() && !inner.is_empty() {
         return Some(outer);
     }
-    Some(Visible { entries, because: format!("{} and {}", outer.because, said(name, text)) })
+    Some(Visible { entries, because: format!("{} and {}", outer.because, assignment_text(name, text)) })
 }
 
-/// The value of a variable, of a process with these.
+/// The value of a variable in an environment.
 pub fn variable<'a>(environment: &'a [String], name: &str) -> Option<&'a str> {
     environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
 }
 
-fn said(name: &str, text: &str) -> String {
+fn assignment_text(name: &str, text: &str) -> String {
     if text.is_empty() { format!("{name} is empty") } else { format!("{name}={text}") }
 }
 
@@ -153,13 +155,13 @@ mod tests {
             ("ROCR_VISIBLE_DEVICES=2,-1,3", Amd, "2"),
             ("ROCR_VISIBLE_DEVICES=2,2,3", Amd, "2 3"),
             ("ROCR_VISIBLE_DEVICES=0,GPU-a70564cccd47836c", Amd, "0 GPU-a70564cccd47836c"),
-            // HIP's numbers are within what ROCr left.
+            // HIP's numbers are among what ROCr left.
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1", Amd, "5"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=1,0", Amd, "5 4"),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=-1", Amd, ""),
             ("ROCR_VISIBLE_DEVICES=4,5 HIP_VISIBLE_DEVICES=0,7,1", Amd, "4"),
             ("ROCR_VISIBLE_DEVICES=4 CUDA_VISIBLE_DEVICES=0", Amd, "4"),
-            // The same number in both leaves HIP nothing: ROCr's stands.
+            // The same number in both leaves HIP nothing: ROCr's is used.
             ("ROCR_VISIBLE_DEVICES=4 HIP_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
             ("ROCR_VISIBLE_DEVICES=4 GPU_DEVICE_ORDINAL=4", Amd, "4"),
             ("HIP_VISIBLE_DEVICES=2", Amd, "2"),

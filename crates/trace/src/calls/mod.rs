@@ -195,7 +195,7 @@ impl CallTable {
     ) -> io::Result<()> {
         let RecordedView { device, kind, aside } = recorded;
         let view = attributor.devices[*device].view(*kind);
-        if when == When::Meanwhile && attributor.engine.calls_over(view) < MOST_WAITING {
+        if when == When::Meanwhile && attributor.engine.ended_calls(view) < MOST_WAITING {
             return Ok(());
         }
         let of = self.device_view(attributor, *device, *kind);

@@ -2,7 +2,7 @@
 
 use ampere_model::Timestamp;
 
-/// A raw value. Integers are kept as such: 2^53 is not enough for raw ticks.
+/// A raw value. Integers are kept as integers: 2^53 is not enough for raw ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     Integer(i128),
@@ -25,7 +25,7 @@ impl Value {
         }
     }
 
-    /// 0, or all bits of a counter set: what a device that does not answer reads as.
+    /// Whether the value is 0, or has all bits of a counter set: this is what a device that does not answer reads as.
     pub fn is_suspicious(self, range: i128) -> bool {
         match self {
             Value::Integer(value) => {
@@ -39,9 +39,9 @@ impl Value {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Reading {
     pub time: Timestamp,
-    /// The raw value plus the ranges that the counter has passed on the reading's line.
+    /// The raw value plus the ranges that the counter has passed on the reading's track.
     pub value: Value,
-    /// How much of `value` is passed ranges.
+    /// The part of `value` that is passed ranges.
     pub passed: i128,
     pub tag: u64,
 }

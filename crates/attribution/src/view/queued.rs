@@ -1,6 +1,7 @@
-//! Samples that are told in advance. Where none of the view's consumers begins or ceases to run before them, the share clock and
-//! the prices of their intervals are known, and a consumer can go through several intervals at a time: of thousands of consumers,
-//! what one of them needs is fetched from memory once for all of them. It is charged to the last bit what it would be charged otherwise.
+//! Samples that are queued before the events that precede them. If none of the view's consumers starts or stops running before
+//! them, the share clock and the prices of their intervals are known, and a consumer can pass several intervals at a time: with
+//! thousands of consumers, what one of them needs is fetched from memory once for all intervals. A consumer is charged, to the
+//! last bit, what it would be charged otherwise.
 
 use super::recording::Charge;
 use super::{Move, ShareClock, View};
@@ -10,10 +11,9 @@ use crate::policy::Policy;
 use crate::view::consumer::Group;
 use ampere_model::{RegionRef, Timestamp};
 
-/// A sample that is still to come.
 #[derive(Clone, Debug)]
-pub(super) struct Foreseen {
-    /// Of the interval that it ends.
+pub(super) struct QueuedSample {
+    /// The start of the interval that it ends.
     start: Timestamp,
     end: Timestamp,
     joules: f64,
@@ -22,31 +22,31 @@ pub(super) struct Foreseen {
     /// How many call paths it has charged, and the last of them: its consumer, and what it was due.
     charged: usize,
     last: Option<(u32, NodeIndex, f64)>,
-    /// All of them, if intervals are recorded.
+    /// All charges, if intervals are recorded.
     charges: Vec<Charge>,
 }
 
-/// So many samples of a view are foreseen at once.
-const MOST_FORESEEN: usize = u64::BITS as usize;
+/// The maximum number of queued samples of a view.
+const QUEUED_MAX: usize = u64::BITS as usize;
 
 impl View {
-    /// Whether [`View::foresee`] may be told of this sample.
-    pub fn can_foresee(&self, time: Timestamp) -> bool {
-        let start = self.foreseen.last().map(|before| before.end).or(self.interval.start);
+    /// Whether this sample can be queued.
+    pub fn can_enqueue_sample(&self, time: Timestamp) -> bool {
+        let start = self.queued.last().map(|before| before.end).or(self.interval.start);
         self.policy == Policy::TimeSliced
             && self.calls.is_none()
-            && self.settled == 0
-            && self.foreseen.len() < MOST_FORESEEN
+            && self.taken == 0
+            && self.queued.len() < QUEUED_MAX
             && time >= self.clock.reached
             && start.is_some_and(|start| start < time)
     }
 
-    /// A sample will come that adds so many joules, and no consumer begins or ceases to run before.
-    pub fn foresee(&mut self, time: Timestamp, joules: f64) {
-        let start = self.foreseen.last().map(|before| before.end).or(self.interval.start).unwrap_or(time);
+    /// Queues a sample. No consumer may start or stop running before it.
+    pub fn enqueue_sample(&mut self, time: Timestamp, joules: f64) {
+        let start = self.queued.last().map(|before| before.end).or(self.interval.start).unwrap_or(time);
         let price = joules / (time - start) as f64;
         let (charged, last, charges) = (0, None, Vec::new());
-        self.foreseen.push(Foreseen { start, end: time, joules, price, charged, last, charges });
+        self.queued.push(QueuedSample { start, end: time, joules, price, charged, last, charges });
     }
 
     /// The share clock, and the clock of the consumer's group, in the interval that the consumer is in.
@@ -56,13 +56,13 @@ impl View {
         let mut group = consumer.group.map(|group| self.groups[group as usize]);
         let mut clock = self.clock;
         if let Some(last) = consumer.passed.checked_sub(1) {
-            (clock.now, clock.ticks) = (self.foreseen[last].end, 0.0);
+            (clock.now, clock.ticks) = (self.queued[last].end, 0.0);
             group.iter_mut().for_each(Group::begin_interval);
         }
         (clock, group)
     }
 
-    /// Its moves up to the last sample that is foreseen. Returns those after it.
+    /// Takes a consumer's moves up to the last queued sample. Returns those after it.
     #[inline]
     pub(super) fn moves_through_samples<'a>(
         &mut self,
@@ -70,7 +70,7 @@ impl View {
         mut moves: &'a [Move],
         paths: &CallPaths,
     ) -> &'a [Move] {
-        while let Some(sample) = self.foreseen.get(self.consumers[index as usize].passed) {
+        while let Some(sample) = self.queued.get(self.consumers[index as usize].passed) {
             let count = moves.iter().position(|to| to.time >= sample.end);
             let Some(count) = count else { break };
             let (before, after) = moves.split_at(count);
@@ -81,9 +81,9 @@ impl View {
         moves
     }
 
-    /// A consumer passes all samples that are foreseen.
+    /// A consumer passes all queued samples.
     pub fn pass_samples(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
-        while self.consumers[index as usize].passed < self.foreseen.len() {
+        while self.consumers[index as usize].passed < self.queued.len() {
             self.pass_sample(index, &region_of);
         }
     }
@@ -91,10 +91,10 @@ impl View {
     /// A consumer passes the next sample: it is charged for what ran since the one before.
     fn pass_sample(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
         let (clock, group) = self.clocks_of(index);
-        let View { consumers, foreseen, possible_regions, interval_charged, sharing, .. } = self;
+        let View { consumers, queued, possible_regions, interval_charged, sharing, .. } = self;
         let consumer = &mut consumers[index as usize];
         let number = consumer.passed;
-        let sample = &mut foreseen[number];
+        let sample = &mut queued[number];
         let end = clock.at(sample.end);
         consumer.accrue(group.map_or(end, |group| group.at(end)));
         let sharer = consumer.independent_sharer(index, *sharing);
@@ -107,32 +107,32 @@ impl View {
                 sample.charges.push(Charge { location, node, joules });
             }
             account.charge(sample.price);
-            possible_regions.add_foreseen(account, sample.joules, number, sharer, || region_of(node));
+            possible_regions.add_queued(account, sample.joules, number, sharer, || region_of(node));
         }
         consumer.since = 0.0;
         consumer.passed += 1;
     }
 
-    /// The next sample that was foreseen has come.
-    pub fn take_foreseen(&mut self, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
-        if self.settled == 0 {
+    /// Takes the next queued sample.
+    pub fn take_queued_sample(&mut self, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
+        if self.taken == 0 {
             for index in 0..self.consumers.len() {
                 let location = self.consumers[index].location;
                 self.pass_samples(index as u32, |node| region_of(location, node));
             }
         }
-        self.settle(self.settled);
-        self.settled += 1;
-        if self.settled == self.foreseen.len() {
-            self.settled = 0;
-            self.foreseen.clear();
+        self.add_to_totals(self.taken);
+        self.taken += 1;
+        if self.taken == self.queued.len() {
+            self.taken = 0;
+            self.queued.clear();
             self.consumers.iter_mut().for_each(|consumer| consumer.passed = 0);
         }
     }
 
-    /// All consumers have passed the foreseen sample of this number.
-    fn settle(&mut self, number: usize) {
-        let Foreseen { start, end, joules, charged, last, .. } = self.foreseen[number];
+    /// Adds the queued sample of this number, which all consumers have passed, to the totals.
+    fn add_to_totals(&mut self, number: usize) {
+        let QueuedSample { start, end, joules, charged, last, .. } = self.queued[number];
         let ticks = end - start;
         self.begin_charging();
         self.clock.reached = self.clock.reached.max(end);
@@ -146,11 +146,11 @@ impl View {
         let idle = if charged == 0 { joules } else { joules * (self.interval.idle_ticks / ticks as f64) };
         self.totals.total_joules += joules;
         self.totals.idle_joules += idle;
-        self.handed_out += joules - idle;
+        self.charged_once += joules - idle;
         self.totals.samples += 1;
-        self.possible_regions.settle_foreseen(number, joules);
+        self.possible_regions.take_queued(number, joules);
         if let Some(interval) = &mut self.interval_charged {
-            std::mem::swap(&mut interval.charges, &mut self.foreseen[number].charges);
+            std::mem::swap(&mut interval.charges, &mut self.queued[number].charges);
         }
         self.end_charging();
         self.interval.start = Some(end);

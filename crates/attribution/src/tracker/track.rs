@@ -1,11 +1,12 @@
-//! One line: readings each of which can follow the one before.
+//! One track: readings each of which can follow the one before.
 
 use super::reading::Reading;
 use ampere_model::Timestamp;
 
-/// Of a line that waits to be believed, so many readings are kept whatever they are, and then only those that rise.
+/// A track that waits to be believed keeps this many readings whatever they are, and then only those that rise.
 const STILLS_KEPT: u64 = 1000;
-/// A first step from a value that may be wrong is so many times the largest that follows. A real one can be the largest.
+/// A first step from a value that may be wrong is more than this many times the largest that follows. A real one can be the
+/// largest.
 const UNUSUAL_STEP: f64 = 4.0;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,34 +25,34 @@ impl Step {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct Track {
     /// The last reading before the first rise.
-    pub begin: Reading,
-    /// The readings after it that are not handed out yet.
+    pub start: Reading,
+    /// The later readings that are not emitted yet.
     pub waiting: Vec<Reading>,
     pub last: Reading,
     /// When the value last changed.
     pub changed: Timestamp,
     pub rises: u32,
-    /// Of a line that begins with a suspicious value: its first step, and the largest of those that follow.
+    /// For a track that starts with a suspicious value: its first step, and the largest of those that follow.
     first_step: Option<(Step, Step)>,
     pub is_suspicious: bool,
     pub readings: u64,
-    /// Number of its first reading, counted over all lines.
-    first_turn: u64,
-    /// Number of its latest reading, counted over all lines.
-    pub turn: u64,
-    /// Its last rise came after readings of other lines: by chance, one of these may have come near. It is handed out when
-    /// the line goes on without others in between.
+    /// The number of its first reading, counted over all tracks.
+    first_number: u64,
+    /// The number of its latest reading, counted over all tracks.
+    pub number: u64,
+    /// Its last rise came after readings of other tracks, one of which may have come near it by chance. The rise is emitted when
+    /// the next reading of this track comes without others in between.
     pub is_unproven: bool,
-    /// Readings of other lines came since it last changed.
+    /// Readings of other tracks came since it last changed.
     is_interrupted: bool,
 }
 
-impl Line {
-    pub fn new(reading: Reading, is_suspicious: bool, turn: u64) -> Line {
-        Line {
-            begin: reading,
+impl Track {
+    pub fn new(reading: Reading, is_suspicious: bool, number: u64) -> Track {
+        Track {
+            start: reading,
             waiting: Vec::new(),
             last: reading,
             changed: reading.time,
@@ -59,20 +60,20 @@ impl Line {
             first_step: None,
             is_suspicious,
             readings: 1,
-            first_turn: turn,
-            turn,
+            first_number: number,
+            number,
             is_unproven: false,
             is_interrupted: false,
         }
     }
 
-    /// Appends a reading. Returns the time since the value last changed, if it changes now and no reading of another line
-    /// came in between.
-    pub fn append(&mut self, reading: Reading, turn: u64) -> Option<u64> {
+    /// Appends a reading. Returns the time since the value last changed, if it changes now and no reading of another track came
+    /// in between.
+    pub fn append(&mut self, reading: Reading, number: u64) -> Option<u64> {
         let step = self.last.value.units_to(reading.value);
         self.readings += 1;
-        self.is_interrupted |= turn > self.turn + 1;
-        self.turn = turn;
+        self.is_interrupted |= number > self.number + 1;
+        self.number = number;
         let mut update = None;
         if step > 0.0 {
             self.rises += 1;
@@ -87,7 +88,7 @@ impl Line {
             }
         }
         if self.rises == 0 {
-            self.begin = reading;
+            self.start = reading;
         } else {
             self.wait(reading);
         }
@@ -95,7 +96,7 @@ impl Line {
         update
     }
 
-    /// Keeps a reading until it is handed out. Of a long time without a change, first and last are enough.
+    /// Keeps a reading until it is emitted. If the value does not change for long, the first and the last reading are enough.
     fn wait(&mut self, reading: Reading) {
         if let [.., a, b] = &mut self.waiting[..]
             && a.value == reading.value
@@ -116,29 +117,30 @@ impl Line {
         })
     }
 
-    /// Whether the counter is known to count on this line.
+    /// Whether the counter is known to count on this track.
     pub fn is_confirmed(&self) -> bool {
         self.rises > 0
     }
 
-    /// Whether most readings since its first one, up to `turn`, are on it. Of noise, some always rise by chance.
-    pub fn has_most(&self, turn: u64) -> bool {
-        2 * self.readings > turn - self.first_turn + 1
+    /// Whether most readings since its first one, up to number `number`, are on it. Some readings of pure noise always rise by
+    /// chance.
+    pub fn has_most(&self, number: u64) -> bool {
+        2 * self.readings > number - self.first_number + 1
     }
 
-    /// Whether it may be that nothing was spent.
-    pub fn may_stand_still(&self, turn: u64) -> bool {
-        !self.is_suspicious && self.has_most(turn)
+    /// Whether it is possible that nothing was spent.
+    pub fn may_stand_still(&self, number: u64) -> bool {
+        !self.is_suspicious && self.has_most(number)
     }
 
-    /// Drops the first value: the line begins with the second.
+    /// Drops the first value: the track starts with the second.
     pub fn drop_first_value(&mut self) {
         if !self.waiting.is_empty() {
-            self.begin = self.waiting.remove(0);
+            self.start = self.waiting.remove(0);
             self.rises -= 1;
         }
         if self.rises == 0 {
-            self.begin = self.last;
+            self.start = self.last;
             self.waiting.clear();
         }
         self.first_step = None;
