@@ -1,7 +1,7 @@
 //! The size of a location's ring: by the number of ranks on the node, or `AMPERE_RING_BYTES`.
 
 use ampere_model::launcher::local_rank_and_size;
-use ampere_ring::SMALLEST_RING_RECORDS;
+use ampere_ring::RING_RECORDS_MIN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Of all rings of a node together, however many ranks it has.
@@ -16,7 +16,7 @@ const FEW: u32 = 64;
 /// ends; and shared memory counts as the job's.
 const LATER_BYTES: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
-const SMALLEST_BYTES: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
+const SMALLEST_BYTES: u64 = RING_RECORDS_MIN * RECORD_BYTES;
 /// The largest ring that a writer supports.
 const LARGEST_BYTES: u64 = (1 << 32) * RECORD_BYTES;
 
