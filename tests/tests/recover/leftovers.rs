@@ -222,10 +222,10 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
         || place.path("out/traces/precious.dat").exists() && place.path("out/traces.def").exists();
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
     let before = place.summary("out");
-    assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
+    assert!(before["run"]["notes"].to_string().contains("already exists"), "{}", before["run"]["notes"]);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1, "{refused:#?}");
-    refused.said_once(&["has no trace", "exists already", "do it again"]);
+    refused.said_once(&["has no trace", "already exists", "do it again"]);
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
     // Once they are elsewhere, the trace can be written.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
