@@ -6,7 +6,7 @@ use crate::{Missing, child};
 use ampere_model::{
     Communicator, Definition, LocalLocation, Location, LocationKind, Members, Process, Region, RegionHandle,
 };
-use ampere_ring::communication::{Communication, MOST_RECORDS, Message};
+use ampere_ring::communication::{Communication, RECORDS_MAX, Message};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
 use anyhow::{Context, bail};
 use std::collections::VecDeque;
@@ -297,7 +297,7 @@ impl Feed {
     fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());
-        let room = (chunk + MOST_RECORDS) as u64;
+        let room = (chunk + RECORDS_MAX) as u64;
         while self.locations.iter_mut().any(|location| location.ring.free() < room) {
             std::thread::sleep(Duration::from_micros(100));
             if begun.elapsed() > LONGEST_WAIT {

@@ -1,7 +1,7 @@
 //! Finds the OTF2 library.
 //!
-//! An OTF2 built from source, or one that comes with Score-P, brings the program `otf2-config`; Debian's package brings
-//! only pkg-config's `otf2.pc`. Both are asked, in that order, so that an own install in PATH wins over the system's.
+//! An OTF2 that was built from source or came with Score-P has the program `otf2-config`; Debian's package has only pkg-config's
+//! `otf2.pc`. Both are tried, in that order, so that an installation in PATH takes precedence over the system's.
 
 use std::env;
 use std::process::Command;
@@ -25,7 +25,7 @@ fn run() -> Result<(), String> {
     for flag in &flags.link {
         if let Some(directory) = flag.strip_prefix("-L") {
             println!("cargo::rustc-link-search=native={directory}");
-            // For a binary that wants an rpath: DEP_OTF2_LIBDIR in the build script of a crate that depends on this one.
+            // A binary that needs an rpath finds this as DEP_OTF2_LIBDIR in its build script.
             println!("cargo::metadata=libdir={directory}");
         } else if let Some(library) = flag.strip_prefix("-l") {
             println!("cargo::rustc-link-lib={library}");
@@ -46,7 +46,7 @@ struct Flags {
 }
 
 impl Flags {
-    /// `otf2-config` answers one flag a call; of several it takes only the last.
+    /// `otf2-config` prints the answer to one flag per call; if given several, it uses only the last.
     fn of_otf2_config() -> Option<Flags> {
         let mut link = ask("otf2-config", &["--ldflags"])?;
         link.extend(ask("otf2-config", &["--libs"])?);
@@ -63,7 +63,7 @@ impl Flags {
     }
 }
 
-/// The words that a program prints, or nothing if it is absent or fails.
+/// The words that a program prints; `None` if it is absent or fails.
 fn ask(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

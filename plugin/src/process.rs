@@ -15,7 +15,7 @@ use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_ring::session_name::{is_of_this_process, session_name};
 use ampere_ring::start::{Purpose, seconds_from};
 use ampere_ring::{
-    EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes, ToLeave,
+    EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes, Headroom,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -446,11 +446,11 @@ fn make_ring(session: &Session, name: &str, bytes: u64, id: u32) -> Result<RingP
     let mut records = bytes / 16;
     loop {
         // The smallest ring of the main thread may use the last room: without it a process cannot be measured.
-        let is_least = id == 0 && records <= ampere_ring::SMALLEST_RING_RECORDS;
-        let to_leave = if is_least { ToLeave::NOTHING } else { session.to_leave() };
-        match RingProducer::create_leaving(path, records, id, to_leave) {
+        let is_least = id == 0 && records <= ampere_ring::RING_RECORDS_MIN;
+        let headroom = if is_least { Headroom::NONE } else { session.headroom() };
+        match RingProducer::create_with_headroom(path, records, id, headroom) {
             // The next size is a quarter, so that room is left for other locations.
-            Err(ampere_ring::Error::NoSpace { .. }) if records > ampere_ring::SMALLEST_RING_RECORDS => {
+            Err(ampere_ring::Error::NoSpace { .. }) if records > ampere_ring::RING_RECORDS_MIN => {
                 records /= 4
             }
             Ok(ring) => {

@@ -1,7 +1,7 @@
 //! The size of a location's ring: it depends on the number of ranks on the node, or is set by `AMPERE_RING_BYTES`.
 
 use ampere_model::launcher::local_rank_and_size;
-use ampere_ring::SMALLEST_RING_RECORDS;
+use ampere_ring::RING_RECORDS_MIN;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of all rings of a node together, independent of the number of ranks.
@@ -16,7 +16,7 @@ const FEW: u32 = 64;
 /// the process ends, and shared memory counts as the job's.
 const LATER_BYTES_MAX: u64 = 1 << 16;
 const RECORD_BYTES: u64 = 16;
-const RING_BYTES_MIN: u64 = SMALLEST_RING_RECORDS * RECORD_BYTES;
+const RING_BYTES_MIN: u64 = RING_RECORDS_MIN * RECORD_BYTES;
 /// The largest ring that a writer supports.
 const RING_BYTES_MAX: u64 = (1 << 32) * RECORD_BYTES;
 

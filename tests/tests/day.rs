@@ -130,7 +130,7 @@ impl Day {
             self.nanojoules += self.watts * 1_000_000_000 / STEPS_PER_SECOND;
             self.samples.sample(until, 0, self.nanojoules);
             // Everything before is in the rings.
-            self.teller.tell_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
+            self.teller.set_replay_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
             self.run.round();
         }
     }
@@ -143,7 +143,7 @@ impl Day {
             rank.writer.program_end(end);
             rank.writer.close();
         }
-        self.teller.tell_time(end + 1);
+        self.teller.set_replay_time(end + 1);
         while self.run.round().records > 0 {}
         let (summary, _) = self.run.finish(true).expect("results");
         (

@@ -139,7 +139,7 @@ fn without_shared_memory_the_job_runs_unmeasured() {
         std::fs::create_dir_all(foreign.join(&own)).expect("a directory");
         std::fs::set_permissions(foreign.join(&own), std::fs::Permissions::from_mode(0o700)).expect("chmod");
         std::os::unix::fs::chown(foreign.join(&own), Some(65534), Some(65534)).expect("chown");
-        cases.push((foreign, vec!["belongs to somebody else", "AMPERE_SHM"]));
+        cases.push((foreign, vec!["belongs to another user", "AMPERE_SHM"]));
     } else {
         println!("skipped: needs root");
     }

@@ -143,8 +143,8 @@ fn directories_of_other_users_are_not_used() {
         succeed(command.current_dir(directory));
     };
     let before: [(&str, &str); 4] = [
-        ("mkdir -m 700 ampere-0", "belongs to somebody else"),
-        ("mkdir -m 777 ampere-0; mkdir -m 777 ampere-0/s-x", "belongs to somebody else"),
+        ("mkdir -m 700 ampere-0", "belongs to another user"),
+        ("mkdir -m 777 ampere-0; mkdir -m 777 ampere-0/s-x", "belongs to another user"),
         ("mkdir d; ln -s d ampere-0", "is not a directory"),
         ("mkfifo -m 666 ampere-0", "is not a directory"),
     ];

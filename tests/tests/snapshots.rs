@@ -588,7 +588,7 @@ fn traces_that_cannot_be_attributed() {
         [1]
 
         $ ampere attribute text.otf2
-        ampere: text.otf2: not an OTF2 anchor file (traces.otf2): it does not begin as one
+        ampere: text.otf2: not an OTF2 anchor file (traces.otf2): it does not begin like one
         [1]
 
         $ ampere attribute directory

@@ -2,7 +2,7 @@
 
 use super::findings::{Check, Group};
 use super::{bytes, plural};
-use ampere_ring::{Error, RingProducer, SMALLEST_RING_RECORDS, Session};
+use ampere_ring::{Error, RingProducer, RING_RECORDS_MIN, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn set_shm(error: &Error) -> &'static str {
 fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
-    let least = SMALLEST_RING_RECORDS * RECORD_BYTES;
+    let least = RING_RECORDS_MIN * RECORD_BYTES;
     wanted.unwrap_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES))
 }
 
@@ -75,7 +75,7 @@ fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Erro
     match RingProducer::create(&path, wanted / RECORD_BYTES, 0) {
         Ok(_) => Ok(()),
         Err(Error::NoSpace { .. }) => {
-            RingProducer::create(&path, SMALLEST_RING_RECORDS, 0)?;
+            RingProducer::create(&path, RING_RECORDS_MIN, 0)?;
             let found = format!(
                 "no room for one ring of {}: smaller ones are made, and calls may be suppressed",
                 bytes(wanted)

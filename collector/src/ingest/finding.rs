@@ -55,7 +55,7 @@ impl Ingest {
                     }
                     self.known_logs.insert(path);
                     if self.processes.len() >= limits::MOST_WITH_DESCRIPTORS {
-                        process.rest();
+                        process.release_descriptors();
                     }
                     node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
                     self.processes.push(process);

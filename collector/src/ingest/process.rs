@@ -100,8 +100,8 @@ pub(crate) struct Life {
     pub runs_unmeasured: bool,
     /// Its log was locked when it was found.
     holds_log: bool,
-    /// See [`Process::rest`].
-    rests: bool,
+    /// Whether it holds no descriptors between reads.
+    releases_descriptors: bool,
 }
 
 /// What is not known of a process.
@@ -429,10 +429,10 @@ impl Process {
     }
 
     /// The process holds no descriptor from now on, and is looked at by its pid and its log's path.
-    pub fn rest(&mut self) {
+    pub fn release_descriptors(&mut self) {
         self.handle = None;
-        self.log.rest();
-        self.life.rests = true;
+        self.log.release_descriptor();
+        self.life.releases_descriptors = true;
     }
 
     /// Finished processes must not hold descriptors: a run may have thousands of them.
@@ -643,7 +643,7 @@ impl Process {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
         self.life.holds_log
             && !self.is_sampled()
-            && (self.handle.is_some() || self.life.rests && self.has_pid_here())
+            && (self.handle.is_some() || self.life.releases_descriptors && self.has_pid_here())
             && !self.log.is_held()
             && has_program()
             && self.is_alive()

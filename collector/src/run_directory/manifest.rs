@@ -144,7 +144,7 @@ pub enum ManifestError {
     #[error("cannot read {}: {why}", .path.display())]
     Unreadable { path: PathBuf, why: std::io::Error },
     /// The file is no manifest.
-    #[error("{} is no file of this ampere: {why}", .path.display())]
+    #[error("{} is not a file of this version of ampere: {why}", .path.display())]
     Damaged { path: PathBuf, why: serde_json::Error },
     /// Its records cannot be read.
     #[error("{}: {why}", .spool.display())]

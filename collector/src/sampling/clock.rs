@@ -138,7 +138,7 @@ impl SessionClock {
     #[inline]
     pub fn now(&self, session: &Session) -> Timestamp {
         match self.timer {
-            Timer::Replayed => session.told_time(),
+            Timer::Replayed => session.replay_time(),
             timer => timer.now(),
         }
     }

@@ -7,8 +7,8 @@ use crate::sampling::read_schedule::{ReadSchedule, UpdateInterval};
 use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
 use ampere_counters::{Quantity, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device};
-use ampere_ring::samples::{MOST_SAMPLES, SampleWriter};
-use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, SMALLEST_RING_RECORDS, Session, ToLeave};
+use ampere_ring::samples::{SAMPLES_MAX, SampleWriter};
+use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, RING_RECORDS_MIN, Session, Headroom};
 use crossbeam_channel::Sender;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ impl SamplerThread {
         };
         // Enough for the numbers of a predecessor's devices, too.
         let count = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
-        let series = SampleWriter::new(directory, count, MOST_SAMPLES);
+        let series = SampleWriter::new(directory, count, SAMPLES_MAX);
         let series = if predecessor.is_some() { series.continued() } else { series };
         let figures = sources.iter().flat_map(|source| figures_of(source.as_ref()));
         let _ = reports.figures.devices.set(figures.collect());
@@ -468,9 +468,9 @@ fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     let session = path.parent().and_then(|directory| Session::open(directory).ok());
     let mut records = RING_RECORDS;
     loop {
-        let is_least = records <= SMALLEST_RING_RECORDS;
-        let to_leave = session.as_ref().filter(|_| !is_least).map_or(ToLeave::NOTHING, Session::to_leave);
-        match RingProducer::create_leaving(path, records, 0, to_leave) {
+        let is_least = records <= RING_RECORDS_MIN;
+        let headroom = session.as_ref().filter(|_| !is_least).map_or(Headroom::NONE, Session::headroom);
+        match RingProducer::create_with_headroom(path, records, 0, headroom) {
             Err(Error::NoSpace { .. }) if !is_least => records /= 2,
             made => return made,
         }

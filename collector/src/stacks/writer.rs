@@ -689,7 +689,7 @@ fn make_location(
 ) -> Result<EventWriter, ampere_ring::Error> {
     let ring = format!("{process}.{id}.ring");
     let path = session.directory().join(&ring);
-    let producer = RingProducer::create_leaving(&path, RING_RECORDS, id, session.to_leave())?;
+    let producer = RingProducer::create_with_headroom(&path, RING_RECORDS, id, session.headroom())?;
     log.append(&Definition::Location(Location {
         id: LocalLocation(id),
         kind: LocationKind::CpuThread,

@@ -1,4 +1,4 @@
-/* What the bindings are made of: all of OTF2, vsnprintf for the messages of its error callback, free for the strings that it gives away. */
+/* The input of the bindings: all of OTF2, vsnprintf for the messages of its error callback, and free for the strings that it allocates. */
 #include <otf2/otf2.h>
 #include <stdarg.h>
 #include <stdio.h>

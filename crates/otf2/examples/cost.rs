@@ -1,10 +1,10 @@
-//! What an event costs, in nanoseconds, through this crate and through bare calls of the C library, in the same run:
+//! Measures the cost of an event in nanoseconds, through this crate and through bare calls of the C library, in the same run:
 //!
 //! ```text
 //! cargo run --release -p otf2 --example cost [MILLIONS OF EVENTS [LOCATIONS [DIRECTORY]]]
 //! ```
 //!
-//! Enter and leave, 10 ns apart, as a program with small functions has them. Each figure is the best of three.
+//! The events are enters and leaves, 10 ns apart, as in a program with small functions. Each figure is the best of three.
 
 use otf2::*;
 use otf2_sys as sys;
@@ -113,12 +113,12 @@ unsafe extern "C" fn pre_flush(
     sys::OTF2_FLUSH as sys::OTF2_FlushType
 }
 
-/// As the examples of the library do it, with its own memory: it keeps 128 MiB before it writes.
+/// Writes like the examples of the library, with its own memory: it keeps 128 MiB before it writes.
 fn write_bare(directory: &Path, locations: u64, each: u64) {
     let path = CString::new(directory.to_str().expect("a plain name")).expect("a plain name");
     let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(pre_flush), otf2_post_flush: None };
-    // SAFETY: all handles are used in the order that the library wants, and closed once; strings and callbacks outlive
-    // the archive.
+    // SAFETY: all handles are used in the order that the library requires, and closed once; strings and callbacks outlive the
+    // archive.
     unsafe {
         let archive = sys::OTF2_Archive_Open(
             path.as_ptr(),

@@ -1,14 +1,14 @@
-//! What an anchor file claims, before OTF2 believes it.
+//! Checks an anchor file before OTF2 reads it.
 //!
-//! OTF2 makes room for as many properties as the file says there are: with one byte too many in it that is 20 GB, which it
-//! then looks through for half a minute. So it is asked first whether the file is long enough for them.
+//! OTF2 allocates room for the number of properties that is in the file: one wrong byte can make that 20 GB, which OTF2 then
+//! searches for half a minute. Therefore the check makes sure that the file is long enough for this number.
 //!
-//! Of anchor files, later formats have all that earlier ones have, and more behind it.
+//! Later formats of the file extend earlier ones at the end.
 //!
 //! ```text
 //! 0   end marks      1   byte order, 'B' or '#'      2   "OTF2" 0      7   format; versions, 4 bytes
 //! 12  chunk sizes, 2 x u64      28  substrate, compression      30  locations, definitions, 2 x u64
-//! 46  machine, creator, description: each to its 0
+//! 46  machine, creator, description: each ends with a 0
 //!     since format 2: number of properties u32, each a name and a value
 //! ```
 
@@ -18,8 +18,8 @@ const FIRST_WITH_PROPERTIES: u8 = 2;
 const LITTLE_ENDIAN: u8 = b'B';
 const STRINGS: usize = 46;
 
-/// Why these cannot be the bytes of an anchor file.
-pub fn look(bytes: &[u8]) -> Result<(), &'static str> {
+/// Checks the bytes of an anchor file. `Err` has what is wrong with them.
+pub fn check(bytes: &[u8]) -> Result<(), &'static str> {
     if bytes.get(FORMAT).is_some_and(|format| *format < FIRST_WITH_PROPERTIES) {
         return Ok(());
     }
@@ -34,9 +34,9 @@ pub fn look(bytes: &[u8]) -> Result<(), &'static str> {
     } else {
         u32::from_be_bytes(*count)
     };
-    // A name and a value take two bytes at least.
+    // A name and a value take at least two bytes.
     if u64::from(count) * 2 > rest.len() as u64 {
-        return Err("it has not as many properties as it says");
+        return Err("it is too short for its number of properties");
     }
     Ok(())
 }
@@ -54,14 +54,14 @@ mod tests {
         let number = bytes.len();
         bytes.extend_from_slice(&[2, 0, 0, 0]);
         bytes.extend_from_slice(b"a\0b\0c\0d\0");
-        assert_eq!(look(&bytes), Ok(()));
+        assert_eq!(check(&bytes), Ok(()));
         bytes[number + 3] = 0x50;
-        assert!(look(&bytes).is_err());
+        assert!(check(&bytes).is_err());
         bytes[FORMAT] = 59;
-        assert!(look(&bytes).is_err(), "of a format that is yet to come");
+        assert!(check(&bytes).is_err(), "of a format that is yet to come");
         bytes[FORMAT] = 1;
-        assert_eq!(look(&bytes), Ok(()), "of one without properties");
+        assert_eq!(check(&bytes), Ok(()), "of one without properties");
         bytes[FORMAT] = 3;
-        assert!((0..number + 4).all(|length| look(&bytes[..length]).is_err()));
+        assert!((0..number + 4).all(|length| check(&bytes[..length]).is_err()));
     }
 }

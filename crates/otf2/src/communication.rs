@@ -1,9 +1,9 @@
-//! Events by which processes and threads work together, in OTF2's names.
+//! Events of communication and synchronisation, with OTF2's names.
 
+use crate::enums::{CollectiveOp, ParadigmType};
 use crate::table::CommRef;
-use crate::words::{CollectiveOp, ParadigmType};
 
-/// A message: the other side's rank in the communicator, and what is sent.
+/// A message: `peer` is the other side's rank in the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Message {
@@ -27,17 +27,17 @@ pub struct Collective {
 /// The root of a collective operation (`OTF2_CollectiveRoot`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// It has none.
+    /// The operation has no root.
     None,
     /// In an inter-communicator, this process.
     ThisProcess,
     /// In an inter-communicator, another process of this one's group.
     ThisGroup,
-    /// A rank.
+    /// The process with this rank.
     Rank(u32),
 }
 
-/// An event. Numbers of requests are unique in their location.
+/// An event of communication. The numbers of requests are unique in their location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Communication {
@@ -55,7 +55,7 @@ pub enum Communication {
     NonBlockingCollectiveComplete(Collective, u64),
     CommCreate(CommRef),
     CommDestroy(CommRef),
-    /// With the number of threads that were asked for.
+    /// A fork, with the number of threads that were requested.
     ThreadFork(ParadigmType, u32),
     ThreadJoin(ParadigmType),
     /// Whether the location records from here on.

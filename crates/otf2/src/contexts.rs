@@ -1,4 +1,4 @@
-//! What unwinding and sampling record: where a location is, as a calling context. It becomes enters and leaves, as in
+//! Calling contexts, by which unwinding and sampling record where a location is. They are turned into enters and leaves, as in
 //! Score-P's own profile.
 
 use crate::definitions::{CallingContext, Definitions};
@@ -10,8 +10,8 @@ pub(crate) enum Step {
     Leave(RegionRef),
 }
 
-/// Goes from a location's context of before to `target`. The `distance - 1` innermost contexts of `target` are new; the next
-/// one was open before, perhaps at another place in the same region: its frame stays open, and those below it are over.
+/// Makes the steps from a location's previous context to `target`. The `distance - 1` innermost contexts of `target` are new. The
+/// next one was open before, perhaps at another place in the same region: its frame stays open, and those below it have ended.
 pub(crate) fn walk(
     definitions: &Definitions,
     from: Option<CallingContextRef>,
@@ -36,7 +36,7 @@ pub(crate) fn walk(
         open = defined(frame.parent);
     }
     if open.is_none() {
-        // At first, or where recording was switched off meanwhile, the frames around it have to be entered, too.
+        // At the first event, or if recording was switched off meanwhile, the frames around it must be entered, too.
         while let Some(context) = stays {
             new.push(context.region);
             stays = defined(context.parent);

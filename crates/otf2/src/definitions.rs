@@ -1,23 +1,23 @@
-//! The global definitions of a trace as plain data. Strings are written out here; OTF2's string table is made and
-//! resolved where they are written and read.
+//! The global definitions of a trace as plain data. They contain the strings themselves; OTF2's string table is made when they
+//! are written, and resolved when they are read.
 
+use crate::enums::{
+    GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
+    MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
+};
 use crate::table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
     MetricInstanceRef, MetricMemberRef, RegionRef, StringRef, SystemTreeNodeRef, Table,
 };
-use crate::words::{
-    GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
-    MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
-};
 
-/// Everything that events refer to. What OTF2 can define beyond this (I/O, topologies, attributes that are no whole numbers) is
-/// passed over when a trace is read.
+/// Everything that events refer to. OTF2's other definitions (I/O, topologies, attributes that are not whole numbers) are
+/// ignored when a trace is read.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Definitions {
     pub clock: ClockProperties,
-    /// Those that events refer to. Fill with [`add_string`](Definitions::add_string). Written, and read by
-    /// [`Trace::open_with_strings`](crate::Trace::open_with_strings) alone.
+    /// The strings that events refer to. Fill with [`add_string`](Definitions::add_string). Only
+    /// [`Trace::open_with_strings`](crate::Trace::open_with_strings) reads them.
     pub strings: Vec<String>,
     pub paradigms: Vec<Paradigm>,
     pub system_tree_nodes: Table<SystemTreeNodeRef, SystemTreeNode>,
@@ -27,28 +27,28 @@ pub struct Definitions {
     pub metric_members: Table<MetricMemberRef, MetricMember>,
     /// Fill with [`add_metric_class`](Definitions::add_metric_class), which numbers classes and instances together.
     pub metric_classes: Table<MetricClassRef, MetricClass>,
-    /// Fill with [`add_metric_instance`](Definitions::add_metric_instance).
+    /// The instances of metric classes. Fill with [`add_metric_instance`](Definitions::add_metric_instance).
     pub metric_instances: Table<MetricInstanceRef, MetricInstance>,
     pub groups: Table<GroupRef, Group>,
     pub comms: Table<CommRef, Comm>,
     pub attributes: Table<AttributeRef, Attribute>,
-    /// Read, and not written.
+    /// The calling contexts, which are read but not written.
     pub calling_contexts: Table<CallingContextRef, CallingContext>,
 }
 
-/// A region, a place in it, and the context that called it: what unwinding and sampling find.
+/// A place in a region, and the context that called it, as unwinding and sampling find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CallingContext {
     pub region: RegionRef,
-    /// One that is defined before it.
+    /// The calling context of the caller, which is defined before this one.
     pub parent: Option<CallingContextRef>,
 }
 
 impl Definitions {
     /// Adds a string that events refer to.
     pub fn add_string(&mut self, text: &str) -> StringRef {
-        // 0 is the empty one.
+        // String 0 is the empty one.
         if text.is_empty() {
             return StringRef(0);
         }
@@ -80,15 +80,15 @@ impl Definitions {
         class.max(instance)
     }
 
-    /// Adds MPI_COMM_WORLD over these locations, one for each rank, in the order of the ranks, with the two groups that
-    /// OTF2 wants for it: the locations that take part in MPI, and the ranks among them.
+    /// Adds MPI_COMM_WORLD of these locations, one for each rank, in the order of the ranks, with the two groups that OTF2
+    /// requires for it: the locations that take part in MPI, and the ranks among them.
     pub fn add_mpi_world(&mut self, ranks: &[LocationRef]) -> CommRef {
         self.add_mpi_world_of(ranks, (0..ranks.len() as u64).collect())
     }
 
-    /// As [`add_mpi_world`](Definitions::add_mpi_world), of these places among the locations, one for each rank. Where some are not in
-    /// this archive, the first location comes once more at the end, and that is their place until archives are
-    /// [joined](crate::JoinedDefinitions).
+    /// Like [`add_mpi_world`](Definitions::add_mpi_world); `members` has the place of each rank among the locations. If some ranks are
+    /// not in this archive, the first location is repeated at the end of the list, and its place there stands for these ranks until
+    /// archives are [joined](crate::JoinedDefinitions).
     pub fn add_mpi_world_of(&mut self, ranks: &[LocationRef], members: Vec<u64>) -> CommRef {
         self.groups.push(Group {
             name: "MPI locations".into(),
@@ -107,7 +107,7 @@ impl Definitions {
         self.comms.push(Comm { name: "MPI_COMM_WORLD".into(), group, parent: None, flags: 0 })
     }
 
-    /// Number of events that the locations claim to have.
+    /// The number of events in all locations, according to their definitions.
     pub fn events(&self) -> u64 {
         self.locations.values().fold(0, |sum, location| sum.saturating_add(location.events))
     }
@@ -116,18 +116,18 @@ impl Definitions {
 /// How the numbers in timestamps relate to time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockProperties {
-    /// Ticks per second.
+    /// The number of ticks per second.
     pub timer_resolution: u64,
-    /// A timestamp not after any in the trace, in ticks.
+    /// A timestamp, in ticks, that no other timestamp in the trace precedes.
     pub global_offset: u64,
-    /// Ticks between `global_offset` and the last timestamp.
+    /// The number of ticks between `global_offset` and the last timestamp.
     pub trace_length: u64,
     /// Nanoseconds since 1970 at `global_offset`.
     pub realtime_timestamp: Option<u64>,
 }
 
 impl Default for ClockProperties {
-    /// Nanoseconds from zero.
+    /// A clock of nanoseconds that starts at zero.
     fn default() -> Self {
         ClockProperties {
             timer_resolution: 1_000_000_000,
@@ -138,22 +138,21 @@ impl Default for ClockProperties {
     }
 }
 
-/// Says that the trace has something of this paradigm.
+/// A paradigm that occurs in the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Paradigm {
     pub paradigm: ParadigmType,
-    /// For people.
     pub name: String,
     pub class: ParadigmClass,
 }
 
-/// A machine, a node, a socket, a device.
+/// A part of the system: a machine, a node, a socket or a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct SystemTreeNode {
     pub name: String,
-    /// What it is, in a word of the writer's choice: Score-P has "machine", "node", "ROCm Device".
+    /// The kind of node, in a word that the writer chose: Score-P uses "machine", "node", "ROCm Device".
     pub class_name: String,
     pub parent: Option<SystemTreeNodeRef>,
     pub domains: Vec<SystemTreeDomain>,
@@ -167,19 +166,19 @@ pub struct LocationGroup {
     pub name: String,
     pub kind: LocationGroupType,
     pub system_tree_parent: Option<SystemTreeNodeRef>,
-    /// For an accelerator: the process that uses it.
+    /// The process that uses an accelerator.
     pub creating_location_group: Option<LocationGroupRef>,
     pub properties: Vec<Property>,
 }
 
-/// A stream of events.
+/// A stream of events, such as a thread.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct Location {
     pub name: String,
     pub kind: LocationType,
-    /// Number of events. Where the archive that writes these definitions wrote the location, what it wrote is counted
-    /// and goes into the trace instead of this.
+    /// The number of events. If the archive that writes these definitions has written the location, it writes the number of
+    /// events that it counted instead.
     pub events: u64,
     pub group: Option<LocationGroupRef>,
     pub properties: Vec<Property>,
@@ -193,7 +192,7 @@ pub struct Property {
     pub value: PropertyValue,
 }
 
-/// The value of a property. OTF2's narrower numbers are widened; references to definitions are passed over.
+/// The value of a property. OTF2's narrower numbers are widened; references to definitions are ignored.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum PropertyValue {
@@ -203,13 +202,13 @@ pub enum PropertyValue {
     F64(f64),
 }
 
-/// A function, a kernel, a loop.
+/// A region of code, such as a function, a kernel or a loop.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct Region {
-    /// Demangled, for people.
+    /// The demangled name.
     pub name: String,
-    /// As the linker knows it.
+    /// The name that the linker uses.
     pub canonical_name: String,
     pub description: String,
     pub role: RegionRole,
@@ -217,13 +216,13 @@ pub struct Region {
     /// `OTF2_RegionFlag`: 1 for dynamic, 2 for a phase.
     pub flags: u32,
     pub source_file: Option<String>,
-    /// Zero for unknown.
+    /// The first line; 0 if it is not known.
     pub begin_line: u32,
-    /// Zero for unknown.
+    /// The last line; 0 if it is not known.
     pub end_line: u32,
 }
 
-/// One quantity. Its values times `base` to the power of `exponent` are in `unit`.
+/// One quantity. A value multiplied by `base` to the power of `exponent` is in `unit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct MetricMember {
@@ -241,11 +240,11 @@ pub struct MetricMember {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct MetricClass {
-    /// At most 255.
+    /// The members, at most 255.
     pub members: Vec<MetricMemberRef>,
     pub occurrence: MetricOccurrence,
     pub recorder_kind: RecorderKind,
-    /// Locations that record it, where the writer says so.
+    /// The locations that record it, if the writer has named them.
     pub recorders: Vec<LocationRef>,
 }
 
@@ -260,14 +259,14 @@ pub struct MetricInstance {
     pub scope_number: u64,
 }
 
-/// A list of locations, regions, metrics or ranks, as `kind` says.
+/// A list of locations, regions, metrics or ranks, depending on `kind`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Group {
     pub name: String,
     pub kind: GroupType,
     pub paradigm: ParadigmType,
-    /// `OTF2_GroupFlag`: 1 if members are given as for the whole communication, not as ranks.
+    /// `OTF2_GroupFlag`: 1 if members are places among all communicating locations and not ranks.
     pub flags: u32,
     pub members: Vec<u64>,
 }
@@ -280,18 +279,18 @@ pub struct Attribute {
     pub description: String,
 }
 
-/// A communicator.
+/// A communicator: a group whose members communicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Comm {
     pub name: String,
     pub group: GroupRef,
     pub parent: Option<CommRef>,
-    /// `OTF2_CommFlag`.
+    /// The flags of `OTF2_CommFlag`.
     pub flags: u32,
 }
 
-/// A metric as an event names it: a class, directly or through an instance.
+/// A metric that an event refers to: a class, directly or through an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub struct MetricRef {

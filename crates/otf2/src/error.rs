@@ -1,4 +1,4 @@
-//! What can go wrong, in one line each: what, where, and what to do about it where that is known.
+//! The errors. Each is one line: what, where, and what to do about it if that is known.
 
 use crate::table::LocationRef;
 use std::fmt;
@@ -9,54 +9,34 @@ use std::path::PathBuf;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file or directory.
+    /// The file or directory does not exist.
     NotFound(PathBuf),
-    /// There is an archive already, or a part of one.
+    /// The directory has an archive already, or a part of one.
     Exists(PathBuf),
     /// The file is not an OTF2 anchor file.
-    NotOtf2 {
-        /// The file.
-        path: PathBuf,
-        /// What OTF2 says about it.
-        reason: String,
-    },
+    #[allow(missing_docs)]
+    NotOtf2 { path: PathBuf, reason: String },
     /// A file of the archive is missing, cut short or inconsistent, and nothing can be read without it.
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The operating system refused.
-    Io {
-        /// What was being done.
-        doing: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// OTF2 refused.
-    Otf2 {
-        /// What was being done.
-        doing: String,
-        /// Why not.
-        source: Otf2Error,
-    },
-    /// Definitions contradict themselves or cannot be written. The text says which.
+    #[allow(missing_docs)]
+    Damaged { path: PathBuf, reason: String },
+    /// The operating system refused what was being done to a file.
+    #[allow(missing_docs)]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    /// OTF2 refused what was being done.
+    #[allow(missing_docs)]
+    Otf2 { doing: String, source: Otf2Error },
+    /// The definitions contradict each other or cannot be written, for this reason.
     Definitions(String),
     /// The location has been written already, or is being written.
     LocationTaken(LocationRef),
-    /// Reading needs more open files than the process may have: one for each location.
-    TooManyFiles {
-        /// Number of locations.
-        locations: usize,
-    },
+    /// Reading needs one open file for each location, and that is more than the process may have.
+    #[allow(missing_docs)]
+    TooManyFiles { locations: usize },
     /// A metric event has more values than OTF2 can record.
     TooManyValues(usize),
 }
 
-/// What OTF2 reported: the first message of a failing call, which is the innermost and most precise.
+/// An error of OTF2, with the first message of the failing call, which is the innermost and most precise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Otf2Error {
     pub(crate) code: i32,
@@ -65,8 +45,8 @@ pub struct Otf2Error {
 }
 
 impl Otf2Error {
-    /// OTF2's name for it, such as `INVALID_ARGUMENT`. An error of the operating system has its own, such as `ENOSPC`, or, as
-    /// some builds of the library have it, its number.
+    /// OTF2's name for the error, such as `INVALID_ARGUMENT`. For an error of the operating system it is a name such as `ENOSPC`
+    /// or, with some builds of the library, a number.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -93,7 +73,7 @@ impl fmt::Display for Error {
         match self {
             Error::NotFound(path) => write!(f, "{}: no such file or directory", path.display()),
             Error::Exists(path) => {
-                write!(f, "{}: exists already; remove it or write to another directory", path.display())
+                write!(f, "{}: already exists; remove it or write to another directory", path.display())
             }
             Error::NotOtf2 { path, reason } => {
                 write!(f, "{}: not an OTF2 anchor file (traces.otf2): {reason}", path.display())
@@ -103,7 +83,7 @@ impl fmt::Display for Error {
             Error::Otf2 { doing, source } => write!(f, "cannot {doing}: {source}"),
             Error::Definitions(what) => write!(f, "cannot write the definitions: {what}"),
             Error::LocationTaken(location) => {
-                write!(f, "location {location} has an event writer already; a location is written once")
+                write!(f, "location {location} already has an event writer; a location is written once")
             }
             Error::TooManyFiles { locations } => write!(
                 f,

@@ -1,19 +1,19 @@
-//! How much a file really holds.
+//! Finds out how much a file really holds.
 //!
-//! OTF2 reads its files in chunks of a fixed size and takes a short read for a success: in a file that was cut short it
-//! goes on with whatever the memory of an earlier chunk holds, delivers old events once more, or looks for a next chunk
-//! until the stack overflows. So the end is looked for here, before OTF2 reads anything. Of events, OTF2 is then asked for
-//! exactly as many as there are; definitions are read only if they are complete.
+//! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with
+//! whatever the memory of an earlier chunk holds, delivers old events again, or searches for a next chunk until the stack
+//! overflows. Therefore the end is found here, before OTF2 reads anything. OTF2 is then asked for exactly the events that
+//! exist, and definitions are read only if they are complete.
 //!
-//! The format, as far as it is needed. A file is a sequence of chunks of the size that the anchor file gives; only the
-//! last may be shorter. A chunk begins with a header of 18 bytes:
+//! This is the part of the format that is needed here. A file is a sequence of chunks, whose size is in the anchor file; only
+//! the last may be shorter. A chunk begins with a header of 18 bytes:
 //!
 //! ```text
 //! 0   1           2                         10
 //! 03  endianness  number of first event u64  number of last event u64   (numbers begin at 1)
 //! ```
 //!
-//! and then has records:
+//! which is followed by records:
 //!
 //! ```text
 //! 00                      end of this chunk      02                      end of the file
@@ -21,7 +21,7 @@
 //! type >= 10  length ...  an event               type in COMPRESSED  size  size bytes   an event of one number
 //! ```
 //!
-//! Definition files are the same, except that types begin at 5, all have a length, and the header does not count.
+//! Definition files are the same, except that types begin at 5, all records have a length, and the header does not count them.
 //!
 //! A length is one byte, or ff and a u64. A size is one byte up to 8, or ff for a number of all ones without bytes.
 
@@ -40,27 +40,27 @@ const ATTRIBUTE_LIST: u8 = 6;
 const FIRST_EVENT_TYPE: u8 = 10;
 const FIRST_DEFINITION_TYPE: u8 = 5;
 
-/// Events that are a single number without a length: Enter, Leave, MpiIsendComplete, MpiIrecvRequest, MpiRequestTest,
-/// MpiRequestCancelled, OmpFork, OmpTaskCreate, OmpTaskSwitch, OmpTaskComplete.
+/// The types of events that are a single number without a length: Enter, Leave, MpiIsendComplete, MpiIrecvRequest,
+/// MpiRequestTest, MpiRequestCancelled, OmpFork, OmpTaskCreate, OmpTaskSwitch, OmpTaskComplete.
 const COMPRESSED: [u8; 10] = [12, 13, 16, 17, 20, 21, 24, 28, 29, 30];
 
-/// What kind of records a file has.
+/// The kind of records in a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     Events,
     Definitions,
 }
 
-/// What a file holds.
+/// How much a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// Of an event file: number of events that are there in full, all of which can be read, if known.
+    /// For an event file, the number of complete events, all of which can be read, if it is known.
     pub events: Option<u64>,
-    /// If the file does not end as it should: why.
+    /// The reason, if the file does not end as it should.
     pub truncated: Option<String>,
 }
 
-/// Looks at the last chunk of a file, of all others at most at the header. `chunk_bytes` is not zero.
+/// Examines the last chunk of a file, and at most the headers of all others. `chunk_bytes` is not zero.
 pub(crate) fn of_file(path: &Path, kind: Content, chunk_bytes: u64) -> io::Result<Extent> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
@@ -70,7 +70,7 @@ pub(crate) fn of_file(path: &Path, kind: Content, chunk_bytes: u64) -> io::Resul
         let start = chunk * chunk_bytes;
         let held = (bytes - start).min(chunk_bytes) as usize;
         let is_last = chunk + 1 == chunks;
-        // Only the last chunk is looked through; of others the header says enough.
+        // The header of a complete chunk has the number of its last event.
         let mut content = vec![0; if is_last { held } else { HEADER_BYTES.min(held) }];
         file.read_exact_at(&mut content, start)?;
         let Some(header) = Header::of(&content) else {
@@ -112,11 +112,11 @@ impl Header {
 
 enum End {
     Complete,
-    /// The place of the first record that is not there in full, or is none.
+    /// The place of the first record that is incomplete or invalid.
     At(usize),
 }
 
-/// Counts the events of a chunk; of definitions it finds the end only.
+/// Counts the events of a chunk and finds its end; definitions are not counted.
 fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
     let mut at = HEADER_BYTES;
     let mut events = 0;
@@ -135,7 +135,7 @@ fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
                 _ => None,
             }),
             kind if kind >= FIRST_EVENT_TYPE => with_length(&content[at + 1..], big_endian),
-            // Among these the end of the chunk (0): it belongs before another chunk, and this one is the last.
+            // This includes the end of the chunk (0), which must be followed by another chunk: this one is the last.
             _ => None,
         };
         let next = length.and_then(|length| at.checked_add(1)?.checked_add(length));
@@ -149,7 +149,7 @@ fn records(content: &[u8], of: Content, big_endian: bool) -> (u64, End) {
     }
 }
 
-/// The number of bytes of a record that says how long it is, with that number itself.
+/// The number of bytes of a record that begins with its length, including the length itself.
 fn with_length(content: &[u8], big_endian: bool) -> Option<usize> {
     match *content.first()? {
         0xff => usize::try_from(number(&content[1..], big_endian)?).ok()?.checked_add(9),
@@ -172,7 +172,7 @@ mod tests {
         [&[CHUNK_HEADER, LITTLE_ENDIAN], &first.to_le_bytes()[..], &last.to_le_bytes()].concat()
     }
 
-    /// Two events in a full chunk, then one with attributes and one that is long.
+    /// Two events in a full chunk, followed by one with attributes and a long one.
     fn whole() -> Vec<u8> {
         let mut bytes = header(1, 2);
         bytes.extend([TIMESTAMP, 9, 0, 0, 0, 0, 0, 0, 0, 12, 1, 7, 13, 0xff]);

@@ -1,22 +1,22 @@
-//! The definitions of several archives as those of one. The first one's numbers stay as they are; each other one's become
-//! those of the whole by tables in its locations' own definitions, so that no event file is written again.
+//! Joins the definitions of several archives. The numbers of the first archive are kept; those of the others are mapped by
+//! tables in their locations' own definitions, so that no event file is written again.
 
 use crate::definitions::{
     Attribute, Comm, Definitions, Group, LocationGroup, MetricClass, MetricInstance, MetricMember, Property,
     Region, SystemTreeNode,
 };
+use crate::enums::{GroupType, MetricScope};
 use crate::local::LocalDefinitions;
 use crate::table::{
     AttributeRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef, MetricMemberRef,
     Reference, RegionRef, SystemTreeNodeRef, Table,
 };
-use crate::words::{GroupType, MetricScope};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 const WORLD: &str = "MPI_COMM_WORLD";
 
-/// Definitions that are joined: those of the archive that has been begun with, and of each one that was added.
+/// The joined definitions of a first archive and of each one that was added.
 pub struct JoinedDefinitions {
     whole: Definitions,
     strings: HashMap<String, u32>,
@@ -25,28 +25,28 @@ pub struct JoinedDefinitions {
     attributes: HashMap<Attribute, AttributeRef>,
 }
 
-/// What became of an archive that was added.
+/// How an archive that was added is mapped.
 pub struct Added {
-    /// For the own definitions of its locations. They have no clock offsets yet.
+    /// The own definitions of its locations, still without clock offsets.
     pub local: LocalDefinitions,
-    /// Its locations as it numbers them, and as the whole does.
+    /// Its locations, each with its reference in the archive and in the whole.
     pub locations: Vec<(LocationRef, LocationRef)>,
 }
 
 /// New references by old ones.
-type Renamed<R> = BTreeMap<R, R>;
+type NewReferences<R> = BTreeMap<R, R>;
 
-/// Where the parts of an archive are in the whole.
+/// The new references of the parts of an archive.
 struct Places {
-    nodes: Renamed<SystemTreeNodeRef>,
-    location_groups: Renamed<LocationGroupRef>,
-    locations: Renamed<LocationRef>,
-    members: Renamed<MetricMemberRef>,
-    groups: Renamed<GroupRef>,
+    nodes: NewReferences<SystemTreeNodeRef>,
+    location_groups: NewReferences<LocationGroupRef>,
+    locations: NewReferences<LocationRef>,
+    members: NewReferences<MetricMemberRef>,
+    groups: NewReferences<GroupRef>,
 }
 
 impl JoinedDefinitions {
-    /// Begins with those of [`Trace::open_with_strings`](crate::Trace::open_with_strings).
+    /// Starts with the definitions of an archive that [`Trace::open_with_strings`](crate::Trace::open_with_strings) opened.
     pub fn new(first: Definitions) -> JoinedDefinitions {
         let numbers = first.strings.iter().cloned().zip(1..);
         JoinedDefinitions {
@@ -58,8 +58,9 @@ impl JoinedDefinitions {
         }
     }
 
-    /// Adds those of another archive, from [`Trace::open_with_strings`](crate::Trace::open_with_strings), too. `rename`: the
-    /// whole's reference of each of its locations, which is a new one. `is_one_world`: its MPI ranks are of the same world.
+    /// Adds the definitions of another archive, which [`Trace::open_with_strings`](crate::Trace::open_with_strings) opened, too.
+    /// `rename` returns the new reference of each of its locations. `is_one_world` is whether its MPI ranks belong to the same
+    /// MPI_COMM_WORLD.
     pub fn add(
         &mut self,
         other: &Definitions,
@@ -77,11 +78,11 @@ impl JoinedDefinitions {
         let attributes = find_or_add(&mut self.whole.attributes, &mut self.attributes, &other.attributes);
         let members = find_or_add(&mut self.whole.metric_members, &mut self.members, &other.metric_members);
         let mut places = Places {
-            nodes: Renamed::new(),
-            location_groups: Renamed::new(),
+            nodes: NewReferences::new(),
+            location_groups: NewReferences::new(),
             locations: other.locations.iter().map(|(own, _)| (own, rename(own))).collect(),
             members,
-            groups: Renamed::new(),
+            groups: NewReferences::new(),
         };
         self.add_places(other, &mut places);
         self.add_groups(other, &mut places, is_one_world);
@@ -98,9 +99,9 @@ impl JoinedDefinitions {
         Added { local, locations: places.locations.into_iter().collect() }
     }
 
-    /// Those of all archives until now.
+    /// The definitions of all archives so far.
     pub fn whole(&mut self) -> &mut Definitions {
-        self.forget_unknown();
+        self.remove_placeholders();
         &mut self.whole
     }
 
@@ -114,7 +115,7 @@ impl JoinedDefinitions {
         number
     }
 
-    /// System tree, location groups, locations. Of the tree only the root is the same.
+    /// Adds the system tree, the location groups and the locations. Archives share only the root of the tree.
     fn add_places(&mut self, other: &Definitions, places: &mut Places) {
         for (own, node) in other.system_tree_nodes.iter() {
             let parent = node.parent.map(|parent| renamed(&places.nodes, parent));
@@ -158,13 +159,14 @@ impl JoinedDefinitions {
         }
     }
 
-    /// A communicator's members are places among all locations that communicate, of which there is one list in an archive.
+    /// Adds the groups. The members of a communicator are places in the list of all communicating locations, of which an archive
+    /// has one for each paradigm.
     fn add_groups(&mut self, other: &Definitions, places: &mut Places, is_one_world: bool) {
         for (own, group) in other.groups.iter().filter(|(_, group)| group.kind == GroupType::CommLocations) {
-            let added = Communicating::of(locations_of(group, places));
+            let added = CommunicatingLocations::of(locations_of(group, places));
             let new = match communicating(&self.whole, group) {
                 Some((known, before)) => {
-                    let mut all = Communicating {
+                    let mut all = CommunicatingLocations {
                         locations: before.locations.iter().chain(&added.locations).copied().collect(),
                         has_unknown: before.has_unknown || added.has_unknown,
                     };
@@ -186,7 +188,7 @@ impl JoinedDefinitions {
                 _ => group.members.clone(),
             };
             let known = match group.kind {
-                GroupType::CommGroup if is_one_world => self.united(group, &members),
+                GroupType::CommGroup if is_one_world => self.complete_group(group, &members),
                 GroupType::CommSelf => self.same_groups(group).next(),
                 _ => None,
             };
@@ -202,8 +204,9 @@ impl JoinedDefinitions {
         self.whole.groups.iter().filter_map(move |(own, known)| is_same(known).then_some(own))
     }
 
-    /// The group that these are further members of: those of the world, or such as are not known there.
-    fn united(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
+    /// The known group that these members belong to, which they complete: the group of MPI_COMM_WORLD, or one that lacks some
+    /// of its members.
+    fn complete_group(&mut self, group: &Group, members: &[u64]) -> Option<GroupRef> {
         let unknown = communicating(&self.whole, group).and_then(|(_, all)| all.unknown());
         let same: Vec<GroupRef> = self.same_groups(group).collect();
         for known in same {
@@ -227,7 +230,7 @@ impl JoinedDefinitions {
         None
     }
 
-    /// The members of a communicator's group, as places in the whole's list.
+    /// The members of a communicator's group as places in the list of the whole.
     fn places_of(&self, group: &Group, other: &Definitions, places: &Places) -> Vec<u64> {
         let of = |definitions| communicating(definitions, group).map(|(_, all)| all).unwrap_or_default();
         let (of_other, of_whole) = (of(other), of(&self.whole));
@@ -239,8 +242,8 @@ impl JoinedDefinitions {
         group.members.iter().map(|member| place(member).or(of_whole.unknown()).unwrap_or(*member)).collect()
     }
 
-    /// The list of locations that communicate changes: their places in it do as well.
-    fn move_members(&mut self, of: &Group, before: &Communicating, now: &Communicating) {
+    /// Updates the members of all groups after the list of communicating locations has changed.
+    fn move_members(&mut self, of: &Group, before: &CommunicatingLocations, now: &CommunicatingLocations) {
         let at = now.places();
         let moved = |member: u64| {
             let place = before.at(member).and_then(|location| at.get(&location).copied());
@@ -256,14 +259,14 @@ impl JoinedDefinitions {
         }
     }
 
-    /// Where all members are known by now, their lists end with the last of them.
-    fn forget_unknown(&mut self) {
+    /// Removes the placeholder from each list of communicating locations, once all members are known.
+    fn remove_placeholders(&mut self) {
         let lists: Vec<GroupRef> = (self.whole.groups.iter())
             .filter_map(|(own, group)| (group.kind == GroupType::CommLocations).then_some(own))
             .collect();
         for list in lists {
             let Some(group) = self.whole.groups.get(list) else { continue };
-            let all = Communicating::of(group.members.iter().copied());
+            let all = CommunicatingLocations::of(group.members.iter().copied());
             let is_needed = |known: &Group| {
                 known.kind == GroupType::CommGroup
                     && known.paradigm == group.paradigm
@@ -275,10 +278,10 @@ impl JoinedDefinitions {
         }
     }
 
-    /// Classes and instances, which are numbered together.
+    /// Adds metric classes and instances, which are numbered together.
     fn add_metrics(&mut self, other: &Definitions, places: &Places) -> Vec<(u32, u32)> {
         let mut numbers = Vec::new();
-        let mut classes: Renamed<MetricClassRef> = Renamed::new();
+        let mut classes: NewReferences<MetricClassRef> = NewReferences::new();
         for (own, class) in other.metric_classes.iter() {
             let members = class.members.iter().map(|member| renamed(&places.members, *member)).collect();
             let recorders = class.recorders.iter().map(|location| renamed(&places.locations, *location));
@@ -319,7 +322,7 @@ impl JoinedDefinitions {
         numbers
     }
 
-    /// Of a group that is the same, the communicators are the same as well.
+    /// Adds the communicators. Two of the same group, name and flags are the same.
     fn add_comms(&mut self, other: &Definitions, places: &Places) -> Vec<(u32, u32)> {
         let mut numbers: Vec<(u32, u32)> = Vec::new();
         for (own, comm) in other.comms.iter() {
@@ -345,17 +348,17 @@ impl JoinedDefinitions {
 }
 
 fn by_value<R: Reference, T: Clone + Eq + Hash>(table: &Table<R, T>) -> HashMap<T, R> {
-    // Of equal ones the first.
+    // The first of several equal values is kept, because it is inserted last.
     table.iter().collect::<Vec<_>>().into_iter().rev().map(|(own, value)| (value.clone(), own)).collect()
 }
 
-/// Where the whole has the same definition already, it is that one.
+/// Adds each definition unless the whole already has an equal one. Returns the new references.
 fn find_or_add<R: Reference, T: Clone + Eq + Hash>(
     whole: &mut Table<R, T>,
     known: &mut HashMap<T, R>,
     other: &Table<R, T>,
-) -> Renamed<R> {
-    let mut all = Renamed::new();
+) -> NewReferences<R> {
+    let mut all = NewReferences::new();
     for (own, value) in other.iter() {
         let new = *known.entry(value.clone()).or_insert_with(|| whole.push(value.clone()));
         all.insert(own, new);
@@ -363,16 +366,16 @@ fn find_or_add<R: Reference, T: Clone + Eq + Hash>(
     all
 }
 
-/// A reference to what is not defined stays as it is.
-fn renamed<R: Reference>(all: &Renamed<R>, reference: R) -> R {
+/// The new reference; a reference to what is not defined is kept.
+fn renamed<R: Reference>(all: &NewReferences<R>, reference: R) -> R {
     all.get(&reference).copied().unwrap_or(reference)
 }
 
-fn renamed_number<R: Reference>(all: &Renamed<R>, number: u64) -> Option<u64> {
+fn renamed_number<R: Reference>(all: &NewReferences<R>, number: u64) -> Option<u64> {
     all.get(&R::of_number(number)?).map(|new| new.number())
 }
 
-/// New numbers in the places of the old ones. Numbers that are not used stay as they are.
+/// A table of the new number of each old one. Numbers that are not used are kept.
 fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     let mut all: Vec<u32> = Vec::new();
     for (own, new) in numbers {
@@ -382,22 +385,22 @@ fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     all
 }
 
-/// The locations that communicate. An archive of some of the ranks has its first one a second time, at the end: that place stands
-/// for all members that it does not have, because readers want a location for each.
+/// A list of communicating locations. In an archive of only some of the ranks, the first location is repeated at the end: that place
+/// stands for all members that the archive does not have, because readers require a location for each.
 #[derive(Default)]
-struct Communicating {
+struct CommunicatingLocations {
     locations: Vec<u64>,
     has_unknown: bool,
 }
 
-impl Communicating {
-    fn of(list: impl Iterator<Item = u64>) -> Communicating {
+impl CommunicatingLocations {
+    fn of(list: impl Iterator<Item = u64>) -> CommunicatingLocations {
         let mut locations: Vec<u64> = list.collect();
         let has_unknown = locations.len() > 1 && locations.first() == locations.last();
         if has_unknown {
             locations.pop();
         }
-        Communicating { locations, has_unknown }
+        CommunicatingLocations { locations, has_unknown }
     }
 
     fn list(&self) -> Vec<u64> {
@@ -405,7 +408,7 @@ impl Communicating {
         self.locations.iter().chain(again).copied().collect()
     }
 
-    /// The place of members that are not known.
+    /// The place that stands for unknown members.
     fn unknown(&self) -> Option<u64> {
         self.has_unknown.then_some(self.locations.len() as u64)
     }
@@ -419,11 +422,11 @@ impl Communicating {
     }
 }
 
-/// The list of the locations that communicate as a group's members do.
-fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, Communicating)> {
+/// The list of communicating locations with the paradigm of `group`.
+fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, CommunicatingLocations)> {
     let is_it = |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;
     let (own, known) = definitions.groups.iter().find(|(_, known)| is_it(known))?;
-    Some((own, Communicating::of(known.members.iter().copied())))
+    Some((own, CommunicatingLocations::of(known.members.iter().copied())))
 }
 
 fn locations_of(group: &Group, places: &Places) -> impl Iterator<Item = u64> {

@@ -1,17 +1,17 @@
 //! A location's own definitions.
 
-/// What makes the numbers and times in a location's event file those of the archive. By default they are already.
+/// Maps the numbers and times in a location's event file to those of the archive. By default nothing is mapped.
 ///
-/// Tables have the archive's number in the place of the location's own; numbers that a table is too short for stay as they are.
+/// A table has the archive's number at the index of the location's own number. Numbers beyond the end of a table are not mapped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct LocalDefinitions {
-    /// The location's time, and what is added to it then, in ascending order of time; in between in proportion.
+    /// Times of the location, in ascending order, each with the offset that is added to it; offsets between them are interpolated.
     pub clock_offsets: Vec<(u64, i64)>,
     pub strings: Vec<u32>,
     pub attributes: Vec<u32>,
     pub regions: Vec<u32>,
-    /// Of classes and instances.
+    /// The numbers of metric classes and instances.
     pub metrics: Vec<u32>,
     pub comms: Vec<u32>,
 }

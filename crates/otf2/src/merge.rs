@@ -1,10 +1,9 @@
-//! The events of many locations in the order of time.
+//! Merges the events of many locations in the order of time.
 //!
-//! OTF2 has a global reader that does this, and gives up as a whole when one location's file is damaged: at its first
-//! event it does not even start, later it would deliver the last event once more if asked to go on. So here each location
-//! is read by itself, some hundred events at a time, and the merge is ours. It delivers what OTF2's would, in the same
-//! order: by time, at the same time by location, and within a location as in the file, but that leaves are obeyed by name
-//! (`nesting.rs`).
+//! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is, it does
+//! not even start, and later it would deliver the last event again when told to continue. Therefore each location is read
+//! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
+//! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 
 use crate::call::other_events;
 use crate::call::reader::{BATCH, Batch, Event, EventReader, Kind};
@@ -21,20 +20,20 @@ use tournament::{Key, Tree};
 /// One location that is being read.
 pub(crate) struct Stream<'a> {
     pub location: LocationRef,
-    /// `None` once the file has ended: reader and file are closed then.
+    /// `None` once the file has ended: the reader and the file are closed then.
     reader: Option<EventReader<'a>>,
     batch: Batch,
     /// The next event in the batch.
     next: usize,
-    /// Events that the file still has, and are not in the batch; unknown where all files are in one container.
+    /// The number of events in the file that are not in the batch yet; unknown if all files are in one container.
     left: Option<u64>,
-    /// Where the location is, in traces of unwinding and sampling.
+    /// The current context of the location, in traces of unwinding and sampling.
     context: Option<CallingContextRef>,
     nest: Nest,
 }
 
 impl<'a> Stream<'a> {
-    /// Of a file with that many events.
+    /// A stream of a file with this number of events.
     pub(crate) fn new(location: LocationRef, reader: EventReader<'a>, events: Option<u64>) -> Stream<'a> {
         Stream {
             location,
@@ -47,7 +46,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Reads until there is an event or the file ends. A fault may leave events in the batch; after it the file ends.
+    /// Reads until there is an event or the file ends. After a fault there may be events in the batch, and no more are read.
     fn fill(&mut self, records: &mut u64) -> Result<(), Fault> {
         while self.next >= self.batch.events.len() {
             self.next = 0;
@@ -64,7 +63,7 @@ impl<'a> Stream<'a> {
             match read {
                 Ok(read) if read == asked => self.left = known.map(|left| left - read),
                 Ok(read) => {
-                    // The end. Where the number of events is known, it came too early.
+                    // The file has ended: too early, if the number of events is known.
                     self.reader = None;
                     if let Some(left) = known {
                         return Err(Fault::Missing(left - read));
@@ -81,7 +80,7 @@ impl<'a> Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// Hands an event of the batch to the handler.
+    /// Passes an event of the batch to the handler.
     #[inline(always)]
     fn deliver<H: EventHandler + ?Sized>(
         &mut self,
@@ -121,10 +120,10 @@ impl Stream<'_> {
     }
 }
 
-/// Why a location's events could not all be read.
+/// The reason for which not all events of a location could be read.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The file ends before so many events.
+    /// The file ends before this number of events.
     Missing(u64),
     Unreadable(Otf2Error),
 }
@@ -132,13 +131,13 @@ pub(crate) enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Missing(events) => write!(f, "damaged: {events} events fewer than it should have"),
+            Fault::Missing(events) => write!(f, "damaged: {events} events are missing"),
             Fault::Unreadable(error) => error.fmt(f),
         }
     }
 }
 
-/// What came of a merge.
+/// The result of a merge.
 #[derive(Default)]
 pub(crate) struct Merged {
     pub delivered: u64,
@@ -178,7 +177,7 @@ fn merge<H: EventHandler + ?Sized>(
         let limit = order.first_but(place);
         let stream = &mut streams[place];
         let is_holding = holding.until.is_some();
-        // The location with the earliest event goes on until another one's is earlier.
+        // The location with the earliest event continues until another one has an earlier event.
         let next = loop {
             let Some(&event) = stream.batch.events.get(stream.next) else { break None };
             let key = Key { time: event.time, place };

@@ -1,17 +1,17 @@
-//! Leaves are obeyed by name.
+//! Matches leaves by name.
 //!
-//! OTF2 wants the enters and leaves of a location nested, and not every writer keeps to that: kernels of one stream overlap, and
-//! events of one time are sorted in some other order. A leave ends the region that it names:
+//! OTF2 requires the enters and leaves of a location to be nested, but not every writer complies: kernels of one stream overlap, and
+//! events of the same time are sorted in another order. A leave ends the region that it names:
 //!
-//! | the named region | what a handler sees |
+//! | the named region | what a handler receives |
 //! | --- | --- |
 //! | is the innermost one | its leave |
-//! | is open further out | the leaves of all inside it and its own; then those inside are entered again, with the value 0 |
+//! | is open further out | the leaves of all regions inside it and its own; then those inside are entered again, with the value 0 |
 //! | is not open, and is entered at the same time | the enter and the leave of a call that took no time |
 //! | is not open | nothing |
 //!
-//! A leave of another region than the innermost one waits for the other events of its time, which may resolve it. A leave of the
-//! undefined region ends the innermost one.
+//! A leave of another region than the innermost one is held until the other events of its time are known, which may resolve it. A
+//! leave of the undefined region ends the innermost one.
 
 use crate::reader::EventHandler;
 use crate::table::{LocationRef, RegionRef};
@@ -22,16 +22,16 @@ use std::ops::ControlFlow;
 pub struct Nesting {
     /// Leaves of regions that were open further out.
     pub reordered: u64,
-    /// Leaves of regions that were not open: handlers did not get them.
+    /// Leaves of regions that were not open, which handlers do not receive.
     pub unmatched: u64,
     /// Calls that took no time, with the leave before the enter.
     pub reversed: u64,
-    /// Regions from around which another one was left, and that were never left themselves.
+    /// Regions that were entered again after a region around them was left, and that were never left themselves.
     pub unended: u64,
 }
 
 impl Nesting {
-    /// Of both.
+    /// Adds the counts of `other`.
     pub(crate) fn add(&mut self, other: Nesting) {
         self.reordered += other.reordered;
         self.unmatched += other.unmatched;
@@ -45,7 +45,7 @@ const UNDEFINED: RegionRef = RegionRef(u32::MAX);
 #[derive(Clone, Copy)]
 struct Frame {
     region: RegionRef,
-    /// What was around it was left.
+    /// Whether it was entered again after a region around it was left.
     resumed: bool,
 }
 
@@ -53,7 +53,7 @@ struct Frame {
 pub(crate) struct Nest {
     location: LocationRef,
     open: Vec<Frame>,
-    /// Leaves of one time that wait.
+    /// The leaves of one time that are held.
     held: Vec<RegionRef>,
     held_at: u64,
     pub found: Nesting,
@@ -64,13 +64,12 @@ impl Nest {
         Nest { location, open: Vec::new(), held: Vec::new(), held_at: 0, found: Nesting::default() }
     }
 
-    /// Whether leaves wait.
     #[inline]
     pub fn is_holding(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// When the leaves were that wait.
+    /// The time of the held leaves.
     pub fn held_at(&self) -> Option<u64> {
         self.is_holding().then_some(self.held_at)
     }
@@ -130,7 +129,7 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// Whether a leave of a region that is entered now has come before.
+    /// Whether the leave of a region that is entered now came before, and is held. Such a leave is removed.
     #[cold]
     fn is_reversed(&mut self, region: RegionRef) -> bool {
         let Some(at) = self.held.iter().position(|held| *held == region) else { return false };
@@ -139,7 +138,7 @@ impl Nest {
         true
     }
 
-    /// Leaves that have become those of the innermost region.
+    /// Passes on held leaves that now match the innermost region.
     #[cold]
     fn leave_held<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
         while let Some(Frame { region, .. }) = self.open.last().copied() {
@@ -151,7 +150,7 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// There are no more events of the time of the leaves that wait.
+    /// Resolves the held leaves, because there are no more events of their time.
     #[cold]
     pub fn settle<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
         let (location, time) = (self.location, self.held_at);
@@ -173,7 +172,7 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// There are no more events.
+    /// Counts regions that were never left, because there are no more events.
     pub fn end(&mut self) {
         self.found.unended += self.open.iter().filter(|frame| frame.resumed).count() as u64;
     }
@@ -265,7 +264,7 @@ mod tests {
         assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 2-1", found(0, 0, 1, 0)));
         let (events, of) = nested(&[(0, 1), (1, -3), (1, -2), (1, 2), (1, 3), (2, -1)]);
         assert_eq!((events.as_str(), of), ("0+1 1+2 1-2 1+3 1-3 2-1", found(0, 0, 2, 0)));
-        // Of a function that is open further out, and with what encloses it left at the same time.
+        // The function is also open further out, and what encloses it is left at the same time.
         let (events, of) = nested(&[(0, 1), (1, 2), (2, -1), (2, 1), (3, -2), (4, -1)]);
         assert_eq!((events.as_str(), of), ("0+1 1+2 2+1 2-1 3-2 4-1", found(0, 0, 1, 0)));
         let (events, of) = nested(&[(0, 1), (1, -2), (1, -1), (1, 2)]);

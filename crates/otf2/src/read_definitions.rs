@@ -1,19 +1,19 @@
-//! From OTF2's definition records to [`Definitions`]. Nothing here fails: what a record refers to and the trace lacks is
-//! an empty string or no reference.
+//! Converts OTF2's definition records to [`Definitions`]. The conversion does not fail: if a record refers to something that the
+//! trace lacks, the result is an empty string or no reference.
 
 use crate::call::UNDEFINED_U64;
-use crate::call::global_def_reader::{MemberRecord, Records};
+use crate::call::global_def_reader::Records;
 use crate::call::global_def_writer::{UINT64, Value};
 use crate::definitions::{
     Attribute, CallingContext, ClockProperties, Comm, Definitions, Group, Location, LocationGroup,
     MetricClass, MetricInstance, MetricMember, Paradigm, Property, PropertyValue, Region, SystemTreeNode,
 };
-use crate::error::Error;
-use crate::table::{CallingContextRef, LocationRef, MetricClassRef, Reference, Table};
-use crate::words::{
+use crate::enums::{
     GroupType, LocationGroupType, LocationType, MetricBase, MetricMode, MetricOccurrence, MetricScope,
     MetricType, MetricValueType, ParadigmClass, ParadigmType, RecorderKind, RegionRole, SystemTreeDomain,
 };
+use crate::error::Error;
+use crate::table::{CallingContextRef, LocationRef, MetricClassRef, Reference, Table};
 use std::collections::{HashMap, HashSet};
 
 struct Strings(HashMap<u32, String>);
@@ -34,7 +34,10 @@ impl Strings {
     }
 }
 
-/// All strings but the empty one, by their numbers from 1 on, if there is each once.
+/// All strings but the empty one, in the order of their numbers from 1 on.
+///
+/// # Errors
+/// [`Error::Definitions`] unless string 0 is empty and the others are all different and numbered without gaps.
 pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
     let of = |number| records.strings.get(&number).cloned();
     let all: Vec<String> = (1..records.strings.len() as u32).map_while(of).collect();
@@ -45,168 +48,183 @@ pub(crate) fn strings(records: &Records) -> Result<Vec<String>, Error> {
     {
         return Ok(all);
     }
-    Err(Error::Definitions("the strings are numbered as another program does".into()))
+    Err(Error::Definitions("the strings are not numbered as this program numbers them".into()))
 }
 
-/// Makes sense of the records.
+/// Converts the records to definitions.
 pub(crate) fn definitions(mut records: Records) -> Definitions {
     let strings = Strings(std::mem::take(&mut records.strings));
     let mut definitions = Definitions { clock: clock(&records), ..Definitions::default() };
     places(&records, &strings, &mut definitions);
-    metrics(records.members, records.classes, records.instances, &strings, &mut definitions);
-    for (class, recorder) in records.recorders {
-        let class = reference(class).and_then(|class| definitions.metric_classes.get_mut(class));
-        if let (Some(class), Some(recorder)) = (class, LocationRef::of_number(recorder)) {
-            class.recorders.push(recorder);
-        }
-    }
+    metrics(&records, &strings, &mut definitions);
     definitions.paradigms = (records.paradigms.iter())
-        .map(|&(paradigm, name, class)| Paradigm {
-            paradigm: ParadigmType::from_raw(paradigm),
-            name: strings.of(name),
-            class: ParadigmClass::from_raw(class),
+        .map(|record| Paradigm {
+            paradigm: ParadigmType::from_raw(record.paradigm),
+            name: strings.of(record.name),
+            class: ParadigmClass::from_raw(record.class),
         })
         .collect();
     definitions.regions = table(records.regions.iter().map(|record| {
-        let &(own, name, canonical, description, role, paradigm, flags, file, begin_line, end_line) = record;
         let region = Region {
-            name: strings.of(name),
-            canonical_name: strings.of(canonical),
-            description: strings.of(description),
-            role: RegionRole::from_raw(role),
-            paradigm: ParadigmType::from_raw(paradigm),
-            flags,
-            source_file: strings.0.get(&file).cloned(),
-            begin_line,
-            end_line,
+            name: strings.of(record.name),
+            canonical_name: strings.of(record.canonical),
+            description: strings.of(record.description),
+            role: RegionRole::from_raw(record.role),
+            paradigm: ParadigmType::from_raw(record.paradigm),
+            flags: record.flags,
+            source_file: strings.0.get(&record.file).cloned(),
+            begin_line: record.begin_line,
+            end_line: record.end_line,
         };
-        (own.into(), region)
+        (record.own.into(), region)
     }));
-    definitions.groups =
-        table(records.groups.into_iter().map(|(own, name, kind, paradigm, flags, members)| {
-            let kind = GroupType::from_raw(kind);
-            let paradigm = ParadigmType::from_raw(paradigm);
-            (own.into(), Group { name: strings.of(name), kind, paradigm, flags, members })
-        }));
-    let whole_numbers = records.attributes.iter().filter(|(_, _, _, kind)| *kind == UINT64);
-    definitions.attributes = table(whole_numbers.map(|&(own, name, description, _)| {
-        (own.into(), Attribute { name: strings.of(name), description: strings.of(description) })
+    definitions.groups = table(records.groups.into_iter().map(|record| {
+        let group = Group {
+            name: strings.of(record.name),
+            kind: GroupType::from_raw(record.kind),
+            paradigm: ParadigmType::from_raw(record.paradigm),
+            flags: record.flags,
+            members: record.members,
+        };
+        (record.own.into(), group)
     }));
-    definitions.comms = table(records.comms.iter().filter_map(|&(own, name, group, parent, flags)| {
-        let comm =
-            Comm { name: strings.of(name), group: reference(group)?, parent: reference(parent), flags };
-        Some((own.into(), comm))
+    let whole_numbers = records.attributes.iter().filter(|record| record.kind == UINT64);
+    definitions.attributes = table(whole_numbers.map(|record| {
+        let (name, description) = (strings.of(record.name), strings.of(record.description));
+        (record.own.into(), Attribute { name, description })
     }));
-    // Only what was defined before can be a parent: the way up ends.
+    definitions.comms = table(records.comms.iter().filter_map(|record| {
+        let comm = Comm {
+            name: strings.of(record.name),
+            group: reference(record.group)?,
+            parent: reference(record.parent),
+            flags: record.flags,
+        };
+        Some((record.own.into(), comm))
+    }));
+    // Only a context that was defined before can be a parent, so that there are no cycles.
     let mut before = HashSet::new();
-    definitions.calling_contexts =
-        table(records.calling_contexts.iter().filter_map(|&(own, region, _, parent)| {
-            let parent = reference(parent).filter(|parent: &CallingContextRef| before.contains(&parent.0));
-            before.insert(own);
-            Some((own.into(), CallingContext { region: reference(region)?, parent }))
-        }));
+    definitions.calling_contexts = table(records.calling_contexts.iter().filter_map(|record| {
+        let parent = reference(record.parent);
+        let parent = parent.filter(|parent: &CallingContextRef| before.contains(&parent.0));
+        before.insert(record.own);
+        Some((record.own.into(), CallingContext { region: reference(record.region)?, parent }))
+    }));
     definitions
 }
 
 fn clock(records: &Records) -> ClockProperties {
-    let Some(&(timer_resolution, global_offset, trace_length, realtime)) = records.clocks.first() else {
-        return ClockProperties::default();
-    };
-    let realtime_timestamp = (realtime != UNDEFINED_U64).then_some(realtime);
-    ClockProperties { timer_resolution, global_offset, trace_length, realtime_timestamp }
+    let Some(clock) = records.clocks.first() else { return ClockProperties::default() };
+    ClockProperties {
+        timer_resolution: clock.resolution,
+        global_offset: clock.offset,
+        trace_length: clock.length,
+        realtime_timestamp: (clock.realtime != UNDEFINED_U64).then_some(clock.realtime),
+    }
 }
 
 fn places(records: &Records, strings: &Strings, definitions: &mut Definitions) {
-    definitions.system_tree_nodes = table(records.nodes.iter().map(|&(own, name, class, parent)| {
-        let (name, class_name) = (strings.of(name), strings.of(class));
-        (
-            own.into(),
-            SystemTreeNode { name, class_name, parent: reference(parent), ..SystemTreeNode::default() },
-        )
+    let nodes = &mut definitions.system_tree_nodes;
+    *nodes = table(records.nodes.iter().map(|record| {
+        let node = SystemTreeNode {
+            name: strings.of(record.name),
+            class_name: strings.of(record.class),
+            parent: reference(record.parent),
+            ..SystemTreeNode::default()
+        };
+        (record.own.into(), node)
     }));
-    for &(node, domain) in &records.domains {
-        if let Some(node) = reference(node).and_then(|node| definitions.system_tree_nodes.get_mut(node)) {
-            node.domains.push(SystemTreeDomain::from_raw(domain));
+    for record in &records.domains {
+        if let Some(node) = reference(record.node).and_then(|node| nodes.get_mut(node)) {
+            node.domains.push(SystemTreeDomain::from_raw(record.domain));
         }
     }
-    for &(node, name, value) in &records.node_properties {
-        if let Some(node) = reference(node).and_then(|node| definitions.system_tree_nodes.get_mut(node)) {
-            node.properties.push(strings.property(name, value));
+    for property in &records.node_properties {
+        if let Some(node) = reference(property.of).and_then(|node| nodes.get_mut(node)) {
+            node.properties.push(strings.property(property.name, property.value));
         }
     }
-    definitions.location_groups = table(records.location_groups.iter().map(|record| {
-        let &(own, name, kind, parent, creator) = record;
+    let groups = &mut definitions.location_groups;
+    *groups = table(records.location_groups.iter().map(|record| {
         let group = LocationGroup {
-            name: strings.of(name),
-            kind: LocationGroupType::from_raw(kind),
-            system_tree_parent: reference(parent),
-            creating_location_group: reference(creator),
+            name: strings.of(record.name),
+            kind: LocationGroupType::from_raw(record.kind),
+            system_tree_parent: reference(record.parent),
+            creating_location_group: reference(record.creator),
             properties: Vec::new(),
         };
-        (own.into(), group)
+        (record.own.into(), group)
     }));
-    for &(group, name, value) in &records.group_properties {
-        if let Some(group) = reference(group).and_then(|group| definitions.location_groups.get_mut(group)) {
-            group.properties.push(strings.property(name, value));
+    for property in &records.group_properties {
+        if let Some(group) = reference(property.of).and_then(|group| groups.get_mut(group)) {
+            group.properties.push(strings.property(property.name, property.value));
         }
     }
-    definitions.locations = table(records.locations.iter().map(|&(own, name, kind, events, group)| {
-        let kind = LocationType::from_raw(kind);
-        let group = reference(group);
-        (own, Location { name: strings.of(name), kind, events, group, properties: Vec::new() })
+    let locations = &mut definitions.locations;
+    *locations = table(records.locations.iter().map(|record| {
+        let location = Location {
+            name: strings.of(record.name),
+            kind: LocationType::from_raw(record.kind),
+            events: record.events,
+            group: reference(record.group),
+            properties: Vec::new(),
+        };
+        (record.own, location)
     }));
-    for &(location, name, value) in &records.location_properties {
-        let location = LocationRef::of_number(location);
-        if let Some(location) = location.and_then(|location| definitions.locations.get_mut(location)) {
-            location.properties.push(strings.property(name, value));
+    for property in &records.location_properties {
+        let location = LocationRef::of_number(property.of);
+        if let Some(location) = location.and_then(|location| locations.get_mut(location)) {
+            location.properties.push(strings.property(property.name, property.value));
         }
     }
 }
 
-fn metrics(
-    members: Vec<MemberRecord>,
-    classes: Vec<(u32, Vec<u32>, u8, u8)>,
-    instances: Vec<(u32, u32, u64, u8, u64)>,
-    strings: &Strings,
-    definitions: &mut Definitions,
-) {
-    definitions.metric_members = table(members.into_iter().map(|record| {
-        let (own, name, description, kind, mode, value, base, exponent, unit) = record;
+fn metrics(records: &Records, strings: &Strings, definitions: &mut Definitions) {
+    definitions.metric_members = table(records.members.iter().map(|record| {
         let member = MetricMember {
-            name: strings.of(name),
-            description: strings.of(description),
-            kind: MetricType::from_raw(kind),
-            mode: MetricMode::from_raw(mode),
-            value_type: MetricValueType::from_raw(value),
-            base: MetricBase::from_raw(base),
-            exponent,
-            unit: strings.of(unit),
+            name: strings.of(record.name),
+            description: strings.of(record.description),
+            kind: MetricType::from_raw(record.kind),
+            mode: MetricMode::from_raw(record.mode),
+            value_type: MetricValueType::from_raw(record.value),
+            base: MetricBase::from_raw(record.base),
+            exponent: record.exponent,
+            unit: strings.of(record.unit),
         };
-        (own.into(), member)
+        (record.own.into(), member)
     }));
-    definitions.metric_classes = table(classes.into_iter().map(|(own, members, occurrence, kind)| {
+    definitions.metric_classes = table(records.classes.iter().map(|record| {
         let class = MetricClass {
-            // Values belong to members by position, so that a member without a definition keeps its place.
-            members: members.into_iter().map(crate::MetricMemberRef).collect(),
-            occurrence: MetricOccurrence::from_raw(occurrence),
-            recorder_kind: RecorderKind::from_raw(kind),
+            // Values belong to members by position, so a member without a definition keeps its place.
+            members: record.members.iter().copied().map(crate::MetricMemberRef).collect(),
+            occurrence: MetricOccurrence::from_raw(record.occurrence),
+            recorder_kind: RecorderKind::from_raw(record.kind),
             recorders: Vec::new(),
         };
-        (own.into(), class)
+        (record.own.into(), class)
     }));
-    definitions.metric_instances =
-        table(instances.into_iter().map(|(own, class, recorder, scope, scope_number)| {
-            let scope = MetricScope::from_raw(scope);
-            let class = MetricClassRef(class);
-            (own.into(), MetricInstance { class, recorder: LocationRef(recorder), scope, scope_number })
-        }));
+    for record in &records.recorders {
+        let class = reference(record.class).and_then(|class| definitions.metric_classes.get_mut(class));
+        if let (Some(class), Some(recorder)) = (class, LocationRef::of_number(record.recorder)) {
+            class.recorders.push(recorder);
+        }
+    }
+    definitions.metric_instances = table(records.instances.iter().map(|record| {
+        let instance = MetricInstance {
+            class: MetricClassRef(record.class),
+            recorder: LocationRef(record.recorder),
+            scope: MetricScope::from_raw(record.scope),
+            scope_number: record.number,
+        };
+        (record.own.into(), instance)
+    }));
 }
 
 fn reference<R: Reference>(number: u32) -> Option<R> {
     R::of_number(number.into())
 }
 
-/// A definition whose own number is OTF2's "none" cannot be referred to.
+/// A table of the definitions, without those whose own number is OTF2's "none".
 fn table<R: Reference, T>(records: impl Iterator<Item = (u64, T)>) -> Table<R, T> {
     Table::of_entries(records.filter_map(|(own, value)| Some((R::of_number(own)?, value))).collect())
 }

@@ -1,6 +1,5 @@
-//! Reading a trace.
+//! Reads a trace.
 
-use crate::ahead;
 use crate::anchor;
 use crate::call::reader::{Reader, reading};
 use crate::call::{OUT_OF_FILES, c_path, global_def_reader};
@@ -9,6 +8,7 @@ use crate::error::{Error, Otf2Error};
 use crate::extent::{self, Content, Extent};
 use crate::merge::{self, Stream};
 use crate::nesting::Nesting;
+use crate::read_ahead;
 use crate::read_definitions;
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::collections::BTreeMap;
@@ -18,28 +18,28 @@ use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// What an anchor file begins with, after two bytes.
+/// The magic of an anchor file, which follows the first two bytes.
 const MAGIC: &[u8; 5] = b"OTF2\0";
 
-/// Names and properties of a trace have room in it many times.
-const MOST_ANCHOR_BYTES: u64 = 16 << 20;
+/// More bytes of an anchor file are not read: the names and properties of a trace need far less.
+const ANCHOR_BYTES_MAX: u64 = 16 << 20;
 
-/// What reading does with events. All methods may stop the reading with [`ControlFlow::Break`].
+/// Receives the events of a trace. All methods may stop the reading with [`ControlFlow::Break`].
 ///
 /// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
-/// and metrics are references into [`Trace::definitions`], and in a damaged trace may be undefined there. Enters and leaves of a
-/// location are nested: each leave is of the innermost region. Where the trace has others, they are obeyed by name: see [`Nesting`].
+/// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves of a
+/// location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see [`Nesting`].
 pub trait EventHandler {
     /// A location entered a region.
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
 
-    /// The attribute of enters that is looked for. Asked once, before the first event.
+    /// The attribute of enters that the handler wants. Called once, before the first event.
     fn attribute(&self) -> Option<AttributeRef> {
         None
     }
 
-    /// A location entered a region, with this value of the attribute that is looked for; or 0, if it is there again because
-    /// something around it was left.
+    /// A location entered a region, with this value of the wanted attribute; or with 0, if the region is entered again because a
+    /// region around it was left.
     fn enter_with(
         &mut self,
         location: LocationRef,
@@ -64,35 +64,35 @@ pub trait EventHandler {
         ControlFlow::Continue(())
     }
 
-    /// A location's events are over, those that could be read: this follows the last one at once, before any later event
-    /// of another location. Frames that are still open on it were never left.
+    /// No more events of a location could be read. This directly follows its last event, before any later event of another
+    /// location. Frames that are still open were never left.
     fn end(&mut self, _location: LocationRef) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 
-    /// Whether to call [`other`](EventHandler::other). Asked once, before the first event.
+    /// Whether to call [`other`](EventHandler::other). Called once, before the first event.
     fn wants_other(&self) -> bool {
         false
     }
 
-    /// Any other event, by OTF2's name, such as `MpiSend`.
+    /// A location recorded another event; `name` is OTF2's, such as `MpiSend`.
     fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }
 
-/// What came of reading the events.
+/// The result of reading the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadReport {
-    /// Events that the handler got.
+    /// The number of events that the handler received.
     pub delivered: u64,
-    /// Events in the files as far as they were read, with those that the handler did not want.
+    /// The number of events that were read, including those that the handler did not want.
     pub records: u64,
-    /// Locations whose events were read only in part, or not at all: which, and why. Each at most once.
+    /// The locations whose events were read only in part, or not at all, with the reason. Each appears at most once.
     pub truncated: Vec<(LocationRef, String)>,
     /// Whether the handler stopped the reading.
     pub stopped: bool,
-    /// Leaves that did not match.
+    /// The leaves that did not match the innermost region.
     pub nesting: Nesting,
 }
 
@@ -102,11 +102,11 @@ pub struct Trace {
     /// The directory with the files of the locations.
     directory: PathBuf,
     definitions: Definitions,
-    /// Those that are read, in ascending order.
+    /// The locations that are read, in ascending order.
     locations: Vec<LocationRef>,
-    /// In ascending order.
+    /// The locations without an event file, in ascending order.
     missing: Vec<LocationRef>,
-    /// Locations whose own definitions could not be read, and why. Empty until the events are read first.
+    /// The locations whose own definitions could not be read, with the reason. `None` until events are read for the first time.
     unmapped: Option<BTreeMap<LocationRef, String>>,
 }
 
@@ -120,10 +120,10 @@ impl Trace {
         Trace::open_as(path, false)
     }
 
-    /// As [`open`](Trace::open), for definitions that are written again: with all strings, in their order.
+    /// Like [`open`](Trace::open), and also reads all strings, in their order, so that the definitions can be written again.
     ///
     /// # Errors
-    /// As for [`open`](Trace::open), and [`Error::Definitions`] if they are numbered in another way than this crate does.
+    /// Those of [`open`](Trace::open), and [`Error::Definitions`] if the strings are not numbered as this crate numbers them.
     pub fn open_with_strings(path: &Path) -> Result<Trace, Error> {
         Trace::open_as(path, true)
     }
@@ -147,13 +147,13 @@ impl Trace {
         let mut anchor = Vec::new();
         let opened = fs::File::open(path);
         let mut file = opened.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
-        let read = file.by_ref().take(MOST_ANCHOR_BYTES).read_to_end(&mut anchor);
+        let read = file.by_ref().take(ANCHOR_BYTES_MAX).read_to_end(&mut anchor);
         read.map_err(|source| Error::Io { doing: "read", path: path.to_owned(), source })?;
-        // The second byte is the byte order. OTF2 reads the first two without asking whether they are there.
+        // The second byte is the byte order. OTF2 reads the first two bytes without checking that they exist.
         if !anchor.get(2..).is_some_and(|rest| rest.starts_with(MAGIC)) {
-            return Err(not_otf2("it does not begin as one"));
+            return Err(not_otf2("it does not begin like one"));
         }
-        anchor::look(&anchor).map_err(not_otf2)?;
+        anchor::check(&anchor).map_err(not_otf2)?;
         let definitions_file = path.with_extension("def");
         let reader = Reader::open(&c_path(path)?).map_err(|error| not_otf2(&error.to_string()))?;
         let definitions = read_global_definitions(&reader, &definitions_file, with_strings)?;
@@ -168,23 +168,23 @@ impl Trace {
         Ok(Trace { reader, directory, definitions, locations, missing, unmapped: None })
     }
 
-    /// From now on the trace has no more locations than these. To be called before events are read.
+    /// Restricts the trace to these locations. Must be called before events are read.
     pub fn restrict(&mut self, wanted: impl Fn(LocationRef) -> bool) {
         self.locations.retain(|location| wanted(*location));
         self.missing.retain(|location| wanted(*location));
     }
 
-    /// The global definitions.
+    /// The global definitions of the trace.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
     }
 
-    /// Locations that are defined and have no event file. Reading skips them.
+    /// The locations that are defined but have no event file. Reading skips them.
     pub fn missing(&self) -> &[LocationRef] {
         &self.missing
     }
 
-    /// Number of events in all files that are there, as the definitions give it.
+    /// The number of events in all existing files, according to the definitions.
     pub fn events_expected(&self) -> u64 {
         let there = self.locations.iter().filter(|location| !self.is_missing(**location));
         let events =
@@ -202,16 +202,16 @@ impl Trace {
         self.reader.machine_name()
     }
 
-    /// What was measured.
+    /// The writer's description of what was measured.
     pub fn description(&self) -> String {
         self.reader.description()
     }
 
-    /// Reads all events, of all locations together in the order of time, each once.
+    /// Reads the events of all locations in the order of time.
     ///
-    /// A damaged event file is read up to the damage and named in the report; the other locations are read all the same.
-    /// A location whose own definitions are damaged is not read at all, for its events could mean anything. Memory: two to
-    /// three chunks for each location (this crate writes chunks of 256 KiB, Score-P of 1 MiB), and one open file.
+    /// A damaged event file is read up to the damage and named in the report; the other locations are still read in full. A
+    /// location whose own definitions are damaged is not read at all, because its events could mean anything. For each location,
+    /// reading needs two to three chunks of memory (this crate writes chunks of 256 KiB, Score-P of 1 MiB) and one open file.
     ///
     /// # Errors
     /// [`Error::TooManyFiles`] if not all locations can be open at once.
@@ -219,25 +219,25 @@ impl Trace {
         self.read_events_of(|_| true, handler)
     }
 
-    /// As [`read_events`](Trace::read_events), in a thread of its own: the handler gets some thousand events late what is read
-    /// meanwhile. What it does is the same. Where no thread can be had, it is [`read_events`](Trace::read_events).
+    /// Like [`read_events`](Trace::read_events), but the handler runs in a thread of its own, some thousand events behind the
+    /// reading. The result is the same. If no thread can be started, this is [`read_events`](Trace::read_events).
     ///
     /// # Errors
-    /// As for [`read_events`](Trace::read_events).
+    /// Those of [`read_events`](Trace::read_events).
     pub fn read_events_ahead<H: EventHandler + Send + ?Sized>(
         &mut self,
         handler: &mut H,
     ) -> Result<ReadReport, Error> {
-        match ahead::read(handler, |collector| self.read_events(collector)) {
+        match read_ahead::read(handler, |sender| self.read_events(sender)) {
             Some(report) => report,
             None => self.read_events(handler),
         }
     }
 
-    /// As [`read_events`](Trace::read_events), of these locations only.
+    /// Like [`read_events`](Trace::read_events), for these locations only.
     ///
     /// # Errors
-    /// As for [`read_events`](Trace::read_events).
+    /// Those of [`read_events`](Trace::read_events).
     pub fn read_events_of<H: EventHandler + ?Sized>(
         &mut self,
         wanted: impl Fn(LocationRef) -> bool,
@@ -293,7 +293,7 @@ impl Trace {
         })
     }
 
-    /// The locations that have events to read, with how many.
+    /// The locations that have events to read, with the extent of their files.
     fn present(
         &self,
         truncated: &mut BTreeMap<LocationRef, String>,
@@ -320,7 +320,7 @@ impl Trace {
         Ok(present)
     }
 
-    /// Has OTF2 read the mappings and clock offsets of each location. Returns those that it could not read.
+    /// Lets OTF2 read the mappings and clock offsets of each location. Returns the locations for which that failed.
     fn read_local_definitions(
         &self,
         present: &[(LocationRef, Extent)],
@@ -365,10 +365,10 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
     directory.join(format!("{location}.evt"))
 }
 
-/// Why a file of definitions cannot be used.
+/// The reason for which a file of definitions cannot be used.
 #[derive(Debug)]
 enum Unusable {
-    /// It has no end.
+    /// The file does not have the mark of its end.
     Truncated(String),
     Unreadable(io::Error),
     Otf2(Otf2Error),
@@ -384,7 +384,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Makes sure that a file of definitions has an end: OTF2 must not read one without.
+/// Makes sure that a file of definitions has the mark of its end: OTF2 must not read one without it.
 fn check_whole(path: &Path, chunk_bytes: u64) -> Result<(), Unusable> {
     match extent::of_file(path, Content::Definitions, chunk_bytes) {
         Ok(Extent { truncated: None, .. }) => Ok(()),

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 
 /// A reference to a definition: a number that is meaningful within one trace.
 pub trait Reference: Copy + Ord + fmt::Debug {
-    /// The number.
+    /// The number of the reference.
     fn number(self) -> u64;
-    /// The reference of a number, or nothing where the number has no such reference. OTF2 keeps the largest number of
-    /// each reference type for "none".
+    /// The reference with this number; `None` if the number is too large. OTF2 reserves the largest number of each reference
+    /// type for "none".
     fn of_number(number: u64) -> Option<Self>;
 }
 
@@ -37,27 +37,27 @@ macro_rules! references {
 }
 
 references! {
-    /// A location: a thread, an accelerator stream, or a recorder of metrics. It names the event file.
+    /// A location: a thread, an accelerator stream, or a recorder of metrics. The event file is named after it.
     LocationRef(u64);
     /// A location group: a process, or an accelerator context.
     LocationGroupRef(u32);
     /// A node of the system tree.
     SystemTreeNodeRef(u32);
-    /// A region: what enter and leave are about.
+    /// A region, which is entered and left.
     RegionRef(u32);
     /// One quantity within a metric class.
     MetricMemberRef(u32);
-    /// A metric class. Classes and instances are numbered together: no number is both.
+    /// A metric class. Classes and instances are numbered together: no number is used for both.
     MetricClassRef(u32);
-    /// A metric instance. Classes and instances are numbered together: no number is both.
+    /// A metric instance. Classes and instances are numbered together: no number is used for both.
     MetricInstanceRef(u32);
-    /// A group.
+    /// A group of locations, regions, metrics or ranks.
     GroupRef(u32);
-    /// A communicator.
+    /// A communicator, which refers to a group.
     CommRef(u32);
-    /// An attribute of events.
+    /// An attribute that events can have.
     AttributeRef(u32);
-    /// A calling context.
+    /// A calling context: a place in a region, and its callers.
     CallingContextRef(u32);
     /// A string that events refer to.
     StringRef(u32);
@@ -65,8 +65,8 @@ references! {
 
 /// Definitions by reference, in ascending order of reference.
 ///
-/// References of a trace from elsewhere may have gaps; every look-up is checked. Where there are none, as in tables
-/// made by [`push`](Table::push) alone, a look-up is an index.
+/// The references in traces of other programs may have gaps; every look-up is checked. Without gaps, as in tables that were
+/// filled only by [`push`](Table::push), a look-up is an index.
 #[derive(Clone, PartialEq)]
 pub struct Table<R, T> {
     entries: Vec<(R, T)>,
@@ -74,22 +74,22 @@ pub struct Table<R, T> {
 }
 
 impl<R: Reference, T> Table<R, T> {
-    /// An empty table.
+    /// A table without definitions.
     pub fn new() -> Table<R, T> {
         Table { entries: Vec::new(), reference: PhantomData }
     }
 
-    /// Of several entries with the same reference, the first is kept.
+    /// A table of these entries. The first of several entries with the same reference is kept.
     pub(crate) fn of_entries(mut entries: Vec<(R, T)>) -> Table<R, T> {
         entries.sort_by_key(|entry| entry.0);
         entries.dedup_by_key(|entry| entry.0);
         Table { entries, reference: PhantomData }
     }
 
-    /// Adds a definition under the reference after the last, zero in an empty table.
+    /// Adds a definition under the next free reference, which is zero in an empty table.
     ///
     /// # Panics
-    /// When the reference type has no number left.
+    /// If the reference type has no number left.
     pub fn push(&mut self, value: T) -> R {
         let number = self.entries.last().map_or(0, |entry| entry.0.number() + 1);
         let reference = R::of_number(number).expect("fewer definitions than reference numbers");
@@ -97,7 +97,7 @@ impl<R: Reference, T> Table<R, T> {
         reference
     }
 
-    /// Puts a definition under a chosen reference and returns what was there before.
+    /// Adds a definition under this reference and returns the one that it replaces.
     pub fn insert(&mut self, reference: R, value: T) -> Option<T> {
         match self.entries.binary_search_by_key(&reference, |entry| entry.0) {
             Ok(at) => Some(std::mem::replace(&mut self.entries[at].1, value)),
@@ -113,7 +113,7 @@ impl<R: Reference, T> Table<R, T> {
         self.position(reference).map(|at| &self.entries[at].1)
     }
 
-    /// The definition of a reference, if there is one, to change.
+    /// The definition of a reference for modification, if there is one.
     pub fn get_mut(&mut self, reference: R) -> Option<&mut T> {
         self.position(reference).map(|at| &mut self.entries[at].1)
     }
@@ -128,12 +128,12 @@ impl<R: Reference, T> Table<R, T> {
         self.entries.last().map(|entry| entry.0)
     }
 
-    /// Number of definitions.
+    /// The number of definitions in the table.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table has no definitions.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

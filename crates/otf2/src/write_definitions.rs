@@ -1,4 +1,4 @@
-//! From [`Definitions`] to OTF2's definition records: strings first, then everything after what it refers to.
+//! Converts [`Definitions`] to OTF2's definition records: strings first, and each record after those that it refers to.
 
 use crate::call::global_def_writer::{GlobalDefWriter, UINT64, Value};
 use crate::call::{UNDEFINED_U32, UNDEFINED_U64};
@@ -8,7 +8,7 @@ use crate::table::{Reference, Table};
 use std::collections::HashMap;
 use std::ffi::CString;
 
-/// Why definitions were not written. Which file it was, the caller knows.
+/// The reason for which definitions were not written. The caller adds the file.
 pub(crate) enum Failure {
     Otf2(Otf2Error),
     Other(Error),
@@ -20,7 +20,7 @@ impl From<Otf2Error> for Failure {
     }
 }
 
-/// OTF2's string table: a string is written when it is first used.
+/// OTF2's string table. A string is written when it is first used.
 struct Strings<'a> {
     writer: &'a GlobalDefWriter,
     numbers: HashMap<String, u32>,
@@ -55,14 +55,14 @@ impl Strings<'_> {
     }
 }
 
-/// Writes all definitions. `written` says how many events a location has, for those that are known.
+/// Writes all definitions. `written` returns the number of events of a location if the archive has written it.
 pub(crate) fn write(
     definitions: &Definitions,
     written: impl Fn(u64) -> Option<u64>,
     writer: &GlobalDefWriter,
 ) -> Result<(), Otf2Error> {
     let mut strings = Strings { writer, numbers: HashMap::new() };
-    // Some tools take string 0 for the empty one.
+    // Some tools expect string 0 to be empty.
     strings.of("")?;
     for text in &definitions.strings {
         strings.of(text)?;
@@ -204,7 +204,7 @@ fn metrics(
     Ok(())
 }
 
-/// Finds references to what is not defined: OTF2 would write them, and readers trip over them.
+/// Finds references to what is not defined: OTF2 would write them, and readers would fail.
 pub(crate) fn validate(definitions: &Definitions) -> Result<(), Error> {
     let d = definitions;
     if d.clock.timer_resolution == 0 {

@@ -1,4 +1,4 @@
-//! Writing an archive.
+//! Writes an archive.
 
 use crate::call::archive::{Archive, RawEventWriter};
 use crate::call::{Doing, c_path};
@@ -15,41 +15,39 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What all archives are called that are written here: `traces.otf2`, `traces.def`, `traces/`.
+/// The name of all archives that are written here: `traces.otf2`, `traces.def`, `traces/`.
 const NAME: &str = "traces";
 
-/// Bytes of the pieces in which OTF2 writes events, and which readers keep two or three of for each location: OTF2's
-/// smallest. It divides OTF2_FILE_BUFFER, so that OTF2's buffer is full with a whole piece, that is within an event and
-/// not when the file is closed: there, OTF2 would go on with freed memory if the disk is full.
+/// The bytes of a chunk of events, the smallest that OTF2 allows, because readers keep two or three chunks for each location. It
+/// divides OTF2_FILE_BUFFER, so that OTF2's buffer is full at the end of a chunk, and writing fails within an event and not when
+/// the file is closed: there, OTF2 would use freed memory if the disk is full.
 const CHUNK_EVENTS: u64 = 256 * 1024;
 
-/// Bytes of definitions that are kept before they are written. Pieces as large as OTF2_FILE_BUFFER would overtake what
-/// is in that buffer.
+/// The bytes of a chunk of definitions. A chunk as large as OTF2_FILE_BUFFER would be written before what is in that buffer.
 const CHUNK_DEFINITIONS: u64 = 2 * 1024 * 1024;
 
-/// Bytes that OTF2 collects for each file before it calls the operating system.
+/// The bytes that OTF2 collects for each file before it calls the operating system.
 const OTF2_FILE_BUFFER: u64 = 4 * 1024 * 1024;
 
 const _: () = assert!(OTF2_FILE_BUFFER.is_multiple_of(CHUNK_EVENTS) && CHUNK_DEFINITIONS < OTF2_FILE_BUFFER);
 
-/// An archive that is being written: any number of event writers, then [`finish`](ArchiveWriter::finish).
+/// An archive that is being written by any number of event writers and then by [`finish`](ArchiveWriter::finish).
 ///
-/// Only `finish` leaves an anchor file (`traces.otf2`), and only when everything was written: an archive that has one is
-/// complete, and one that has none is not readable with OTF2. Memory: 256 KiB for each event writer that is open, and
-/// another 4 MiB for those that have written more than that. An archive that is not finished is not closed either, and the
-/// memory that OTF2 has for it, some kilobytes, is lost.
+/// Only `finish` writes an anchor file (`traces.otf2`), and only when everything was written: an archive with an anchor file is
+/// complete, and OTF2 cannot read one without. An open event writer needs 256 KiB of memory, and another 4 MiB once it has written
+/// more than that. An archive that is not finished is not closed either, and some kilobytes of OTF2's memory are leaked.
 ///
-/// For one thread: to write from several, use one archive for each, of which one [adopts](ArchiveWriter::adopt) what the others
-/// have: event files know nothing of their archive.
+/// An archive belongs to one thread. To write from several threads, use an archive in each, and let one of them
+/// [adopt](ArchiveWriter::adopt) the event files of the others, which do not depend on their archive.
 pub struct ArchiveWriter {
     archive: Archive,
     directory: PathBuf,
     locations: RefCell<BTreeMap<u64, Written>>,
-    /// Own definitions of locations, where they have any.
+    /// The locations' own definitions, for those that have any.
     local: RefCell<BTreeMap<u64, LocalDefinitions>>,
 }
 
-/// What became of a location.
+/// The state of a location.
 enum Written {
     Open,
     Closed { events: u64 },
@@ -57,10 +55,10 @@ enum Written {
 }
 
 impl ArchiveWriter {
-    /// Begins the archive `traces` in a directory, which has to exist and must not have one.
+    /// Begins the archive `traces` in a directory, which must exist and must not contain one.
     ///
     /// # Errors
-    /// [`Error::NotFound`] without the directory, [`Error::Exists`] if there is an archive or a part of one.
+    /// [`Error::NotFound`] if the directory does not exist, [`Error::Exists`] if it has an archive or a part of one.
     pub fn create(directory: &Path) -> Result<ArchiveWriter, Error> {
         if !directory.is_dir() {
             return Err(Error::NotFound(directory.to_owned()));
@@ -81,17 +79,17 @@ impl ArchiveWriter {
         })
     }
 
-    /// Names the program that writes, with its version.
+    /// Sets the name and version of the program that writes.
     pub fn set_creator(&self, text: &str) -> Result<(), Error> {
         self.archive.set_creator(&c_text(text)).doing(|| "set the creator".into())
     }
 
-    /// Names the machine that was measured.
+    /// Sets the name of the machine that was measured.
     pub fn set_machine_name(&self, text: &str) -> Result<(), Error> {
         self.archive.set_machine_name(&c_text(text)).doing(|| "set the machine name".into())
     }
 
-    /// Says what was measured.
+    /// Sets the description of what was measured.
     pub fn set_description(&self, text: &str) -> Result<(), Error> {
         self.archive.set_description(&c_text(text)).doing(|| "set the description".into())
     }
@@ -99,7 +97,7 @@ impl ArchiveWriter {
     /// The writer of one location's events. Several may be open at once.
     ///
     /// # Errors
-    /// [`Error::LocationTaken`] for a location that had one.
+    /// [`Error::LocationTaken`] for a location that already has one.
     pub fn event_writer(&self, location: LocationRef) -> Result<EventWriter<'_>, Error> {
         if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
             return Err(Error::LocationTaken(location));
@@ -112,10 +110,10 @@ impl ArchiveWriter {
         Ok(EventWriter { writer, location, archive: self })
     }
 
-    /// Takes over a location that was written into another archive, in that directory: its event file moves here.
+    /// Takes over a location of another archive, in the directory `from`, by moving its event file.
     ///
     /// # Errors
-    /// [`Error::LocationTaken`] for a location that had a writer; whatever keeps the file from being moved.
+    /// [`Error::LocationTaken`] for a location that already has a writer; [`Error::Io`] if the file cannot be moved.
     pub fn adopt(&self, location: LocationRef, events: u64, from: &Path) -> Result<(), Error> {
         if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
             return Err(Error::LocationTaken(location));
@@ -131,10 +129,10 @@ impl ArchiveWriter {
         Ok(())
     }
 
-    /// Of a location whose event file comes from elsewhere, and is put in its place by the caller, writes its own definitions.
+    /// Adds the own definitions of a location whose event file the caller puts in place.
     ///
     /// # Errors
-    /// [`Error::LocationTaken`] for a location that had a writer.
+    /// [`Error::LocationTaken`] for a location that already has a writer.
     pub fn define(&self, location: LocationRef, events: u64, local: LocalDefinitions) -> Result<(), Error> {
         if self.locations.borrow().contains_key(&location.0) || location.0 == u64::MAX {
             return Err(Error::LocationTaken(location));
@@ -147,14 +145,14 @@ impl ArchiveWriter {
     /// Writes the definitions and then the anchor file, which makes the archive readable.
     ///
     /// # Errors
-    /// [`Error::Definitions`] if they contradict themselves or lack a location that has been written. If any event writer
-    /// failed, its error again. After an error there is no anchor file.
+    /// [`Error::Definitions`] if they contradict each other or lack a location that has been written; the error of an event
+    /// writer, if one failed. After an error there is no anchor file.
     pub fn finish(self, definitions: &Definitions) -> Result<(), Error> {
         self.write_definitions(definitions)?;
         let anchor = self.directory.join("traces.otf2");
         let closed = self.archive.close().doing(|| format!("write {}", anchor.display()));
         if closed.is_err() {
-            // Perhaps a part of it was written. If it cannot be removed, at least it must not look complete.
+            // A part of it may have been written. If it cannot be removed, at least it must not look complete.
             let removed = fs::remove_file(&anchor);
             if removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
                 let _ = fs::write(&anchor, b"");
@@ -198,12 +196,12 @@ impl ArchiveWriter {
             })
     }
 
-    /// Makes sure that the rest of the definitions can be written, where some have been already: OTF2 crashes if the disk
-    /// is full when it closes a file of more than one buffer. A file of the size that the definitions may have is written
-    /// beside them and removed again. (What someone else writes just then cannot be helped.)
+    /// Makes sure that the rest of the definitions can be written if some have been written already: OTF2 crashes if the disk is
+    /// full when it closes a file of more than one buffer. The function writes a file of the size that the definitions may have and
+    /// removes it again. (Another process may still take that space afterwards.)
     fn probe(&self) -> Result<(), Failure> {
         let definitions = self.directory.join("traces.def");
-        // Nothing is there yet if all of it fits into OTF2's buffer.
+        // Nothing has been written yet if all of it fits into OTF2's buffer.
         let written = definitions.metadata().map_or(0, |metadata| metadata.len());
         if written == 0 {
             return Ok(());
@@ -227,9 +225,9 @@ impl ArchiveWriter {
     }
 }
 
-/// The events of one location, in the order of time.
+/// Writes the events of one location, in the order of time.
 ///
-/// After a failure to write (a full disk, say) every further call returns that first error.
+/// After a failure to write, for example because the disk is full, every further call returns the first error.
 pub struct EventWriter<'a> {
     writer: RawEventWriter<'a>,
     location: LocationRef,
@@ -237,10 +235,10 @@ pub struct EventWriter<'a> {
 }
 
 impl EventWriter<'_> {
-    /// The location entered a region. Times are in ticks and never decrease.
+    /// Records that the location entered a region. Times are in ticks and must not decrease.
     ///
     /// # Errors
-    /// A time before the last is refused, and the writer stays usable.
+    /// A time before the last one is refused, and the writer remains usable.
     #[inline]
     pub fn enter(&mut self, time: u64, region: RegionRef) -> Result<(), Error> {
         match self.writer.enter(time, region.0) {
@@ -249,10 +247,10 @@ impl EventWriter<'_> {
         }
     }
 
-    /// As [`enter`](EventWriter::enter), with an attribute.
+    /// Like [`enter`](EventWriter::enter), with an attribute.
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     pub fn enter_with(
         &mut self,
         time: u64,
@@ -263,10 +261,10 @@ impl EventWriter<'_> {
         self.writer.enter_with(time, region.0, attribute.0, value).map_err(|error| self.fail(error))
     }
 
-    /// The location left a region.
+    /// Records that the location left a region.
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     #[inline]
     pub fn leave(&mut self, time: u64, region: RegionRef) -> Result<(), Error> {
         match self.writer.leave(time, region.0) {
@@ -275,10 +273,10 @@ impl EventWriter<'_> {
         }
     }
 
-    /// The values of a metric, one for each member of its class and of that member's type.
+    /// Records the values of a metric, one for each member of its class, with the type of that member.
     ///
     /// # Errors
-    /// [`Error::TooManyValues`] for more than 255; else as for [`enter`](EventWriter::enter).
+    /// [`Error::TooManyValues`] for more than 255 values, and those of [`enter`](EventWriter::enter).
     pub fn metric(
         &mut self,
         time: u64,
@@ -293,26 +291,26 @@ impl EventWriter<'_> {
         self.writer.metric(time, number, values).map_err(|error| self.fail(error))
     }
 
-    /// The value of a metric with one member of type [`U64`](crate::MetricValueType::U64).
+    /// Records the value of a metric with one member of type [`U64`](crate::MetricValueType::U64).
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     pub fn metric_u64(&mut self, time: u64, metric: impl Into<MetricRef>, value: u64) -> Result<(), Error> {
         self.metric(time, metric, &[MetricValue::U64(value)])
     }
 
-    /// A message, a collective, a request, or what a team of threads does.
+    /// Records a message, a collective, a request, or what a team of threads does.
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     pub fn communication(&mut self, time: u64, event: Communication) -> Result<(), Error> {
         self.writer.communication(time, event).map_err(|error| self.fail(error))
     }
 
-    /// The program begins here.
+    /// Records that the program begins.
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     pub fn program_begin(
         &mut self,
         time: u64,
@@ -323,18 +321,18 @@ impl EventWriter<'_> {
         self.writer.program_begin(time, name.0, &arguments).map_err(|error| self.fail(error))
     }
 
-    /// The program ends here. `None`: its exit status is not known.
+    /// Records that the program ends, with its exit status if it is known.
     ///
     /// # Errors
-    /// As for [`enter`](EventWriter::enter).
+    /// Those of [`enter`](EventWriter::enter).
     pub fn program_end(&mut self, time: u64, status: Option<i64>) -> Result<(), Error> {
         self.writer.program_end(time, status).map_err(|error| self.fail(error))
     }
 
-    /// Writes what is left, closes the file and returns the number of events in it.
+    /// Writes the rest, closes the file and returns the number of events in it.
     ///
     /// # Errors
-    /// Whatever kept it from being written. The archive cannot be finished then.
+    /// The first failure to write. The archive cannot be finished then.
     pub fn close(mut self) -> Result<u64, Error> {
         match self.end() {
             Ok(events) => Ok(events),
@@ -357,7 +355,7 @@ impl EventWriter<'_> {
         result
     }
 
-    /// Gives the writer up, except after a refused argument, which changes nothing.
+    /// Abandons the writer, except after a refused argument, which changes nothing.
     #[cold]
     fn fail(&mut self, error: Otf2Error) -> Error {
         let mut locations = self.archive.locations.borrow_mut();
@@ -383,7 +381,7 @@ impl Drop for EventWriter<'_> {
     }
 }
 
-/// A text as C wants it: up to the first zero byte.
+/// A text as a C string: up to the first zero byte.
 fn c_text(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Traces that are not as they should be: every error says what and where, and what is readable is read.
+//! Damaged traces: every error names the file and the fault, and everything readable is read.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn open(directory: &Path) -> Result<Trace, Error> {
     Trace::open(&directory.join("traces.otf2"))
 }
 
-/// The message of an error, which has to be one line and to name the file.
+/// The message of an error, which must be one line and name the file.
 fn message(result: Result<Trace, Error>, path: &Path) -> String {
     let message = result.err().expect("fails").to_string();
     assert!(!message.contains('\n'), "{message}");
@@ -51,7 +51,7 @@ fn an_anchor_file_cut_at_every_byte() {
     write(directory.path(), 2);
     let anchor = directory.path().join("traces.otf2");
     let whole = fs::read(&anchor).unwrap();
-    // The last two bytes are OTF2's second and third end mark, without which nothing is missing.
+    // The last two bytes are OTF2's second and third end mark, which are not needed.
     for length in 0..whole.len() - 2 {
         cut(&anchor, length as u64);
         assert!(matches!(open(directory.path()), Err(Error::NotOtf2 { .. })), "{length} of {}", whole.len());
@@ -106,7 +106,7 @@ fn local_definitions_are_missing_or_cut() {
     fs::remove_file(directory.path().join("traces/1.def")).unwrap();
     let (_, _, report) = read(directory.path());
     assert_eq!((report.delivered, report.truncated.len()), (500, 0));
-    // What the numbers in the events mean is then unknown: better none than wrong ones.
+    // The meaning of the numbers in the events is then unknown, so none is read.
     let path = directory.path().join("traces/0.def");
     for length in (0..path.metadata().unwrap().len() - 1).rev() {
         cut(&path, length);
@@ -119,7 +119,7 @@ fn local_definitions_are_missing_or_cut() {
     }
 }
 
-/// At every byte: a prefix of the events, the other locations whole, nothing twice, and the location named.
+/// At every byte, a prefix of the events and all events of other locations are read, none twice, and the location is named.
 #[test]
 fn an_event_file_cut_at_every_byte() {
     let directory = tempfile::tempdir().unwrap();
@@ -155,7 +155,7 @@ fn an_event_file_cut_at_every_byte() {
     }
 }
 
-/// A file of many chunks: OTF2 by itself would replay an earlier chunk here.
+/// A file of many chunks: OTF2 alone would replay an earlier chunk here.
 #[test]
 fn a_long_event_file_cut_anywhere() {
     let directory = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn a_directory_in_place_of_an_event_file() {
     assert_eq!(events.events.len(), 30);
 }
 
-/// In a process of its own, for OTF2 would print to the stderr of all tests.
+/// Runs in a process of its own, because OTF2 would print to the stderr of all tests.
 #[test]
 fn otf2_prints_nothing() {
     if std::env::var_os("OTF2_TEST_QUIET").is_some() {

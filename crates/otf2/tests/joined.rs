@@ -1,4 +1,4 @@
-//! Two archives become one: no event file is written again.
+//! Joins two archives without writing an event file again.
 
 mod common;
 
@@ -118,7 +118,7 @@ fn printed(first: &Path) -> Option<String> {
     Some(text.into_owned())
 }
 
-/// Rank 5 has another order of regions, and a clock that goes from 1000 to 1100 while that of rank 2 goes from 0 to 50.
+/// Rank 5 has another order of regions, and a clock that runs from 1000 to 1100 while that of rank 2 runs from 0 to 50.
 #[test]
 fn numbers_and_times_become_those_of_the_whole() {
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -199,7 +199,7 @@ fn members_that_other_archives_have_are_found_there() {
     assert_eq!(members(joined.whole()), [vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![1, 3]]);
     assert_eq!((joined.whole().comms.len(), added.local.comms), (2, vec![0, 1]));
 
-    // Of another program, whose ranks have the same numbers.
+    // A group of another program, whose ranks have the same numbers.
     let moved = |location: LocationRef| LocationRef(location.0 + 10);
     let added = joined.add(&of([0, 3], [0, 2, 2, 1], [2, 1]), moved, false);
     let groups = members(joined.whole());

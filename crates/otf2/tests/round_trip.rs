@@ -1,4 +1,4 @@
-//! What is written is read back, by this crate and by OTF2's own tools.
+//! Written archives are read back, by this crate and by OTF2's own tools.
 
 mod common;
 
@@ -174,7 +174,7 @@ proptest! {
                 let writer = writers.entry(location).or_insert_with(|| archive.event_writer(location).unwrap());
                 let time = &mut times[step.location as usize];
                 *time += step.after;
-                // Nested: a leave is of the innermost region.
+                // A leave is of the innermost region, so that the events nest.
                 let open = &mut open[step.location as usize];
                 let event = match &step.event {
                     Event::Leave(region) => open.pop().map_or(Event::Enter(*region), Event::Leave),

@@ -1,4 +1,4 @@
-//! What can go wrong while writing, and what writing costs in memory.
+//! Failures while writing, and the memory that writing needs.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn an_archive_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(part), b"mine").unwrap();
         let error = ArchiveWriter::create(directory.path()).err().unwrap().to_string();
-        assert!(error.contains(part) && error.contains("exists already"), "{error}");
+        assert!(error.contains(part) && error.contains("already exists"), "{error}");
         assert_eq!(fs::read(directory.path().join(part)).unwrap(), b"mine");
     }
     let directory = tempfile::tempdir().unwrap();
@@ -134,8 +134,8 @@ fn peak_memory_bytes() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// 24 million events on one location, a few thousand on sixteen others that are open at the same time. On a file system
-/// in memory if there is one: it is the process's memory that is looked at.
+/// 24 million events on one location, and a few thousand on sixteen others that are open at the same time. The test uses a file
+/// system in memory if there is one, because only the process' memory is measured.
 #[test]
 fn memory_is_constant() {
     const EVENTS: u64 = 24_000_000;
@@ -188,14 +188,13 @@ fn memory_is_constant() {
     assert!(grown < 48 << 20, "{} MiB for writing and reading", grown >> 20);
 }
 
-/// Writes until that fails, in every place where it can: within the events, when a file is closed, in the definitions.
-/// `fits` is how many bytes the files may have.
+/// Writes until that fails, in every place where it can fail: within the events, when a file is closed, in the definitions.
 fn write_until_full(directory: &Path, events: u64) -> Result<(), Error> {
     let archive = ArchiveWriter::create(directory)?;
     let mut writer = archive.event_writer(LocationRef(0))?;
     for i in 0..events {
         if let Err(error) = writer.enter(i, RegionRef(0)) {
-            // Once failed, failed: the same error again, and quickly.
+            // After a failure every call returns the same error, quickly.
             let again = writer.leave(i, RegionRef(0)).unwrap_err().to_string();
             assert_eq!(again, error.to_string());
             assert_eq!(writer.close().unwrap_err().to_string(), again);
@@ -226,7 +225,7 @@ fn limit_file_size(bytes: u64) {
     }
 }
 
-/// A limit on the size of files, without its signal: a full disk for everyone.
+/// A limit on the size of files, without its signal, is like a full disk, and does not need root.
 #[test]
 fn files_may_not_grow() {
     let Some(limit) = std::env::var_os("OTF2_TEST_LIMIT") else {
@@ -246,7 +245,7 @@ fn files_may_not_grow() {
         fs::create_dir(&directory).unwrap();
         let result = write_until_full(&directory, events);
         if result.is_ok() {
-            // All of it fitted: then it is complete.
+            // All of it fitted, so it is complete.
             assert!(limit > 1500 && events < limit / 10, "{limit} {events}");
             assert_eq!(read(&directory).2.delivered, events);
         } else {
@@ -255,8 +254,8 @@ fn files_may_not_grow() {
     }
 }
 
-/// Definitions that OTF2 writes in several pieces, and room for none, some or nearly all of them. They are just more than
-/// two of its buffers, so that the second is full when the file is closed, where a failure would crash.
+/// OTF2 writes these definitions in several pieces, and there is room for none, some or nearly all of them. They are slightly
+/// larger than two of its buffers, so that the second is full when the file is closed, where a failure would crash.
 #[test]
 fn many_definitions_do_not_fit() {
     let Some(limit) = std::env::var_os("OTF2_TEST_DEFINITIONS") else {
@@ -314,7 +313,7 @@ fn the_disk_is_full() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
 }
 
-/// Somebody else wrote a location, into an archive of its own.
+/// Another writer has written a location into an archive of its own.
 #[test]
 fn event_files_of_several_archives() {
     let main = tempfile::tempdir().unwrap();

@@ -155,7 +155,7 @@ impl Conductor {
     fn finish_step(&mut self) {
         self.send_time(self.until);
         self.wait_for_hosts();
-        self.session.tell_time(self.until);
+        self.session.set_replay_time(self.until);
         self.sleep();
         let end = self.replay.last.saturating_add(1);
         self.until = self.until.saturating_add(self.step).min(end);
@@ -209,7 +209,7 @@ impl Conductor {
     /// No event will follow: everything can be attributed. `delay`: the longest lag of a device's samples.
     pub fn announce_end(&self, delay: Duration) {
         let ticks = delay.as_secs_f64() * self.replay.ticks_per_second as f64;
-        self.session.tell_time(self.replay.last.saturating_add(1).saturating_add(ticks as u64));
+        self.session.set_replay_time(self.replay.last.saturating_add(1).saturating_add(ticks as u64));
     }
 
     fn write(&mut self, time: u64, number: u32, bits: u64) -> ControlFlow<()> {

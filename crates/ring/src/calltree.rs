@@ -1,32 +1,31 @@
-//! The call paths of one location while its calls are coalesced: what has run since the last group, and which are short.
+//! The call paths of one location while its calls are coalesced: what has run since the last group, and which paths are short.
 //!
-//! All memory is allocated when the tree is made: the event path allocates nothing. Index 0 is the root where a parent is
-//! meant, and "none" where a child is meant. The root stands for the innermost frame that was open in the ring when
-//! coalescing began; when that frame is left it stands for the frame around it.
+//! All memory is allocated when the tree is made: the event path allocates nothing. As a parent, index 0 means the root; as a
+//! child, it means "none". The root stands for the innermost frame that was open in the ring when coalescing began; when that
+//! frame is left, it stands for the frame around it.
 
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{Ordering, compiler_fence};
 
 /// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
-pub const MOST_NODES: usize = 1024;
+pub const NODES_MAX: usize = 1024;
 
-/// A call path's place in the tree: bytes from its beginning, so that the event path has nothing to multiply. As wide as a register: a
-/// compiler loads a narrower one together with what lies beside it, and the processor cannot forward the narrow store before it to
-/// such a load.
+/// A call path's place in the tree, in bytes from its start, so that the event path need not multiply. It has 32 bits: compilers load
+/// a narrower field together with its neighbours, and the processor cannot forward the narrow store before it to such a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeIndex(u32);
 
 impl NodeIndex {
     /// The only way to make one. Every tree has this node.
     fn new(number: usize) -> NodeIndex {
-        NodeIndex((number % MOST_NODES * size_of::<Node>()) as u32)
+        NodeIndex((number % NODES_MAX * size_of::<Node>()) as u32)
     }
 }
 
 /// The root, or "no child".
 pub const ROOT: NodeIndex = NodeIndex(0);
 
-/// No region's handle: it is Score-P's `SCOREP_FILTERED_REGION`, which is never entered.
+/// A handle that no region has: it is Score-P's `SCOREP_FILTERED_REGION`, which is never entered.
 const NO_REGION: u32 = u32::MAX;
 
 /// One call path, in a cache line of its own. Zero bytes are a valid empty node, so that memory is touched only as it is used.
@@ -37,12 +36,11 @@ pub struct Node {
     pub calls: u64,
     /// Exclusive ticks since the last group.
     pub exclusive: u64,
-    /// When the open call began.
+    /// The time at which the open call began.
     pub start: u64,
-    /// The region's handle.
     pub region: u32,
-    /// The same while its calls are coalesced and it has something to write, else [`NO_REGION`]: then an enter and a leave have nothing
-    /// to do but to count.
+    /// Equal to `region` while its calls are coalesced and it has something to write, else [`NO_REGION`]. If it is equal, an enter and
+    /// a leave have nothing to do but to count.
     pub ready: u32,
     /// The call path that this one extends by its region.
     pub parent: NodeIndex,
@@ -51,15 +49,15 @@ pub struct Node {
     /// The child that was entered last, and the one that is expected next.
     last_child: NodeIndex,
     expected_child: NodeIndex,
-    /// The sibling that was entered after it the last time, at first itself: loops find a sequence of callees here.
+    /// The sibling that was last entered after it, at first itself: this predicts the sequence of callees in a loop.
     follower: NodeIndex,
     /// The number of short calls in a row.
     streak: u16,
-    /// How often a call turned out long after the path was taken for short.
+    /// The number of times that a call was long after the path was known to be short.
     surprises: u8,
-    /// Its calls are short: they are coalesced.
+    /// Whether its calls are short and therefore coalesced.
     pub short: bool,
-    /// It or a call path below it has something to write.
+    /// Whether this call path or one below it has something to write.
     pending: bool,
 }
 
@@ -67,7 +65,7 @@ const _: () = assert!(size_of::<Node>() == 64);
 
 /// The call paths of one location.
 pub struct CallTree {
-    nodes: Box<[Node; MOST_NODES]>,
+    nodes: Box<[Node; NODES_MAX]>,
     used: usize,
 }
 
@@ -75,7 +73,7 @@ impl Index<NodeIndex> for CallTree {
     type Output = Node;
     #[inline(always)]
     fn index(&self, node: NodeIndex) -> &Node {
-        // SAFETY: as `NodeIndex::new` makes it, the node is in the tree.
+        // SAFETY: `NodeIndex::new` makes only indices of nodes that are in the tree.
         unsafe { &*self.nodes.as_ptr().byte_add(node.0 as usize) }
     }
 }
@@ -83,30 +81,28 @@ impl Index<NodeIndex> for CallTree {
 impl IndexMut<NodeIndex> for CallTree {
     #[inline(always)]
     fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
-        // SAFETY: as above, and only this borrow of the tree is there.
+        // SAFETY: see above; the tree is borrowed exclusively.
         unsafe { &mut *self.nodes.as_mut_ptr().byte_add(node.0 as usize) }
     }
 }
 
 impl CallTree {
-    /// An empty tree.
     pub fn new() -> CallTree {
-        let nodes: Box<[Node]> = vec![Node::default(); MOST_NODES].into_boxed_slice();
-        // The slice has that length: this cannot fail.
-        let nodes = nodes.try_into().unwrap_or_else(|_| Box::new([Node::default(); MOST_NODES]));
+        let nodes: Box<[Node]> = vec![Node::default(); NODES_MAX].into_boxed_slice();
+        // The slice has that length, so this cannot fail.
+        let nodes = nodes.try_into().unwrap_or_else(|_| Box::new([Node::default(); NODES_MAX]));
         let mut tree = CallTree { nodes, used: 1 };
         tree[ROOT].ready = NO_REGION;
         tree
     }
 
-    /// Removes all call paths.
     pub fn clear(&mut self) {
         self.nodes[..self.used].fill(Node::default());
         self.used = 1;
         self[ROOT].ready = NO_REGION;
     }
 
-    /// The call path `parent` + `region`, made if it is new; `None` if there is no room for it.
+    /// Finds or makes the call path `parent` + `region`; `None` if there is no room for it.
     #[inline(always)]
     pub fn child(&mut self, parent: NodeIndex, region: u32) -> Option<NodeIndex> {
         let guess = self[parent].expected_child;
@@ -118,13 +114,13 @@ impl CallTree {
         }
     }
 
-    /// The child that is expected next; the root if there is none, which is never short.
+    /// The child that is expected next. If there is none, it is the root, which is never short.
     #[inline(always)]
     pub fn expected_child(&self, parent: NodeIndex) -> NodeIndex {
         self[parent].expected_child
     }
 
-    /// A child is entered: next its follower is expected.
+    /// Notes that a child is entered, and that its follower is expected next.
     #[inline(always)]
     pub fn expect_after(&mut self, parent: NodeIndex, child: NodeIndex) {
         let follower = self[child].follower;
@@ -139,7 +135,7 @@ impl CallTree {
             at = self[at].next_sibling;
         }
         if at == ROOT {
-            if self.used == MOST_NODES {
+            if self.used == NODES_MAX {
                 return None;
             }
             at = NodeIndex::new(self.used);
@@ -176,7 +172,7 @@ impl CallTree {
         false
     }
 
-    /// Starts counting: what was counted while the frame was in the ring has been recorded there.
+    /// Starts counting from zero: what was counted while the frame was in the ring has been recorded there.
     fn begin(&mut self, node: NodeIndex) {
         let node = &mut self[node];
         (node.calls, node.exclusive) = (0, 0);
@@ -184,11 +180,11 @@ impl CallTree {
         node.pending = true;
     }
 
-    /// After a signal handler left one of these functions by `longjmp`: marks the ancestors that it had not come to. And no call path is
-    /// ready before it is looked at again, as one may have nothing to write already.
+    /// Repairs the tree after a signal handler left one of these functions by `longjmp`: marks the ancestors that the function had not
+    /// reached. It also makes no call path ready, because a ready one might have nothing to write.
     #[cold]
     pub fn repair(&mut self) {
-        // A call path comes after its parent.
+        // A call path has a larger number than its parent.
         for node in (1..self.used).rev().map(NodeIndex::new) {
             self[node].ready = NO_REGION;
             let (is_pending, above) = (self[node].pending, self[node].parent);
@@ -237,10 +233,11 @@ impl CallTree {
         at
     }
 
-    /// Everything pending has been written.
+    /// Called when everything pending has been written.
     pub fn clear_pending(&mut self) {
         let mut at = ROOT;
-        // Down to a pending node without pending children; clear it, continue beside it, or up: each is visited once.
+        // Goes down to a pending node without pending children, clears it, and continues with its sibling or parent: each node
+        // is visited once.
         loop {
             let below = self.pending_of(self[at].first_child);
             if below != ROOT {
@@ -264,12 +261,12 @@ impl CallTree {
         }
     }
 
-    /// Takes note of how long a call was. `short` and `long` are limits in ticks.
+    /// Learns from the duration of a call. `short` and `long` are limits in ticks.
     pub fn learn_duration(&mut self, node: NodeIndex, ticks: u64, short: u64, long: u64) {
         let node = &mut self[node];
         if node.short && ticks > long {
             (node.ready, node.short, node.streak) = (NO_REGION, false, 0);
-            node.surprises = node.surprises.saturating_add(1).min(MOST_SURPRISES);
+            node.surprises = node.surprises.saturating_add(1).min(SURPRISES_MAX);
         } else if ticks < short {
             node.streak = node.streak.saturating_add(1);
             node.short |= node.streak >= SHORT_CALLS << (2 * node.surprises);
@@ -279,9 +276,9 @@ impl CallTree {
     }
 }
 
-/// This many short calls in a row make a call path short; four times as many after every call that turned out long.
+/// The number of short calls in a row that make a call path short. It is four times as many after each call that was long.
 const SHORT_CALLS: u16 = 16;
-const MOST_SURPRISES: u8 = 5;
+const SURPRISES_MAX: u8 = 5;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
-//! The memory that the job may still use. Batch systems limit it by control groups (Slurm's `--mem`); shared memory counts for
-//! the job that made it, and a job beyond its limit is killed.
+//! The memory that the job may still use. Batch systems limit it with control groups (Slurm's `--mem`). Shared memory counts
+//! towards the limit of the job that made it, and a job that exceeds its limit is killed.
 
 use std::path::Path;
 
-/// The least bytes left in any group of this process; `u64::MAX` where none has a limit.
+/// The smallest number of bytes left in any control group of this process; `u64::MAX` if none has a limit.
 pub(crate) fn bytes_left() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     left_in(Path::new("/sys/fs/cgroup"), &groups)
@@ -21,7 +21,7 @@ fn left_in(root: &Path, groups: &str) -> u64 {
             _ => continue,
         };
         let group = root.join(path.trim_start_matches('/'));
-        // A limit holds for the groups below it as well.
+        // The limit of a group also holds for the groups below it.
         for group in group.ancestors().take_while(|group| group.starts_with(&root)) {
             least = least.min(left_of(group, files).unwrap_or(u64::MAX));
         }
@@ -44,7 +44,7 @@ const VERSION_1: Files = Files {
     reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
-/// `None`: there is no limit.
+/// The bytes left in one group; `None` if it has no limit.
 fn left_of(group: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let (limit, used) = (number(files.limit)?, number(files.used)?);

@@ -2,11 +2,11 @@
 
 use ampere_model::Clocks;
 
-/// Ticks of the time stamp counter (x86-64), of the virtual counter (AArch64), or 0 where there is neither.
+/// Ticks of the time stamp counter (x86-64) or of the virtual counter (AArch64); 0 on other processors.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has the instruction, and Linux allows it.
+    // SAFETY: every x86-64 processor has the instruction, and Linux allows it.
     return unsafe { core::arch::x86_64::_rdtsc() };
     #[cfg(target_arch = "aarch64")]
     {
@@ -19,7 +19,7 @@ pub fn ticks() -> u64 {
     0
 }
 
-/// The clock of our own timestamps: [`ticks`], or nanoseconds of CLOCK_MONOTONIC_RAW where there are none.
+/// The clock of our own timestamps: [`ticks`], or nanoseconds of CLOCK_MONOTONIC_RAW on processors without a counter.
 #[inline]
 pub fn usual() -> u64 {
     match ticks() {
@@ -43,12 +43,12 @@ pub fn read_clocks() -> Clocks {
     }
 }
 
-/// One moment, by [`usual`] and by another clock.
+/// One moment in time, by [`usual`] and by another clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Ticks of [`usual`].
+    /// The time in ticks of [`usual`].
     pub usual: u64,
-    /// Ticks of the other clock.
+    /// The time in ticks of the other clock.
     pub other: u64,
 }
 
@@ -68,8 +68,8 @@ impl Moment {
         (0..7).map(|_| read()).fold(first, |best, new| if new.0 < best.0 { new } else { best }).1
     }
 
-    /// Converts a time of [`usual`] to the other clock, linearly between two moments. `None`: it lies before `begin`, or the
-    /// moments do not increase.
+    /// Converts a time of [`usual`] to the other clock, linearly between two moments. `None` if it lies before `begin`, or if
+    /// the moments do not increase.
     pub fn convert(begin: Moment, end: Moment, usual: u64) -> Option<u64> {
         let ours = u128::from(end.usual.checked_sub(begin.usual).filter(|ticks| *ticks > 0)?);
         let others = u128::from(end.other.checked_sub(begin.other)?);
@@ -78,8 +78,8 @@ impl Moment {
     }
 }
 
-/// Ticks per second of the clock that a current timestamp is from; `then` is an earlier reading, the older the better. 0: it is
-/// from none of them. Neither blocks nor allocates.
+/// Ticks per second of the clock that a current timestamp is from; 0 if no clock fits. `then` is an earlier reading of all
+/// clocks, the older the better. The function neither blocks nor allocates.
 pub fn ticks_per_second(time: u64, then: &Clocks) -> u64 {
     let now = read_clocks();
     let is_from = |clock: fn(&Clocks) -> u64| (clock(then)..=clock(&now)).contains(&time);

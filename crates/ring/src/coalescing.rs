@@ -1,32 +1,32 @@
-//! Calls that come too fast are coalesced, never corrupted.
+//! Coalesces calls that come faster than they can be recorded.
 //!
-//! Where a program calls tiny functions faster than the collector can follow, the writer counts and times the calls itself and
-//! writes the result once a millisecond as a *group*: for each call path the calls that began and their exclusive ticks.
-//! Calls and times are exact, and so is energy as far as it is linear within that millisecond; only the start times of the
-//! single calls are gone, and how many these were is counted (*coalesced* calls).
+//! When a program calls tiny functions faster than the collector can follow, the writer counts and times the calls itself and
+//! writes the result once a millisecond as a *group*: for each call path the number of calls that began and their exclusive
+//! ticks. Calls and times are exact, and so is energy as far as it is linear within that millisecond. Only the start times of
+//! the single calls are lost, and the number of these calls is counted (*coalesced* calls).
 //!
 //! Only short calls are coalesced. A call path whose calls were shorter than a millisecond several times in a row is coalesced
-//! from then on, together with everything below it; the others are recorded as before. One that turns out long has to prove
-//! itself short again, for longer. A frame that is open at the end of a millisecond is written in slices, so that a group
-//! never covers much more than that.
+//! from then on, together with everything below it; calls of other paths are still recorded. After a long call, a path needs
+//! more short calls in a row before it is coalesced again. A frame that is open at the end of a millisecond is written in
+//! slices, so that a group never covers much more than a millisecond.
 //!
-//! A group lies between two other records and covers what ran between them: it is written before whatever is recorded next.
-//! If the ring has no room for it, it waits and grows; only call paths beyond a thousand are then suppressed.
+//! A group lies between two other records and covers what ran between them: it is written before the next record. If the ring
+//! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
 use crate::event_writer::{EventWriter, RESERVE};
 use crate::record::{CoalescedCalls, Kind, Record};
 
-/// What is done with calls that the collector cannot follow.
+/// What is done with calls when the collector cannot follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OverloadPolicy {
-    /// They are left out and counted.
+    /// The calls are left out and counted.
     Suppress,
     /// The program waits until there is room.
     Wait,
-    /// They are coalesced while the pressure lasts: there is no room, or more of them come than are worth single records.
+    /// The calls are coalesced while there is no room, or while more of them come than are worth a record each.
     CoalesceUnderPressure,
-    /// They are coalesced from the start.
+    /// The calls are coalesced from the start.
     Coalesce,
 }
 
@@ -36,56 +36,55 @@ impl OverloadPolicy {
     }
 }
 
-/// What coalescing and waiting ask of the session. The functions are called seldom, from the event path: they must neither
-/// block nor allocate.
+/// What coalescing and waiting need to know about the session. The functions are rarely called, but from the event path: they
+/// must neither block nor allocate.
 #[derive(Clone, Copy)]
 pub struct SessionProbes {
-    /// Ticks per second of the clock that this timestamp of an event is from; 0 if that cannot be told.
+    /// Ticks per second of the clock that this timestamp of an event is from; 0 if that is not known.
     pub ticks_per_second: fn(u64) -> u64,
-    /// Whether the collector lives and reads rings.
+    /// Whether the collector is alive and reads rings.
     pub collector_is_alive: fn() -> bool,
-    /// How often the collector has looked at all rings.
+    /// The number of times that the collector has looked at all rings.
     pub collector_rounds: fn() -> u64,
 }
 
 /// The state of coalescing on one location.
 pub(crate) struct Coalescing {
     tree: CallTree,
-    /// What can be asked of the session.
     pub probes: SessionProbes,
-    /// Calls are being coalesced.
+    /// Whether calls are being coalesced.
     pub active: bool,
     /// The innermost open frame that was entered since coalescing began.
     current: NodeIndex,
-    /// The innermost of those frames whose enter is in the ring.
+    /// The innermost of those frames whose enter has been written to the ring.
     base: NodeIndex,
-    /// Timestamp of the last event.
+    /// The timestamp of the last event.
     last: u64,
-    /// When the first call of the group began.
+    /// The time at which the first call of the group began.
     first: u64,
-    /// Ticks of a millisecond. What is coalesced is shorter.
+    /// The ticks of a millisecond. Calls that are coalesced are shorter.
     period: u64,
-    /// Ticks beyond which a call is long.
+    /// The ticks above which a call is long.
     long: u64,
     period_end: u64,
-    /// Calls that were coalesced in this period and are in groups.
+    /// The number of calls that were coalesced in this period and have been written in groups.
     calls: u64,
-    /// The last time that there were too many calls to record.
+    /// The last time at which there were too many calls to record each.
     busy: u64,
-    /// [`EventWriter::wait_for_room`]: the ring's limit when waiting was given up.
+    /// In [`EventWriter::wait_for_room`], the ring's limit when waiting was given up.
     pub given_up_at: Option<u64>,
 }
 
-/// After this many periods a call that was taken for short is long: well within the time that the collector allows for
-/// events to arrive (100 ms), and longer than a thread usually loses its core for.
+/// The number of periods after which a call of a path that was known to be short counts as long. That is well within the time
+/// that the collector allows for events to arrive (100 ms), and longer than a thread is usually off its core.
 const LONG_PERIODS: u64 = 20;
-/// Fewer calls per period can be recorded: a million per second.
+/// With at most this many calls per period, a million per second, each can be recorded.
 const FEW_CALLS: u64 = 1000;
-/// After this many periods of few calls coalescing ends.
+/// The number of periods with few calls after which coalescing ends.
 const QUIET_PERIODS: u64 = 1000;
 
 impl EventWriter {
-    /// A writer that treats what finds no room as `policy` says.
+    /// A writer that follows `policy` when there is no room.
     pub fn with_policy(
         ring: crate::RingProducer,
         policy: OverloadPolicy,
@@ -136,7 +135,7 @@ impl EventWriter {
     pub(crate) fn coalesce_enter(&mut self, timestamp: u64, region: u32) {
         let Some(coalescing) = self.coalescing.as_mut() else { return self.suppress(timestamp, region) };
         if timestamp >= coalescing.period_end && !self.end_period(timestamp) {
-            return self.enter_again(timestamp, region); // coalescing is over
+            return self.enter_again(timestamp, region); // coalescing has ended
         }
         let Some(coalescing) = self.coalescing.as_mut() else { return };
         coalescing.tick(timestamp);
@@ -168,7 +167,8 @@ impl EventWriter {
         coalescing.close(node, timestamp);
     }
 
-    /// Frames were entered or left while recording was switched off. The decoder repairs that: it is told what was open.
+    /// Handles a leave of another frame than the innermost: frames were entered or left while recording was switched off. The open
+    /// frames are written, and the decoder repairs the nesting.
     #[cold]
     fn leave_other(&mut self, timestamp: u64, region: u32) {
         if self.resume_frames() {
@@ -188,7 +188,7 @@ impl EventWriter {
         self.leave(timestamp, region);
     }
 
-    /// A call of a call path that is not known to be short: it is recorded if there is room.
+    /// Records a call of a path that is not known to be short, or coalesces it if there is no room.
     #[cold]
     fn record_or_coalesce(&mut self, timestamp: u64, node: NodeIndex) {
         let written = self.write_group() && self.ring.has_room(self.open + 2 + RESERVE);
@@ -212,7 +212,7 @@ impl EventWriter {
         if node != ROOT {
             let ticks = timestamp.saturating_sub(coalescing.tree[node].start);
             coalescing.learn(node, ticks);
-            // Frames around one that is in the ring are in the ring as well.
+            // If a frame is in the ring, the frames around it are, too.
             coalescing.base = coalescing.tree[node].parent;
             coalescing.current = coalescing.base;
         }
@@ -224,12 +224,12 @@ impl EventWriter {
         }
     }
 
-    /// A period is over: writes its group if there is room. Returns whether coalescing continues.
+    /// Ends a period: writes its group if there is room. Returns whether coalescing continues.
     #[cold]
     fn end_period(&mut self, timestamp: u64) -> bool {
         self.write_group();
         let Some(coalescing) = self.coalescing.as_mut() else { return false };
-        // The time since the last event was all the innermost frame's: it gets a group of its own, at its own time.
+        // The time since the last event belongs to the innermost frame alone: it gets a group of its own, at its own time.
         if timestamp.saturating_sub(coalescing.last) > coalescing.period {
             coalescing.tick(timestamp);
             self.write_group();
@@ -251,7 +251,7 @@ impl EventWriter {
         true
     }
 
-    /// There is no room for another call path: forgets all of them and learns anew.
+    /// Called when the tree has no room for another call path: forgets all of them and starts to learn again.
     #[cold]
     fn start_over(&mut self, timestamp: u64, region: u32) {
         if !self.resume_frames() {
@@ -263,7 +263,7 @@ impl EventWriter {
         self.enter_again(timestamp, region);
     }
 
-    /// Something is recorded now that belongs to the coalesced open frames: writes an enter for each. `false`: there is no room.
+    /// Writes an enter for each coalesced open frame, because a record that belongs in them comes next. `false` if there is no room.
     #[cold]
     pub(crate) fn enter_coalesced_frames(&mut self, timestamp: u64) -> bool {
         if let Some(coalescing) = &mut self.coalescing {
@@ -272,7 +272,7 @@ impl EventWriter {
         self.resume_frames()
     }
 
-    /// Writes an enter for every coalesced open frame, as of the last event. `false`: there is no room.
+    /// Writes an enter for each coalesced open frame, at the time of the last event. `false` if there is no room.
     fn resume_frames(&mut self) -> bool {
         if !self.write_group() {
             return false;
@@ -296,14 +296,14 @@ impl EventWriter {
         true
     }
 
-    /// Makes the call tree consistent after an event that was abandoned in the middle.
+    /// Makes the call tree consistent after the writing of an event was abandoned in the middle.
     pub(crate) fn repair_call_tree(&mut self) {
         if let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) {
             coalescing.tree.repair();
         }
     }
 
-    /// Returns to recording single events: open frames are entered in the ring. `false`: there is no room.
+    /// Returns to recording single events, after writing an enter for each coalesced open frame. `false` if there is no room.
     pub(crate) fn end_coalescing(&mut self) -> bool {
         if self.coalescing.as_ref().is_none_or(|coalescing| !coalescing.active) {
             return true;
@@ -320,7 +320,7 @@ impl EventWriter {
         true
     }
 
-    /// The location ends: writes what is pending.
+    /// Writes what is pending, because the location ends.
     #[cold]
     pub(crate) fn stop_coalescing(&mut self, timestamp: u64) {
         let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) else {
@@ -329,7 +329,7 @@ impl EventWriter {
         coalescing.tick(timestamp);
         self.write_group_or_suppress();
         if let Some(coalescing) = self.coalescing.as_mut() {
-            coalescing.tree.clear_pending(); // slices of frames that are over now
+            coalescing.tree.clear_pending(); // slices of frames that have ended
             coalescing.forget_frames();
             coalescing.active = false;
         }
@@ -347,7 +347,7 @@ impl EventWriter {
         self.count_suppressed(calls);
     }
 
-    /// Writes what has been coalesced since the last group. `false`: there is no room for it.
+    /// Writes what has been coalesced since the last group. `false` if there is no room for it.
     pub(crate) fn write_group(&mut self) -> bool {
         let Some(coalescing) = self.coalescing.as_mut() else { return true };
         if !coalescing.tree.has_pending() {
@@ -370,8 +370,8 @@ impl EventWriter {
                     let written = CoalescedCalls {
                         region: node.region,
                         depth: depth as u16,
-                        calls: calls.min(CoalescedCalls::MOST_CALLS.into()) as u32,
-                        exclusive_ticks: ticks.min(CoalescedCalls::MOST_TICKS),
+                        calls: calls.min(CoalescedCalls::CALLS_MAX.into()) as u32,
+                        exclusive_ticks: ticks.min(CoalescedCalls::TICKS_MAX),
                     };
                     self.ring.put_with_room(place, Record::coalesced_calls(written));
                     (calls, ticks) = (calls - u64::from(written.calls), ticks - written.exclusive_ticks);
@@ -392,12 +392,12 @@ impl EventWriter {
 
 /// The number of records that one call path takes.
 fn records_of(calls: u64, ticks: u64) -> u64 {
-    let of_calls = calls.div_ceil(CoalescedCalls::MOST_CALLS.into());
-    of_calls.max(ticks.div_ceil(CoalescedCalls::MOST_TICKS)).max(1)
+    let of_calls = calls.div_ceil(CoalescedCalls::CALLS_MAX.into());
+    of_calls.max(ticks.div_ceil(CoalescedCalls::TICKS_MAX)).max(1)
 }
 
 impl Coalescing {
-    /// Enters a call path that is expected here and ready. `false`: it is not so, and nothing is done.
+    /// Enters a call path if it is the expected one and ready. Otherwise returns `false`, with nothing changed.
     #[inline(always)]
     pub fn enter_short(&mut self, timestamp: u64, region: u32) -> bool {
         let node = self.tree.expected_child(self.current);
@@ -414,8 +414,8 @@ impl Coalescing {
         true
     }
 
-    /// Leaves the innermost frame, if its call path is ready; then it is not in the ring. `false`: it is not so, and nothing is done.
-    /// A call that is long has met the end of a period, where that is found out.
+    /// Leaves the innermost frame if its call path is ready, which also means that its enter is not in the ring. Otherwise returns
+    /// `false`, with nothing changed. A long call need not be detected here: it is at the end of a period.
     #[inline(always)]
     pub fn leave_short(&mut self, timestamp: u64, region: u32) -> bool {
         let path = &mut self.tree[self.current];
@@ -428,7 +428,7 @@ impl Coalescing {
         true
     }
 
-    /// See [`EventWriter::coalesced_until`].
+    /// The value for [`EventWriter::coalesced_until`].
     pub fn short_until(&self) -> u64 {
         if self.active { self.period_end } else { 0 }
     }
@@ -469,8 +469,8 @@ impl Coalescing {
         self.tree.learn_duration(node, ticks, self.period, self.long);
     }
 
-    /// The number of open frames that are not in the ring. `base` need not be an ancestor of `current`: an event that was
-    /// abandoned in the middle may have changed only one of them.
+    /// The number of open frames whose enters are not in the ring. `base` need not be an ancestor of `current`: an event that
+    /// was abandoned in the middle may have changed only one of them.
     fn coalesced_frames(&self) -> u64 {
         let (mut at, mut frames) = (self.current, 0);
         while at != self.base && at != ROOT {
@@ -480,7 +480,7 @@ impl Coalescing {
         frames
     }
 
-    /// Whether a coalesced open frame is long: it should not be coalesced.
+    /// Whether a coalesced open frame is long and should therefore not be coalesced.
     fn is_long(&self, timestamp: u64) -> bool {
         let mut at = self.current;
         while at != self.base && at != ROOT {

@@ -6,8 +6,8 @@
 //! Payload         word 0  a number of 64 bits          argument: one of 32 bits
 //! ```
 //!
-//! As many payloads follow as the event has; all its records are published together. Of a short event, the first two payloads are
-//! one, because their numbers are small: nearly every message and collective takes two records instead of three.
+//! All records of an event are published together. In a short event, the first two payloads share a record, because their numbers
+//! are small: nearly every message and collective takes two records instead of three.
 //!
 //! ```text
 //! Communication   word 1  bits 48..64, which no other event uses: the first payload's argument
@@ -15,16 +15,16 @@
 //!                         argument: the second payload's
 //! ```
 //!
-//! Names are OTF2's.
+//! The names are those of OTF2.
 
 use crate::record::{Kind, Record};
 
-/// A message: the other side's rank in the communicator, and what is sent.
+/// A message: `peer` is the other side's rank in the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Message {
     pub peer: u32,
-    /// The process' handle.
+    /// The handle that this process uses for the communicator.
     pub communicator: u32,
     pub tag: u32,
     pub bytes: u64,
@@ -34,9 +34,9 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Collective {
-    /// `SCOREP_CollectiveType`.
+    /// A value of `SCOREP_CollectiveType`.
     pub operation: u32,
-    /// The process' handle.
+    /// The handle that this process uses for the communicator.
     pub communicator: u32,
     /// A rank, or one of Score-P's negative numbers.
     pub root: i32,
@@ -44,13 +44,13 @@ pub struct Collective {
     pub bytes_received: u64,
 }
 
-/// One event.
+/// An event that takes several records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Communication {
     MpiSend(Message),
     MpiRecv(Message),
-    /// With the number of its request, as the following.
+    /// This variant and those below have the number of their request.
     MpiIsend(Message, u64),
     MpiIsendComplete(u64),
     MpiIrecvRequest(u64),
@@ -63,29 +63,29 @@ pub enum Communication {
     NonBlockingCollectiveComplete(Collective, u64),
     CommCreate(u32),
     CommDestroy(u32),
-    /// `SCOREP_ParadigmType`, and the number of threads that were asked for.
+    /// A value of `SCOREP_ParadigmType`, and the number of threads that were requested.
     ThreadFork(u32, u32),
     ThreadJoin(u32),
     /// Whether the thread records from here on.
     MeasurementOnOff(bool),
 }
 
-/// The most records of an event.
-pub const MOST_RECORDS: usize = 4;
-const MOST_PAYLOADS: usize = MOST_RECORDS - 1;
+/// The maximal number of records of an event.
+pub const RECORDS_MAX: usize = 4;
+const PAYLOADS_MAX: usize = RECORDS_MAX - 1;
 
-/// The numbers of an event, as its records have them.
+/// The numbers of an event as they are in its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Numbers {
     event: u8,
     first: u32,
-    payloads: [(u64, u32); MOST_PAYLOADS],
+    payloads: [(u64, u32); PAYLOADS_MAX],
 }
 
-/// Of the number of an event: it is short.
+/// The bit in the number of an event that marks it as short.
 const SHORT: u8 = 0x80;
 
-/// The number of payloads of an event; `None`: there is no such event.
+/// The number of payloads of an event; `None` if there is no such event.
 #[inline]
 pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     match payloads_of_long(event & !SHORT)? {
@@ -94,7 +94,8 @@ pub(crate) fn payloads_of(event: u8) -> Option<usize> {
     }
 }
 
-/// The same, by the first record of an event. `None`, too: bits are set that only a short one uses.
+/// The number of payloads that follow the first record of an event. `None` if there is no such event, or if bits are set that
+/// only a short event uses.
 #[inline]
 pub(crate) fn payloads_after(head: &Record) -> Option<usize> {
     let event = head.communication_event();
@@ -117,7 +118,7 @@ impl Communication {
         let message = |event, m: Message, request: u64| Numbers {
             event,
             first: m.communicator,
-            // The rank takes the place of what a blocking message does not have.
+            // The rank is in the second payload, whose other number is the request, or 0 in a blocking message.
             payloads: [(m.bytes, m.tag), (request, m.peer), (0, 0)],
         };
         let collective = |event, c: Collective, request: u64| Numbers {
@@ -185,7 +186,7 @@ impl Communication {
         })
     }
 
-    /// The records of the event, which was at `time`.
+    /// The records of an event that happened at `time`.
     #[inline]
     pub fn records(self, time: u64) -> impl ExactSizeIterator<Item = Record> {
         let (head, numbers) = self.numbers().shortened();
@@ -198,7 +199,7 @@ impl Communication {
 }
 
 impl Numbers {
-    /// As a short event, if it can be one, and what its first record has in the bits of a short one.
+    /// The numbers as those of a short event, if they are small enough, and the bits of its first record.
     fn shortened(self) -> (u16, Numbers) {
         let [(one, first), (two, second), third] = self.payloads;
         let short = self.event | SHORT;
@@ -212,9 +213,9 @@ impl Numbers {
         }
     }
 
-    /// The numbers of an event by its records.
+    /// The numbers of the event that has these records.
     #[inline]
-    fn of_records(head: Record, payloads: [(u64, u32); MOST_PAYLOADS]) -> Numbers {
+    fn of_records(head: Record, payloads: [(u64, u32); PAYLOADS_MAX]) -> Numbers {
         let (event, first) = (head.communication_event(), head.argument());
         if event & SHORT == 0 {
             return Numbers { event, first, payloads };
@@ -225,7 +226,8 @@ impl Numbers {
     }
 }
 
-/// How many records the event has that these begin with. `None`: they begin with another record, or have only a part of it.
+/// The number of records of the event that these records begin with. `None` if they begin with another record, or if the event is
+/// incomplete.
 #[inline]
 pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
     let head = records.first().filter(|record| record.is_communication())?;
@@ -233,9 +235,9 @@ pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
     records.get(1..count)?.iter().all(Record::is_payload).then_some(count)
 }
 
-/// The event that these records begin with, and have all of.
+/// Decodes the event that these records begin with, which must be complete.
 #[inline]
-pub(crate) fn whole_of(records: &[Record]) -> Option<Communication> {
+pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
     let payload = |at: usize| {
         let record = records.get(at).filter(|record| record.is_payload());
         record.map_or((0, 0), |record| (record.word0, record.argument()))
@@ -244,36 +246,36 @@ pub(crate) fn whole_of(records: &[Record]) -> Option<Communication> {
     Communication::of_numbers(Numbers::of_records(*records.first()?, payloads))
 }
 
-/// An event of which some records have come.
+/// An event of which only some records have been read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partial {
     head: Record,
-    payloads: [(u64, u32); MOST_PAYLOADS],
-    come: usize,
+    payloads: [(u64, u32); PAYLOADS_MAX],
+    received: usize,
 }
 
 impl Partial {
-    /// It begins with a record of kind `Communication`.
+    /// `head` is the first record, of kind `Communication`.
     pub fn new(head: Record) -> Partial {
-        Partial { head, payloads: Default::default(), come: 0 }
+        Partial { head, payloads: Default::default(), received: 0 }
     }
 
-    /// When it was.
+    /// The time of the event.
     pub fn time(&self) -> u64 {
         self.head.word0
     }
 
-    /// The next payload.
+    /// Adds the next payload.
     pub fn add(&mut self, payload: Record) {
-        if let Some(place) = self.payloads.get_mut(self.come) {
+        if let Some(place) = self.payloads.get_mut(self.received) {
             *place = (payload.word0, payload.argument());
         }
-        self.come += 1;
+        self.received += 1;
     }
 
-    /// The event, if all of its records have come.
+    /// The event, if all of its records have been read.
     pub fn complete(&self) -> Option<Communication> {
-        let is_whole = payloads_of(self.head.communication_event())? <= self.come;
+        let is_whole = payloads_of(self.head.communication_event())? <= self.received;
         is_whole.then(|| Communication::of_numbers(Numbers::of_records(self.head, self.payloads)))?
     }
 }
@@ -283,7 +285,6 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any event.
     pub fn any_communication() -> impl Strategy<Value = Communication> {
         let number = |most: u64| prop_oneof![0..=most, Just(most), most..=most + 1, any::<u64>()];
         let payload = (number(u32::MAX.into()), number(u16::MAX.into()).prop_map(|number| number as u32));
@@ -297,7 +298,7 @@ pub(crate) mod tests {
         #[test]
         fn events_are_encoded_and_decoded(event in any_communication(), time: u64) {
             let mut records = event.records(time);
-            prop_assert!(records.len() <= MOST_RECORDS);
+            prop_assert!(records.len() <= RECORDS_MAX);
             let head = records.next().unwrap();
             prop_assert_eq!(head.kind(), Some(Kind::Communication));
             let mut partial = Partial::new(head);

@@ -5,36 +5,36 @@ use crate::communication::{self, Communication, Partial};
 use crate::{CoalescedCalls, Kind, Record};
 use ampere_model::Timestamp;
 
-/// A decoded event. Regions are the process' own handles; the timestamps of one decoder's events never go back.
+/// A decoded event. Regions are the process' own handles; the timestamps of one decoder's events never decrease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// Timestamp, region.
+    /// The timestamp and the region.
     Enter(Timestamp, u32),
-    /// Timestamp, region, calls: an enter that stands for that many coalesced calls, 0 for a frame that only continues.
-    /// The time up to its leave is exact in sum; when the single calls began is not known.
+    /// The timestamp, the region and a number of coalesced calls, for which this enter stands; 0 for a frame that only continues.
+    /// The time up to its leave is exact in total; the times at which the single calls began are not known.
     EnterCoalesced(Timestamp, u32, u32),
-    /// Timestamp, region. The region is always the innermost open one.
+    /// The timestamp and the region, which is always the innermost open one.
     Leave(Timestamp, u32),
-    /// Timestamp, device index, nanojoules.
+    /// The timestamp, the device index and the nanojoules.
     Sample(Timestamp, u32, u64),
-    /// The program's measurement began.
+    /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
-    /// The program's measurement ended.
+    /// The program's measurement ended at this time.
     ProgramEnd(Timestamp),
     /// A message, a collective, a request or a team of threads.
     Communication(Timestamp, Communication),
 }
 
-/// What was wrong with the records, by what was done about it.
+/// The faults in the records that were found and repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repairs {
-    /// Leaves of a region that was not open: left out.
+    /// Leaves of a region that was not open; they are left out.
     pub unmatched_leaves: u64,
-    /// Frames without a leave: closed together with an enclosing frame.
+    /// Frames without a leave; they are closed together with an enclosing frame.
     pub missing_leaves: u64,
-    /// Timestamps before their predecessor's: replaced by it.
+    /// Timestamps before the previous one; they are replaced by it.
     pub backward: u64,
-    /// Records of an unknown kind, and incomplete samples, groups and communications: left out.
+    /// Records of an unknown kind, and incomplete samples, groups and communications; they are left out.
     pub damaged: u64,
 }
 
@@ -44,34 +44,34 @@ pub struct Decoder {
     open_regions: Vec<u32>,
     last_time: Timestamp,
     incomplete: Incomplete,
-    /// Calls that the writer left out for want of room.
+    /// The number of calls that the writer left out because there was no room.
     pub suppressed_calls: u64,
-    /// Calls that came in groups.
+    /// The number of calls that were recorded in groups.
     pub coalesced_calls: u64,
-    /// What was wrong so far.
+    /// The faults that were found so far.
     pub repairs: Repairs,
 }
 
-/// Something that takes several records, of which some have come.
+/// An event or group of several records, of which only some have been read.
 #[derive(Clone, Copy, Debug, Default)]
 enum Incomplete {
     #[default]
     Nothing,
-    /// A sample's timestamp and device; its value is missing.
+    /// The timestamp and the device of a sample whose value is missing.
     Sample(Timestamp, u32),
     Group(Group),
     Communication(Partial),
 }
 
-/// The latest timestamp of an event. Watermarks are exclusive, so an event at `Timestamp::MAX` would never be processed.
-const LATEST: Timestamp = Timestamp::MAX - 1;
+/// The largest timestamp of an event. Watermarks are exclusive, so an event at `Timestamp::MAX` would never be processed.
+const TIME_MAX: Timestamp = Timestamp::MAX - 1;
 
-/// A group of coalesced calls. Its call paths are laid out one after the other from the group's begin, each for its exclusive
-/// time, children after their parent.
+/// A group of coalesced calls. Its call paths follow one another from the group's start, each for its exclusive time, children
+/// after their parent.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     records_left: u32,
-    /// Frames that were open before the group.
+    /// The number of frames that were open before the group.
     base_depth: usize,
 }
 
@@ -91,8 +91,8 @@ impl Decoder {
         !self.open_regions.is_empty()
     }
 
-    /// Decodes the records that nearly all are: an enter, or the leave of the innermost frame. `None`: another one, of which
-    /// nothing has been taken; it goes to [`Decoder::decode_any`].
+    /// Decodes a common record: an enter, or the leave of the innermost frame. `None` for any other record, which leaves the decoder
+    /// unchanged and must be passed to [`Decoder::decode_any`].
     #[inline(always)]
     pub fn decode_common(&mut self, record: Record) -> Option<Event> {
         if !matches!(self.incomplete, Incomplete::Nothing) {
@@ -122,7 +122,7 @@ impl Decoder {
         self.decode_any(record, out);
     }
 
-    /// Decodes records, as if one by one.
+    /// Decodes records, with the same result as one by one.
     #[inline]
     pub fn decode_all(&mut self, records: &[Record], out: &mut impl FnMut(Event)) {
         let mut at = 0;
@@ -137,7 +137,8 @@ impl Decoder {
         }
     }
 
-    /// What these records begin with. Returns how many it took. Apart, so that `out` is specialized for what is common.
+    /// Decodes what these records begin with and returns the number of records used. A function of its own, so that `out` is
+    /// specialized for common records.
     #[inline(never)]
     fn decode_others(&mut self, records: &[Record], out: &mut impl FnMut(Event)) -> usize {
         if let Some((event, count)) = self.decode_communication(records) {
@@ -148,16 +149,16 @@ impl Decoder {
         1
     }
 
-    /// Decodes a communication that these records begin with. Returns how many it took. `None`: they begin with another record, or
-    /// do not have all of it; nothing has been taken.
+    /// Decodes a communication that these records begin with and returns the number of records used. `None`, with nothing changed, if
+    /// they begin with another record or the communication is incomplete.
     #[inline]
     pub fn decode_communication(&mut self, records: &[Record]) -> Option<(Event, usize)> {
         let count = self.skip_communication(records)?;
-        let communication = communication::whole_of(records)?;
+        let communication = communication::decode_whole(records)?;
         Some((Event::Communication(self.last_time, communication), count))
     }
 
-    /// As [`Decoder::decode_communication`], for those who do not ask what it says.
+    /// Like [`Decoder::decode_communication`], for callers that do not need the content.
     #[inline]
     pub fn skip_communication(&mut self, records: &[Record]) -> Option<usize> {
         let head = records.first().filter(|record| record.is_communication())?;
@@ -169,7 +170,7 @@ impl Decoder {
         Some(count)
     }
 
-    /// As [`Decoder::decode`], without the short cut for common records.
+    /// Like [`Decoder::decode`], without the shortcut for common records.
     pub fn decode_any(&mut self, record: Record, out: &mut impl FnMut(Event)) {
         let Some(kind) = record.kind() else {
             self.repairs.damaged += 1;
@@ -248,11 +249,11 @@ impl Decoder {
                 }
                 _ => self.repairs.damaged += 1,
             },
-            Kind::Communication => self.go_on(Partial::new(record), out),
+            Kind::Communication => self.accept_partial(Partial::new(record), out),
             Kind::Payload => match self.incomplete {
                 Incomplete::Communication(mut partial) => {
                     partial.add(record);
-                    self.go_on(partial, out);
+                    self.accept_partial(partial, out);
                 }
                 _ => self.repairs.damaged += 1,
             },
@@ -262,8 +263,8 @@ impl Decoder {
         }
     }
 
-    /// Some records of a communication have come, or all.
-    fn go_on(&mut self, partial: Partial, out: &mut impl FnMut(Event)) {
+    /// Keeps a communication until all of its records have been read.
+    fn accept_partial(&mut self, partial: Partial, out: &mut impl FnMut(Event)) {
         self.incomplete = Incomplete::Communication(partial);
         if let Some(communication) = partial.complete() {
             self.incomplete = Incomplete::Nothing;
@@ -278,7 +279,7 @@ impl Decoder {
         self.open_regions.push(calls.region);
         self.coalesced_calls += u64::from(calls.calls);
         out(Event::EnterCoalesced(time, calls.region, calls.calls));
-        self.last_time = time.saturating_add(calls.exclusive_ticks).min(LATEST);
+        self.last_time = time.saturating_add(calls.exclusive_ticks).min(TIME_MAX);
         if group.records_left > 1 {
             let records_left = group.records_left - 1;
             self.incomplete = Incomplete::Group(Group { records_left, ..group });
@@ -300,10 +301,10 @@ impl Decoder {
         }
     }
 
-    /// Ends every open frame.
+    /// Ends all open frames at this time.
     pub fn close(&mut self, time: Timestamp, out: &mut impl FnMut(Event)) {
         if self.is_open() {
-            self.last_time = time.max(self.last_time).min(LATEST);
+            self.last_time = time.max(self.last_time).min(TIME_MAX);
             self.close_down_to(0, out);
         }
     }
@@ -317,7 +318,7 @@ impl Decoder {
         self.leave_enclosing(time, region, out);
     }
 
-    /// Recording was switched off or on inside a region: the frames above the one that is left are over as well.
+    /// Handles a leave of an outer frame, after recording was switched off or on inside a region: the frames above it have ended, too.
     fn leave_enclosing(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
         let Some(at) = self.open_regions.iter().rposition(|open| *open == region) else {
             self.repairs.unmatched_leaves += 1;
@@ -329,10 +330,10 @@ impl Decoder {
         }
     }
 
-    /// The timestamp to use for a record's: never before the last event's.
+    /// The timestamp to use for a record: never before the last event's.
     #[inline]
     fn advance(&mut self, time: Timestamp) -> Timestamp {
-        let time = time.min(LATEST);
+        let time = time.min(TIME_MAX);
         if time < self.last_time {
             self.repairs.backward += 1;
         } else {

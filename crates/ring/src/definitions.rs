@@ -1,8 +1,8 @@
 //! A process' definitions log: an append-only file, written with `write` and read with `pread`.
 //!
-//! It is not mapped: definitions are rare, a file can grow, a full tmpfs is an error code, and the reader never sees memory
-//! change. A definition is in the file before any event that uses it is published in a ring, so a reader that meets an
-//! unknown handle reads the log again and finds it.
+//! The file is not mapped: definitions are rare, a file can grow, a full tmpfs is an error code, and the reader never sees
+//! memory change. A definition is in the file before any event that uses it is published in a ring, so a reader that finds an
+//! unknown handle reads the log again and finds the definition.
 //!
 //! ```text
 //! file      = "AMPDEFS1" entry*
@@ -10,11 +10,11 @@
 //! string    = length u32  bytes (UTF-8; invalid sequences are replaced)
 //! ```
 //!
-//! An entry that is shorter than its length says was being written when the writer was killed: it does not count.
+//! An entry that is shorter than its length was being written when the writer was killed: it is ignored.
 //!
-//! The writer holds a lock (flock) on its log as long as its program runs, even if the program closes the descriptor: a mapping
-//! of the file keeps the lock until the program ends or calls `exec`. So a reader of another pid namespace (a container) sees
-//! whether the program still runs.
+//! The writer holds a lock (flock) on its log while its program runs, even if the program closes the descriptor: a mapping of
+//! the file keeps the lock until the program ends or calls `exec`. A reader in another pid namespace (a container) can
+//! therefore see whether the program is still running.
 
 mod codec;
 
@@ -29,30 +29,30 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
 /// A longer entry is damage.
-const LONGEST_ENTRY_BYTES: usize = 1 << 20;
+const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// The writer's buffer for an entry. A longer entry allocates.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// A longer log, or one with more entries, is damage: a program with two million functions has less, and reading must end.
-const MOST_LOG_BYTES: u64 = 256 << 20;
-const MOST_ENTRIES: u64 = 1 << 21;
+/// A longer log, or one with more entries, is damaged: a program with two million functions needs less, and reading must end.
+const LOG_BYTES_MAX: u64 = 256 << 20;
+const ENTRIES_MAX: u64 = 1 << 21;
 
-/// Appends definitions.
+/// Appends definitions to a log.
 ///
-/// The program around the writer may close descriptors that it did not open, and then open files of its own under the same
-/// numbers: before each write the file is checked to be ours. Where the program may have few descriptors, the file is opened
-/// for each definition.
+/// The measured program may close descriptors that it did not open, and then open files of its own under the same numbers:
+/// before each write the writer checks that the descriptor still belongs to the log. If the program may have only few
+/// descriptors, the file is opened for each definition.
 pub struct LogWriter {
-    /// `None`: the program closed it, or it does not stay open. It is opened for the next definition.
+    /// `None` if the program closed it, or if it does not stay open. It is opened for the next definition.
     file: Option<OwnedFd>,
     stays_open: bool,
     path: PathBuf,
-    /// Device and inode.
+    /// The file's device and inode.
     identity: (u64, u64),
     buffer: Vec<u8>,
     left_out: u64,
-    /// Keeps the lock.
+    /// The mapping that keeps the lock.
     _lock: Option<MmapRaw>,
 }
 
@@ -93,7 +93,7 @@ impl LogWriter {
             whole = reader.offset;
         }
         if whole < MAGIC.len() as u64 {
-            return Err(Error::malformed(path, "it has no beginning"));
+            return Err(Error::malformed(path, "it does not begin with AMPDEFS1"));
         }
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
@@ -111,7 +111,7 @@ impl LogWriter {
         })
     }
 
-    /// Writes one definition. `false`: there was no room; it is counted.
+    /// Writes one definition. If there is no room, it is counted and the function returns `false`.
     pub fn append(&mut self, definition: &Definition) -> bool {
         self.append_encoded(|buffer| codec::encode(definition, buffer))
     }
@@ -126,7 +126,7 @@ impl LogWriter {
         self.buffer.extend_from_slice(&[0; 4]);
         encode(&mut self.buffer);
         let length = self.buffer.len() - 4;
-        if length > LONGEST_ENTRY_BYTES {
+        if length > ENTRY_BYTES_MAX {
             self.left_out += 1;
             return false;
         }
@@ -144,7 +144,7 @@ impl LogWriter {
         if self.file.as_ref().is_some_and(|file| identity_of(file) == Ok(self.identity)) {
             return;
         }
-        // The number is closed, or belongs to a file of the program: it is not ours to close.
+        // The descriptor is closed, or belongs to a file of the program: it must not be closed here.
         if let Some(file) = self.file.take() {
             let _ = file.into_raw_fd();
         }
@@ -171,14 +171,14 @@ fn write_whole(file: &OwnedFd, bytes: &[u8]) -> bool {
     false
 }
 
-/// `None` where the file system has no locks: then a process is recognised by its pid alone.
+/// `None` if the file system has no locks: then a process is recognised by its pid alone.
 fn lock(file: &OwnedFd) -> Option<MmapRaw> {
     rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::LockExclusive)).ok()?;
     MmapOptions::new().len(1).map_raw_read_only(file).ok()
 }
 
-/// Moves a descriptor to a number that the program does not expect for itself: neither a standard file's, if it has closed
-/// those, nor the lowest that is free.
+/// Moves a descriptor to a number that the program does not expect to get: neither that of a standard stream, if it has closed
+/// those, nor the lowest free one.
 fn out_of_the_way(file: OwnedFd) -> OwnedFd {
     const NUMBERS: [i32; 2] = [64, 3];
     if file.as_raw_fd() >= NUMBERS[0] {
@@ -199,14 +199,14 @@ fn identity_of(file: &OwnedFd) -> Result<(u64, u64), rustix::io::Errno> {
     rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
-/// Takes bytes of a log, with their offset. Some may come twice. `false`: they cannot be kept.
+/// Receives bytes of a log with their offset; some may come twice. It returns `false` if they cannot be kept.
 pub type CopyLog = Box<dyn FnMut(u64, &[u8]) -> bool + Send>;
 
 /// The file of a [`LogReader`].
 enum ReadFile {
     Open(OwnedFd),
-    /// It is opened whenever it is looked at.
-    Resting,
+    /// It is opened for each read, so that no descriptor is held in between.
+    ReopenedForReads,
     Closed,
 }
 
@@ -214,11 +214,11 @@ enum ReadFile {
 pub struct LogReader {
     file: ReadFile,
     path: PathBuf,
-    /// The end of the last complete entry. Bytes after it are read again: their writer may remove them.
+    /// The end of the last complete entry. Bytes after it are read again, because their writer may remove them.
     offset: u64,
     pending: Vec<u8>,
     entries: u64,
-    /// An entry was damaged: nothing after it can be read.
+    /// Whether an entry was damaged: nothing after it can be read.
     damaged: bool,
     chunk: Vec<u8>,
     /// A byte-for-byte copy of what has been read.
@@ -228,7 +228,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a log. `None`: its writer has not written its first bytes yet.
+    /// Opens a log. `None` if its writer has not written its first bytes yet.
     pub fn open(path: &Path) -> Result<Option<LogReader>, Error> {
         let (file, _) = mapping::open_ours(path, OFlags::RDONLY)?;
         let mut magic = [0; 8];
@@ -251,12 +251,11 @@ impl LogReader {
         }))
     }
 
-    /// Where the log is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the program that writes the log still runs: whether it holds the lock.
+    /// Whether the program that writes the log is still running, by its lock.
     pub fn is_held(&self) -> bool {
         let is_held = |file: &OwnedFd| {
             let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)
@@ -268,7 +267,7 @@ impl LogReader {
         };
         match &self.file {
             ReadFile::Open(file) => is_held(file),
-            ReadFile::Resting => self.reopened().is_some_and(|file| is_held(&file)),
+            ReadFile::ReopenedForReads => self.reopened().is_some_and(|file| is_held(&file)),
             ReadFile::Closed => false,
         }
     }
@@ -277,24 +276,24 @@ impl LogReader {
         mapping::open_ours(&self.path, OFlags::RDONLY).ok().map(|(file, _)| file)
     }
 
-    /// Holds a descriptor only while it reads: a run may be of thousands of processes.
-    pub fn rest(&mut self) {
-        self.file = ReadFile::Resting;
+    /// From now on holds a descriptor only while it reads: a run may have thousands of processes.
+    pub fn release_descriptor(&mut self) {
+        self.file = ReadFile::ReopenedForReads;
         self.chunk = Vec::new();
     }
 
-    /// Keeps a copy of what is read. To be called before the first read. It is given up when writing fails.
+    /// Keeps a copy of what is read. Must be called before the first read. The copy ends when writing it fails.
     pub fn copy_to(&mut self, mut copy: CopyLog) {
         self.copy = copy(0, MAGIC).then_some(copy);
     }
 
-    /// Gives descriptors and memory back. Nothing more is read.
+    /// Releases descriptors and memory. Nothing more is read.
     pub fn close(&mut self) {
         (self.file, self.copy) = (ReadFile::Closed, None);
         (self.pending, self.chunk) = (Vec::new(), Vec::new());
     }
 
-    /// Passes every definition to `each` that was written since the last call.
+    /// Calls `each` for every definition that was written since the last call.
     ///
     /// # Errors
     /// [`Error::Malformed`], once, for a damaged entry.
@@ -305,9 +304,9 @@ impl LogReader {
                 self.file = ReadFile::Open(file);
                 read
             }
-            ReadFile::Resting => {
+            ReadFile::ReopenedForReads => {
                 let read = self.reopened().map(|file| self.read_from(&file, each));
-                self.rest();
+                self.release_descriptor();
                 read.unwrap_or(Ok(())) // a log that has been removed has nothing new
             }
             ReadFile::Closed => Ok(()),
@@ -340,13 +339,13 @@ impl LogReader {
         let mut at = 0;
         while let Some(head) = self.pending.get(at..at + 4) {
             let length = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
-            if length == 0 || length > LONGEST_ENTRY_BYTES {
+            if length == 0 || length > ENTRY_BYTES_MAX {
                 return self.damage(format!("an entry of {length} bytes"));
             }
             let Some(body) = self.pending.get(at + 4..at + 4 + length) else { break };
             self.entries += 1;
-            if self.entries > MOST_ENTRIES || self.offset + at as u64 > MOST_LOG_BYTES {
-                return self.damage(format!("more than {MOST_ENTRIES} entries or {MOST_LOG_BYTES} bytes"));
+            if self.entries > ENTRIES_MAX || self.offset + at as u64 > LOG_BYTES_MAX {
+                return self.damage(format!("more than {ENTRIES_MAX} entries or {LOG_BYTES_MAX} bytes"));
             }
             match codec::decode(body) {
                 Some(definition) => each(definition),

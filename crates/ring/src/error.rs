@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
+    /// The operating system refused a request.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
-    /// The file system or the job has no room for so many bytes.
+    /// The file system or the job has no room for this many bytes.
     #[error(
         "no room for {bytes} bytes at {}: free some of that file system, give the job more memory, raise ulimit -f, or set AMPERE_RING_BYTES lower",
         .path.display()
     )]
     NoSpace { path: PathBuf, bytes: u64 },
-    /// The file is not what its name says.
-    #[error("{} is no file of this ampere: {why}", .path.display())]
+    /// The file does not have the format that its name implies.
+    #[error("{} is not a file of this version of ampere: {why}", .path.display())]
     Malformed { path: PathBuf, why: String },
     /// Another user owns the file or may write to it, or it is of another kind.
     #[error("{} {why}: remove it, or set AMPERE_SHM to a directory of your own", .path.display())]
@@ -35,7 +35,7 @@ impl Error {
         Error::Malformed { path: path.to_owned(), why: why.into() }
     }
 
-    /// Whether this process has no more descriptors or memory, which others may have.
+    /// Whether this process has no descriptors or no memory left, while other processes may have.
     pub fn is_a_limit(&self) -> bool {
         let limits =
             [rustix::io::Errno::MFILE, rustix::io::Errno::NOMEM].map(rustix::io::Errno::raw_os_error);

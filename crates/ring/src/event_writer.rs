@@ -1,55 +1,55 @@
-//! The event path: what the plugin does with an enter and a leave. It must stay short.
+//! The event path: what the plugin does at an enter and at a leave. It must stay short.
 
 use crate::coalescing::{Coalescing, OverloadPolicy};
 use crate::communication::Communication;
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
 
-/// Writes one location's enter and leave events so that the stream is well nested whatever happens.
+/// Writes one location's enter and leave events such that the stream is always well nested.
 ///
-/// An enter is admitted only if, after it, room remains for its leave and for the leave of every open frame; so a
-/// leave always finds room. An enter that is not admitted is, by [`OverloadPolicy`],
-/// - waited for (`Wait`);
-/// - *coalesced* (see [`crate::coalescing`]): calls are counted and timed here, and written in groups;
-/// - or *suppressed*, together with everything below it: its leave writes nothing either, and its time and energy go to
-///   the enclosing frame. Suppressed calls are counted when they end. Once there is ample room again, the next enter
-///   enters the suppressed frames that are still open, with its own timestamp: one bad moment does not hide a function
-///   that runs for hours.
+/// An enter is admitted only if room remains for its leave and for the leave of every open frame, so that a leave always
+/// finds room. What happens to an enter that is not admitted depends on the [`OverloadPolicy`]:
+/// - the writer waits for room (`Wait`);
+/// - the call is *coalesced* (see [`crate::coalescing`]): calls are counted and timed here, and written in groups;
+/// - the call is *suppressed*, together with everything below it: its leave writes nothing either, and its time and energy
+///   go to the enclosing frame. Suppressed calls are counted when they end. Once there is ample room again, the next enter
+///   also writes enters for the suppressed frames that are still open, with its own timestamp: a short shortage of room
+///   does not hide a function that runs for hours.
 pub struct EventWriter {
     pub(crate) ring: RingProducer,
     /// Frames whose enter is in the ring and whose leave is not.
     pub(crate) open: u64,
-    /// An enter is admitted without a further look while position + open frames is below this.
+    /// An enter is admitted without further checks while position + open frames is below this.
     pub(crate) limit: u64,
-    /// Neither coalescing nor suppressing: a leave is that of the innermost frame in the ring.
+    /// Neither coalescing nor suppressing: a leave belongs to the innermost frame in the ring.
     pub(crate) recording: bool,
     pub(crate) coalescing: Option<Coalescing>,
-    /// Until this time short calls are coalesced without a further look; 0 while nothing is.
+    /// Until this time short calls are coalesced without further checks; 0 while no calls are coalesced.
     coalesced_until: u64,
     pub(crate) policy: OverloadPolicy,
-    /// Position and time from which on the rate of records is measured.
+    /// The position and the time since which the rate of records is measured.
     measured_from: (u64, u64),
     /// The number of suppressed open frames.
     pub(crate) suppressed_depth: usize,
-    /// The regions of the outermost of them.
-    suppressed: [u32; REMEMBERED],
+    /// The regions of the outermost suppressed frames.
+    suppressed: [u32; SUPPRESSED_REMEMBERED],
     suppressed_calls: u64,
     dropped_records: u64,
-    /// Suppressed calls that a `Suppressed` record has reported.
+    /// The number of suppressed calls that `Suppressed` records have reported.
     reported_calls: u64,
 }
 
-/// Slots kept free in addition to the leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
+/// The number of slots that are kept free in addition to those for leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
 pub(crate) const RESERVE: u64 = 3;
-/// Events until coalescing is tried again, with [`OverloadPolicy::Coalesce`].
+/// With [`OverloadPolicy::Coalesce`], the number of events after which coalescing is tried again.
 const COALESCING_RETRY: u64 = 64;
-/// Beyond this rate a location's calls are coalesced, whether or not the collector could follow: what it costs to record them
-/// singly, and to keep them, is more than they are worth.
+/// Above this rate a location's calls are coalesced, whether or not the collector could follow: recording and keeping each
+/// of them costs more than it is worth.
 pub const RECORDS_PER_SECOND: u64 = 10_000_000;
-/// The rate is that of at least so many.
+/// The rate of records is measured over at least this many records.
 const MEASURED_RECORDS: u64 = 1 << 15;
-/// Suppressed frames deeper than this are entered again only when the stack has come down to it.
-const REMEMBERED: usize = 64;
+/// Suppressed frames beyond this number are written again only when the stack is not deeper than that.
+const SUPPRESSED_REMEMBERED: usize = 64;
 
 impl EventWriter {
     /// A writer that suppresses what finds no room.
@@ -64,14 +64,14 @@ impl EventWriter {
             policy: OverloadPolicy::Suppress,
             measured_from: (0, 0),
             suppressed_depth: 0,
-            suppressed: [0; REMEMBERED],
+            suppressed: [0; SUPPRESSED_REMEMBERED],
             suppressed_calls: 0,
             dropped_records: 0,
             reported_calls: 0,
         }
     }
 
-    /// A region is entered. `timestamp` in ticks of the process' event clock.
+    /// Records that a region is entered. `timestamp` is in ticks of the process' event clock.
     #[inline(always)]
     pub fn enter(&mut self, timestamp: u64, region: u32) {
         if !self.enter_at_once(timestamp, region) {
@@ -79,7 +79,7 @@ impl EventWriter {
         }
     }
 
-    /// The frequent cases of [`EventWriter::enter`]. `false`: it is none of them, and nothing is done.
+    /// Handles the frequent cases of [`EventWriter::enter`]. Returns `false`, with nothing changed, in all other cases.
     #[inline(always)]
     pub fn enter_at_once(&mut self, timestamp: u64, region: u32) -> bool {
         if self.coalesce_short_enter(timestamp, region) {
@@ -93,7 +93,7 @@ impl EventWriter {
         is_admitted
     }
 
-    /// A region is left.
+    /// Records that a region is left.
     #[inline(always)]
     pub fn leave(&mut self, timestamp: u64, region: u32) {
         if !self.leave_at_once(timestamp, region) {
@@ -101,7 +101,7 @@ impl EventWriter {
         }
     }
 
-    /// The frequent cases of [`EventWriter::leave`]. `false`: it is none of them, and nothing is done.
+    /// Handles the frequent cases of [`EventWriter::leave`]. Returns `false`, with nothing changed, in all other cases.
     #[inline(always)]
     pub fn leave_at_once(&mut self, timestamp: u64, region: u32) -> bool {
         if self.coalesce_short_leave(timestamp, region) {
@@ -115,7 +115,7 @@ impl EventWriter {
         is_innermost
     }
 
-    /// What is most frequent where calls are coalesced. `false`: nothing is done.
+    /// Handles the most frequent case while calls are coalesced. Returns `false`, with nothing changed, in all other cases.
     #[inline(always)]
     fn coalesce_short_enter(&mut self, timestamp: u64, region: u32) -> bool {
         timestamp < self.coalesced_until
@@ -128,7 +128,7 @@ impl EventWriter {
             && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.leave_short(timestamp, region))
     }
 
-    /// After anything that may begin or end coalescing, or its period.
+    /// Must be called after anything that may begin or end coalescing, or its period.
     fn update_coalesced_until(&mut self) {
         let coalescing = self.coalescing.as_ref().filter(|_| !self.recording && self.suppressed_depth == 0);
         self.coalesced_until = coalescing.map_or(0, |coalescing| coalescing.short_until());
@@ -160,7 +160,7 @@ impl EventWriter {
         }
     }
 
-    /// Whether calls are to be coalesced though there may be room for them.
+    /// Whether calls are to be coalesced although there may be room for them.
     fn is_to_coalesce(&mut self, timestamp: u64) -> bool {
         match self.policy {
             OverloadPolicy::Coalesce => true,
@@ -169,8 +169,8 @@ impl EventWriter {
         }
     }
 
-    /// Whether there were more than [`RECORDS_PER_SECOND`] since this was last found out. A collector could follow for a while, on a
-    /// core that the program needs.
+    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a while,
+    /// but on a core that the program needs.
     fn is_too_fast(&mut self, timestamp: u64) -> bool {
         let (position, time) = self.measured_from;
         let records = self.ring.position() - position;
@@ -205,12 +205,12 @@ impl EventWriter {
                 self.recording = true;
             }
         } else {
-            // A leave without an enter, from a host that began to measure inside a region: nothing to close.
+            // A host that began to measure inside a region reports a leave without an enter.
             self.count_dropped();
         }
     }
 
-    /// Sets the limit by the consumer's actual position. Returns whether one more enter is admitted.
+    /// Sets the limit from the consumer's actual position. Returns whether one more enter is admitted.
     fn update_limit(&mut self) -> bool {
         loop {
             let free = self.ring.free();
@@ -242,10 +242,13 @@ impl EventWriter {
         }
         self.suppressed_depth += 1;
         let frames = self.suppressed_depth as u64;
-        // Half of the ring, or it would be full again at once.
+        // With less than half of the ring free it would be full again at once.
         let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
-        if self.suppressed_depth <= REMEMBERED && self.ring.free() >= ample && self.end_coalescing() {
-            // The coalesced frames and their group have taken some of it.
+        if self.suppressed_depth <= SUPPRESSED_REMEMBERED
+            && self.ring.free() >= ample
+            && self.end_coalescing()
+        {
+            // The coalesced frames and their group have taken some of the room.
             self.recording = self.ring.has_room(self.open + 2 * frames + RESERVE);
         }
         if self.recording {
@@ -273,8 +276,9 @@ impl EventWriter {
         self.ring.set_dropped_records(self.dropped_records);
     }
 
-    /// The writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may be missing here
-    /// and its leave will come: room is kept for it, if there is any, and within reason. The decoder ignores a leave too many.
+    /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may
+    /// not have been counted while its leave will come: room is kept for that leave as long as open frames take less than a quarter
+    /// of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
         let has_room =
@@ -283,9 +287,9 @@ impl EventWriter {
         self.repair_call_tree();
     }
 
-    /// A message, a collective, a request or what a team of threads does. It is written as a whole or, without room for it, counted as
-    /// dropped, as inside calls that are suppressed. Frames around it that are being coalesced are entered in the ring, so that it
-    /// lies in them, at its own time.
+    /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for it, or
+    /// inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are being coalesced,
+    /// so that it lies in them at its own time.
     #[inline(never)]
     pub fn communication(&mut self, timestamp: u64, event: Communication) {
         if self.suppressed_depth > 0 || !self.recording && !self.enter_coalesced_frames(timestamp) {
@@ -304,19 +308,19 @@ impl EventWriter {
         self.ring.publish(count);
     }
 
-    /// The program's measurement begins.
+    /// Records that the program's measurement begins.
     pub fn program_begin(&mut self, timestamp: u64) {
         if self.ring.has_room(self.open + 1 + RESERVE) {
             self.ring.push_with_room(Record::new(Kind::ProgramBegin, timestamp, 0));
         }
     }
 
-    /// Ends the program's measurement, and with it every open frame: one record does for all of them.
+    /// Ends the program's measurement, and with it every open frame, with a single record.
     pub fn program_end(&mut self, timestamp: u64) {
         self.end(Kind::ProgramEnd, timestamp);
     }
 
-    /// As [`EventWriter::program_end`], for a location that ends before its program.
+    /// Like [`EventWriter::program_end`], for a location that ends before its program.
     pub fn location_end(&mut self, timestamp: u64) {
         self.end(Kind::LocationEnd, timestamp);
     }
@@ -344,7 +348,7 @@ impl EventWriter {
         self.ring.has_room(2 + RESERVE)
     }
 
-    /// Writes an energy sample, cumulative nanojoules. A full ring drops and counts it.
+    /// Writes an energy sample in cumulative nanojoules. If the ring is full, the sample is dropped and counted.
     pub fn sample(&mut self, timestamp: u64, device: u32, nanojoules: u64) {
         if self.ring.has_room(2 + RESERVE) {
             let head = Record::new(Kind::Sample, timestamp, device);
@@ -354,12 +358,12 @@ impl EventWriter {
         }
     }
 
-    /// Writes the pending group of coalesced calls, if there is room: for a thread that pauses.
+    /// Writes the pending group of coalesced calls if there is room. Called for a thread that pauses.
     pub fn flush(&mut self) {
         self.write_group();
     }
 
-    /// As [`EventWriter::flush`], when no event will follow: without room, the pending calls are counted as suppressed.
+    /// Like [`EventWriter::flush`], when no event will follow: without room, the pending calls are counted as suppressed.
     pub fn flush_last(&mut self) {
         self.write_group_or_suppress();
     }

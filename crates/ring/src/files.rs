@@ -1,4 +1,4 @@
-//! Small files of this user alone, which the processes of a session leave for each other.
+//! Small files through which the processes of a session exchange information, readable by their user alone.
 
 use crate::mapping;
 use ampere_signal_safety::without_write_signals;
@@ -8,20 +8,20 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The most bytes that are read of such a file.
-const MOST_BYTES: u64 = 64 << 10;
+/// The maximal number of bytes that are read from such a file.
+const READ_BYTES_MAX: u64 = 64 << 10;
 
-/// Makes a file, mode 0600, in place of an existing one. Links are not followed.
+/// Makes a file with mode 0600 and replaces an existing one. Links are not followed.
 pub fn create_private(path: &Path) -> io::Result<File> {
     create(path, Mode::RUSR | Mode::WUSR)
 }
 
-/// As [`create_private`], with the mode that the umask allows: for results, which others may be meant to read.
+/// Like [`create_private`], with the mode that the umask allows: for results, which other users may be allowed to read.
 pub fn create_shared(path: &Path) -> io::Result<File> {
     create(path, Mode::from_raw_mode(0o666))
 }
 
-/// Opens a file for appending, if it is ours, or makes it: a log that several processes write to, one after the other.
+/// Opens a file of this user for appending, or makes it: a log that several processes write to, one after the other.
 pub fn append_private(path: &Path) -> io::Result<File> {
     match mapping::open_ours(path, OFlags::WRONLY | OFlags::APPEND) {
         Ok((file, _)) => Ok(file.into()),
@@ -44,7 +44,7 @@ pub fn write_private(path: &Path, text: &str) -> io::Result<()> {
     without_write_signals(|| file.write_all(text.as_bytes()))
 }
 
-/// Writes a file under another name and renames it: it is there completely or not at all. `create`: [`create_private`] or
+/// Writes a file under another name and renames it, so that it is never incomplete. `create` is [`create_private`] or
 /// [`create_shared`].
 pub fn replace(
     path: &Path,
@@ -68,19 +68,19 @@ pub fn replace(
     }
 }
 
-/// What [`replace`] writes before the file has its name. No file of the user's has such a name.
+/// The path under which [`replace`] writes a file before it renames it. Files of users do not have such names.
 pub fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".ampere-{name}.part"))
 }
 
-/// Whether a file system renames nothing, as some do that keep objects, or are in the user's own program.
+/// Whether the error shows that the file system cannot rename files. Some object stores and FUSE file systems cannot.
 pub fn is_without_rename(why: &io::Error) -> bool {
     let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::INVAL];
     why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
-/// The whole file stays under its other name until its copy is whole.
+/// Copies the file to its name. The original is removed only when the copy is complete.
 fn put_without_rename(
     unfinished: &Path,
     path: &Path,
@@ -94,16 +94,16 @@ fn put_without_rename(
     std::fs::remove_file(unfinished)
 }
 
-/// As [`write_private`], completely or not at all.
+/// Like [`write_private`], but the file is never incomplete.
 pub fn replace_private(path: &Path, text: &str) -> io::Result<()> {
     without_write_signals(|| replace(path, create_private, |file| file.write_all(text.as_bytes())))
 }
 
-/// The beginning of such a file, safe to print. Empty if there is none.
+/// Reads the start of such a file and makes it safe to print. Empty if the file does not exist.
 pub fn read_text(path: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok((file, _)) = mapping::open_ours(path, OFlags::RDONLY) {
-        let _ = File::from(file).take(MOST_BYTES).read_to_end(&mut bytes);
+        let _ = File::from(file).take(READ_BYTES_MAX).read_to_end(&mut bytes);
     }
     let printable = |c: char| if c.is_control() && c != '\n' { '\u{fffd}' } else { c };
     String::from_utf8_lossy(&bytes).chars().map(printable).collect()

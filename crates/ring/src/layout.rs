@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The first bytes of a ring.
 pub const MAGIC: [u8; 8] = *b"AMPRING1";
-/// Changes with the format.
+/// The version of the format of rings and records. The spool has a version of its own that includes this one.
 pub const ABI_VERSION: u32 = 3;
-/// The records begin after so many bytes: a page.
+/// The size of the header, one page: the records begin after it.
 pub const HEADER_BYTES: usize = 4096;
-/// The size of a record.
 pub const RECORD_BYTES: usize = 16;
 
 /// `state`: the creator is still writing the header.
@@ -20,68 +19,60 @@ pub const STATE_OPEN: u32 = 1;
 /// `state`: the producer has written its last record.
 pub const STATE_CLOSED: u32 = 2;
 
+/// The header of a ring.
 #[repr(C)]
-/// The beginning of a ring.
 pub struct RingHeader {
-    /// What the ring is.
     pub identity: CachePadded<Identity>,
-    /// The producer's cache line.
     pub producer: CachePadded<ProducerLine>,
-    /// The consumer's cache line.
     pub consumer: CachePadded<ConsumerLine>,
-    /// The holders of both ends.
     pub holds: CachePadded<Holds>,
 }
 
-/// Written once, before `state` is set to open.
+/// What the ring is. Written once, before `state` is set to open.
 #[repr(C)]
 pub struct Identity {
-    /// [`MAGIC`].
     pub magic: [u8; 8],
-    /// [`ABI_VERSION`].
     pub abi_version: u32,
-    /// [`HEADER_BYTES`].
     pub header_bytes: u32,
-    /// [`RECORD_BYTES`].
     pub record_bytes: u32,
-    /// One of the states above. Published last.
+    /// One of the states above. It is published last.
     pub state: AtomicU32,
-    /// Records, a power of two.
+    /// The number of records, a power of two.
     pub capacity: u64,
-    /// The producer's pid when it made the ring.
+    /// The pid of the producer that made the ring.
     pub pid: u32,
     /// The location's number in its process.
     pub location: u32,
-    /// The producer's start time.
+    /// The start time of the producer, in clock ticks since boot.
     pub start_time: u64,
 }
 
-/// Written by the producer only.
+/// The producer's cache line: only the producer writes to it.
 #[repr(C)]
 pub struct ProducerLine {
-    /// Records published since the start.
+    /// The number of records published since the start.
     pub write: AtomicU64,
-    /// Calls suppressed since the start.
+    /// The number of calls suppressed since the start.
     pub suppressed_calls: AtomicU64,
-    /// Records dropped since the start.
+    /// The number of records dropped since the start.
     pub dropped_records: AtomicU64,
 }
 
-/// Written by the consumer only.
+/// The consumer's cache line: only the consumer writes to it.
 #[repr(C)]
 pub struct ConsumerLine {
-    /// Records handed back since the start.
+    /// The number of records handed back since the start.
     pub read: AtomicU64,
 }
 
-/// The pids of the processes that hold the two ends. A dead holder's end may be taken.
+/// The pids of the processes that hold the two ends. The end of a dead holder may be taken.
 #[repr(C)]
 pub struct Holds {
-    /// The producer's pid; 0: free.
+    /// The producer's pid; 0 if the end is free.
     pub producer: AtomicU32,
-    /// The consumer's pid; 0: free.
+    /// The consumer's pid; 0 if the end is free.
     pub consumer: AtomicU32,
-    /// The consumer's start time, because pids are used again.
+    /// The consumer's start time, because pids are reused.
     pub consumer_start: AtomicU64,
 }
 

@@ -6,26 +6,26 @@
 //! /dev/shm/ampere-<uid>/               0700, owned by the user              $AMPERE_SHM replaces /dev/shm
 //!   <session>/                         0700, one per job and node
 //!     session                          one page: the collector and its state           (session.rs)
-//!     collector.lock                   locked by the collector as long as it lives     (session.rs)
+//!     collector.lock                   locked by the collector while it runs           (session.rs)
 //!     waiter.lock                      locked by the `ampere run` that waits for the results
 //!     command.end                      how the command ended, written by `ampere run`
-//!     <pid>.<namespace>.command        a process that is about to become a program; `.seen` once the collector knows it
+//!     <pid>.<namespace>.command        a process that is about to become the program; `.seen` once the collector knows it
 //!     <pid>.defs                       a process' definitions log, append-only         (definitions.rs)
 //!     <pid>.<location>.ring            one ring per location of that process           (layout.rs, this page)
-//!     sampler.defs, sampler.0.ring     the sampler's: its devices and its samples
+//!     sampler.defs, sampler.0.ring     the sampler's devices and samples
 //!     sampler.notes                    the sampler's notes, one line each, for messages
-//!     settings.notes                   notes about settings, where there is no summary for them
-//!     sampler.<device>.samples         the series of samples, once a metric plugin wants it (samples.rs)
+//!     settings.notes                   notes about settings, for a session without a summary
+//!     sampler.<device>.samples         the series of samples, if a metric plugin wants it (samples.rs)
 //!     replay.json                      the processes, locations and metrics of a replayed trace
 //! ```
 //!
 //! All files have mode 0600. Numbers are little-endian and of fixed width. Space is allocated (`fallocate`) before a ring is used,
-//! so a full /dev/shm is an error at the start and no SIGBUS later. The files outlive both processes: what was published
-//! survives a killed application and a killed collector.
+//! so that a full /dev/shm is an error at the start and no SIGBUS later. The files outlive both processes: published records
+//! survive the death of the application and of the collector.
 //!
 //! # A ring
 //!
-//! Single producer, single consumer, records of 16 bytes, capacity a power of two.
+//! A ring has one producer, one consumer and records of 16 bytes; its capacity is a power of two.
 //!
 //! ```text
 //! byte     field                        written by
@@ -52,13 +52,13 @@
 //! `position mod capacity`. The producer writes the record, then publishes it by storing the write position with
 //! release order; the consumer loads it with acquire order, copies the records out, then stores the read position with
 //! release order, which hands the slots back. Each side keeps a copy of the other's position and looks again only when
-//! that copy says "possibly full" or "possibly empty" ([`protocol`]).
+//! by that copy the ring may be full or empty ([`protocol`]).
 //!
 //! # A record
 //!
 //! ```text
 //! word 0   timestamp, ticks of the process' event clock
-//! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero, or what the kind says
+//! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero, or as the kind defines
 //! ```
 //!
 //! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
@@ -66,19 +66,19 @@
 //! coalescing.rs). A message or the like is one `Communication` and up to three `Payload`, published together
 //! ([`communication`]).
 //! The kinds are in [`record::Kind`]. A stream is well nested by construction: an enter is written only if room
-//! remains for its leave and for the leave of every open frame ([`EventWriter`]). What finds no room is coalesced, or
-//! left out as a whole subtree and counted (*suppressed*). The collector decodes the records with [`decoder`].
+//! remains for its leave and for the leave of every open frame ([`EventWriter`]). Calls that find no room are coalesced, or
+//! left out with their whole subtree and counted (*suppressed*). The collector decodes the records with [`decoder`].
 //!
 //! # After a death
 //!
-//! A dead producer's ring is read to its write position. If the hold names a dead consumer, another one takes over and reads on
-//! from the read position. The sampler's ring, whose producer dies together with the consumer, gets a new producer as well, which
-//! continues at the write position ([`RingProducer::take_over`]): records that were not published do not count.
+//! The ring of a dead producer is read to its write position. If the hold names a dead consumer, another one takes over and
+//! continues at the read position. The sampler's ring, whose producer dies together with the consumer, gets a new producer, too,
+//! which continues at the write position ([`RingProducer::take_over`]): records that were not published are ignored.
 //!
 //! # Trust
 //!
 //! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write position
-//! has not gone back and is at most one capacity ahead, copies a record before it examines it, and counts unknown kinds and
+//! has not decreased and is at most one capacity ahead, copies a record before it examines it, and counts unknown kinds and
 //! handles instead of panicking.
 //!
 //! # Files
@@ -88,12 +88,12 @@
 //! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
 //! event_writer.rs       the event path of the writer         decoder.rs    records to events
-//! coalescing.rs, calltree.rs        what is done with calls that come too fast
-//! communication.rs      messages, collectives and the like as records
-//! waiting.rs      waits for room instead, if so set    cgroup.rs     memory that the job may still use
+//! coalescing.rs, calltree.rs        coalesces calls that come too fast
+//! communication.rs      messages, collectives and similar events as records
+//! waiting.rs      waits for room, if so configured     cgroup.rs     memory that the job may still use
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
 //! clock.rs        the processor's and the system's clocks   error.rs  what can go wrong with shared memory
-//! start.rs        starts the node's collector                session_name.rs   what processes of a job on a node agree on
+//! start.rs        starts the node's collector                session_name.rs   the name of a process' session
 //! ```
 
 mod calltree;
@@ -122,7 +122,7 @@ pub use coalescing::{OverloadPolicy, SessionProbes};
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
 pub use event_writer::{EventWriter, RECORDS_PER_SECOND};
-pub use mapping::ToLeave;
+pub use mapping::Headroom;
 pub use record::{CoalescedCalls, Kind, Record};
-pub use ring::{MOST_RECORDS, RingConsumer, RingGauge, RingProducer, SMALLEST_RING_RECORDS};
+pub use ring::{POSITION_MAX, RING_RECORDS_MIN, RingConsumer, RingGauge, RingProducer};
 pub use session::{CollectorState, HeldLock, Locks, Session};

@@ -1,7 +1,7 @@
 //! Mapped files: the only place that makes, opens and maps them.
 //!
 //! Space is allocated when a file is made, so that a full tmpfs is an error and no SIGBUS later; the size is checked when a file
-//! is opened. A file that its user truncates while it is mapped is not survived (SECURITY.md).
+//! is opened. If a user truncates a file of their own while it is mapped, the process is killed by SIGBUS (SECURITY.md).
 
 use crate::cgroup;
 use crate::error::Error;
@@ -30,7 +30,7 @@ impl Mapping {
         self.0.len()
     }
 
-    /// Takes the pages from that byte on out of this process' memory. They stay in the file, and come back when touched.
+    /// Removes the pages from byte `from` on from this process' memory. They stay in the file, and come back when touched.
     pub(crate) fn release_pages(&self, from: usize) {
         let (start, bytes) = (self.0.as_mut_ptr(), self.0.len());
         if from < bytes {
@@ -42,7 +42,7 @@ impl Mapping {
     }
 }
 
-/// Free bytes in the file system of a directory; `u64::MAX` where that is not known.
+/// The number of free bytes in the file system of a directory; `u64::MAX` if it is not known.
 pub(crate) fn free_bytes(directory: &Path) -> u64 {
     rustix::fs::statvfs(directory).map_or(u64::MAX, |system| free(&system))
 }
@@ -52,30 +52,30 @@ fn free(system: &rustix::fs::StatVfs) -> u64 {
     if system.f_blocks == 0 { u64::MAX } else { system.f_bavail.saturating_mul(system.f_frsize) }
 }
 
-/// Bytes to leave free when a file is made.
+/// The number of bytes that must stay free when a file is made.
 #[derive(Clone, Copy, Debug)]
-pub struct ToLeave {
-    /// In the file system.
+pub struct Headroom {
+    /// The bytes that stay free in the file system.
     pub file_system: u64,
-    /// Of the memory that the job may use.
+    /// The bytes that stay free of the memory that the job may use.
     pub job: u64,
 }
 
-impl ToLeave {
-    /// A file may take all that there is.
-    pub const NOTHING: ToLeave = ToLeave { file_system: 0, job: 0 };
+impl Headroom {
+    /// A file may take all the space.
+    pub const NONE: Headroom = Headroom { file_system: 0, job: 0 };
 }
 
 /// Makes a file of `bytes` allocated bytes, mode 0600. It must not exist.
-pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mapping, Error> {
+pub(crate) fn create(path: &Path, bytes: u64, headroom: Headroom) -> Result<Mapping, Error> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd =
         rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|e| Error::io("create", path, e))?;
-    // Checked first: allocating in vain would leave other programs without memory for a moment.
+    // Allocating without success would leave other programs without memory for a moment.
     let room = rustix::fs::fstatvfs(&fd).map_or(u64::MAX, |system| free(&system));
-    let job_room = if to_leave.job > 0 { cgroup::bytes_left() } else { u64::MAX };
+    let job_room = if headroom.job > 0 { cgroup::bytes_left() } else { u64::MAX };
     let is_room =
-        room >= bytes.saturating_add(to_leave.file_system) && job_room >= bytes.saturating_add(to_leave.job);
+        room >= bytes.saturating_add(headroom.file_system) && job_room >= bytes.saturating_add(headroom.job);
     let room = if is_room { Ok(()) } else { Err(rustix::io::Errno::NOSPC) };
     let given = room.and_then(|()| without_write_signals(|| allocate(&fd, bytes)));
     let given = given.map_err(|errno| match errno {
@@ -91,8 +91,8 @@ pub(crate) fn create(path: &Path, bytes: u64, to_leave: ToLeave) -> Result<Mappi
     mapped
 }
 
-/// Allocates in pieces: many kernels undo a call that a signal interrupts, and a timer's signals may come faster than a large
-/// file is made.
+/// Allocates in pieces, because many kernels undo a call that a signal interrupts, and a timer's signals may come faster than
+/// a large file can be allocated.
 fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     const PIECE: u64 = 256 << 10;
     const PAGE: u64 = 4096;
@@ -101,7 +101,7 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     while at < bytes {
         match rustix::fs::fallocate(fd, FallocateFlags::empty(), at, piece.min(bytes - at)) {
             Ok(()) => at += piece,
-            // One page is made between two signals.
+            // A single page can be allocated between two signals.
             Err(rustix::io::Errno::INTR) => piece = (piece / 2).max(PAGE),
             // File systems on disk, where dead runs are finished, may not support it (NFS before 4.2).
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
@@ -113,7 +113,7 @@ fn allocate(fd: &OwnedFd, bytes: u64) -> Result<(), rustix::io::Errno> {
     Ok(())
 }
 
-/// Allocates by writing.
+/// Allocates space by writing zeros.
 fn write_zeros(fd: &OwnedFd, from: u64, end: u64) -> Result<(), rustix::io::Errno> {
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut at = from;
@@ -136,7 +136,7 @@ pub(crate) fn open(path: &Path, least: u64) -> Result<Mapping, Error> {
     map(fd, path, bytes)
 }
 
-/// Memory of this process alone; the path is for messages.
+/// Maps memory of this process alone; the path is used in messages only.
 pub(crate) fn anonymous(path: &Path, bytes: u64) -> Result<Mapping, Error> {
     let length =
         usize::try_from(bytes).map_err(|_| Error::malformed(path, "larger than the address space"))?;
@@ -150,10 +150,10 @@ pub(crate) fn open_ours(path: &Path, access: OFlags) -> Result<(OwnedFd, u64), E
     let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| Error::io("open", path, e))?;
     let found = rustix::fs::fstat(&fd).map_err(|e| Error::io("look at", path, e))?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        return Err(Error::NotOurs { path: path.to_owned(), why: "is no regular file" });
+        return Err(Error::NotOurs { path: path.to_owned(), why: "is not a regular file" });
     }
     if found.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(Error::NotOurs { path: path.to_owned(), why: "belongs to somebody else" });
+        return Err(Error::NotOurs { path: path.to_owned(), why: "belongs to another user" });
     }
     Ok((fd, found.st_size as u64))
 }

@@ -4,8 +4,8 @@ use ampere_model::time_namespace::ticks_since_boot;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// Start time of a process in clock ticks since boot, the same in each time namespace. `None`: there is no such process, or it is a zombie.
-/// Source: `/proc/<pid>/stat`, field 22; the command in field 2 may hold spaces and parentheses.
+/// The start time of a process in clock ticks since boot, the same in all time namespaces. `None` if there is no such process, or
+/// if it is a zombie. Source: `/proc/<pid>/stat`, field 22; the command in field 2 may contain spaces and parentheses.
 pub fn start_time(pid: u32) -> Option<u64> {
     start_time_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
@@ -15,14 +15,14 @@ fn start_time_of(stat: &str) -> Option<u64> {
     let mut fields = after_command.split_ascii_whitespace();
     let state = fields.next()?;
     let threads: u32 = fields.nth(16)?.parse().ok()?;
-    // A zombie has ended, unless only its main thread has.
+    // A process in state Z has ended, unless it has other threads than the main thread.
     if state == "X" || state == "Z" && threads <= 1 {
         return None;
     }
     fields.nth(1)?.parse().ok().map(ticks_since_boot)
 }
 
-/// Whether a process of this pid, be it a later one, lives. Does not allocate. A zombie does not live.
+/// Whether any process with this pid is alive, possibly a later one. A zombie is not alive. Does not allocate.
 pub fn seems_alive(pid: u32) -> bool {
     use std::io::Write;
     let mut path = [0u8; 32];
@@ -35,7 +35,7 @@ pub fn seems_alive(pid: u32) -> bool {
     let file = match rustix::fs::open(path, flags, rustix::fs::Mode::empty()) {
         Ok(file) => file,
         Err(rustix::io::Errno::NOENT) if proc_is_there() => return false,
-        // For instance, no descriptor is left.
+        // For example, no descriptor is left.
         Err(_) => return has_pid(pid),
     };
     let mut stat = [0; 128];
@@ -45,13 +45,13 @@ pub fn seems_alive(pid: u32) -> bool {
     !matches!(after, None | Some(b'Z' | b'X'))
 }
 
-/// Whether the error says nothing about the process: for instance, no descriptor was left.
+/// Whether the error has another cause than the end of the process, for example that no descriptor was left.
 fn is_unknown(error: &std::io::Error) -> bool {
     let gone = [rustix::io::Errno::NOENT, rustix::io::Errno::SRCH];
     !gone.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error())) || !proc_is_there()
 }
 
-/// A process may have changed its root to where there is no /proc.
+/// Whether /proc exists: a process may have changed its root to a directory without it.
 fn proc_is_there() -> bool {
     rustix::fs::access(c"/proc/self/stat", rustix::fs::Access::READ_OK).is_ok()
 }
@@ -62,7 +62,8 @@ fn has_pid(pid: u32) -> bool {
     pid.is_some_and(|pid| matches!(asked(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
-/// The boot of the node: pids and start times repeat in another one. Source: /proc/sys/kernel/random/boot_id. 0, 0: not known.
+/// The id of the node's boot; 0, 0 if it is not known. After another boot, pids and start times repeat. Source:
+/// /proc/sys/kernel/random/boot_id.
 pub fn boot_id() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -76,7 +77,7 @@ pub fn boot_text() -> String {
     format!("{first:016x}{second:016x}")
 }
 
-/// A number for the pid namespace of this process; 0: not known.
+/// A number for the pid namespace of this process; 0 if it is not known.
 pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
 }
@@ -92,42 +93,42 @@ pub fn is_gone(name: &str) -> bool {
     pid.is_some_and(|pid| start_time(pid).is_none())
 }
 
-/// Name of the node that this process runs on.
+/// The name of the node that this process runs on.
 pub fn node_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The name of this node where another node of the run has the same: with a number of its boot.
+/// The name of this node with a number from its boot id, which is used if another node of the run has the same name.
 pub fn distinct_node_name() -> String {
     let [first, second] = boot_id();
     let number = first ^ second.rotate_left(1);
     format!("{}-{:08x}", node_name(), (number ^ number >> 32) as u32)
 }
 
-/// What runs can call this node.
+/// The names that a run can use for this node.
 pub fn names_of_this_node() -> [String; 2] {
     [node_name(), distinct_node_name()]
 }
 
-/// Whether a run calls this node so.
+/// Whether a run may use this name for this node.
 pub fn is_this_node(name: &str) -> bool {
     names_of_this_node().iter().any(|own| own == name)
 }
 
-/// What a run calls the node that a process has this host name of. `node`: the name of the collector's node.
+/// The name that a run uses for the node of a process with this host name. `node` is the name of the collector's node.
 pub fn name_in_run(hostname: &str, node: &str) -> Option<String> {
     let number = node.strip_prefix(hostname)?.strip_prefix('-')?;
     let is_distinct = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_distinct.then(|| node.to_owned())
 }
 
-/// The parent's pid.
+/// The pid of a process' parent.
 pub fn parent(pid: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat[stat.rfind(')')? + 1..].split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Whether the process with this pid and start time still runs.
+/// Whether the process with this pid and start time is still running.
 pub fn is_alive(pid: u32, started: u64) -> bool {
     match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => start_time_of(&stat) == Some(started),
@@ -135,7 +136,7 @@ pub fn is_alive(pid: u32, started: u64) -> bool {
     }
 }
 
-/// Whether all threads of a process are about to end: the kernel takes it down, which can take a while.
+/// Whether all threads of a process are about to end: the kernel is removing it, which can take a while.
 pub fn is_ending(pid: u32) -> bool {
     /// The kernel's PF_EXITING, in field 9 of a thread's `stat`.
     const EXITING: u64 = 4;
@@ -151,19 +152,19 @@ pub fn is_ending(pid: u32) -> bool {
             .is_ok_and(|threads| threads.flatten().all(|thread| is_exiting(&thread.path())))
 }
 
-/// A handle for asking often whether a process runs: a system call instead of a file of /proc.
+/// A handle for asking often whether a process is running. It takes one system call instead of reading a file of /proc.
 pub struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
-    /// `None`: it has ended, or the kernel is older than Linux 5.3.
+    /// `None` if the process has ended, or if the kernel is older than Linux 5.3.
     pub fn open(pid: u32, started: u64) -> Option<ProcessHandle> {
         let number = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
         let handle = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()).ok()?;
-        // The handle is for the process that has the pid now, which must be the right one.
+        // The handle is for the process that has the pid now, which may be another one.
         is_alive(pid, started).then_some(ProcessHandle(handle))
     }
 
-    /// Whether the process still runs.
+    /// Whether the process is still running.
     pub fn is_alive(&self) -> bool {
         // The handle becomes readable when the process ends.
         let mut asked = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];

@@ -1,4 +1,4 @@
-//! The positions of a ring: how two processes hand slots to each other. No memory of its own, so that a model checker
+//! The positions of a ring: how two processes hand slots to each other. The module owns no memory, so that a model checker
 //! can run it on its own atomics.
 //!
 //! Happens-before, in both directions:
@@ -29,7 +29,7 @@ impl Position for std::sync::atomic::AtomicU64 {
 pub trait Hold {
     /// The pid that is there now.
     fn holder(&self) -> u32;
-    /// Puts `to` in the place of `from`. `Err`: the pid that was there instead.
+    /// Replaces `from` with `to`. `Err` has the pid that was there instead.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;
 }
 
@@ -44,8 +44,8 @@ impl Hold for std::sync::atomic::AtomicU32 {
     }
 }
 
-/// Takes an end that is free or whose holder is dead. Of several processes that find a dead holder, one gets it. `Err`: the
-/// pid of the holder.
+/// Takes an end that is free or whose holder is dead. If several processes find a dead holder, one of them gets the end.
+/// `Err` has the pid of the holder.
 ///
 /// The exchange acquires what the dead holder did: read the positions after this.
 pub fn take_hold<H: Hold>(hold: &H, me: u32, is_alive: impl Fn(u32) -> bool) -> Result<(), u32> {
@@ -65,19 +65,19 @@ pub struct ProducerCursor {
 }
 
 impl ProducerCursor {
-    /// For a new ring, whose positions are zero.
+    /// The cursor of a new ring, whose positions are zero.
     pub fn new(capacity: u64) -> ProducerCursor {
         ProducerCursor { capacity, write: 0, read_seen: 0 }
     }
 
-    /// For a ring whose producer is dead: continues after what that one published. `None`: the positions are impossible.
+    /// The cursor of a ring whose producer is dead: it continues after the last published record. `None` if the positions
+    /// are impossible.
     pub fn resumed(capacity: u64, write: u64, read: u64) -> Option<ProducerCursor> {
         let waiting = write.checked_sub(read)?;
         let cursor = ProducerCursor { capacity, write, read_seen: read };
         (waiting <= capacity).then_some(cursor)
     }
 
-    /// The write position.
     #[inline(always)]
     pub fn write(&self) -> u64 {
         self.write
@@ -94,7 +94,7 @@ impl ProducerCursor {
         self.capacity - (self.write - self.read_seen)
     }
 
-    /// Free slots, by the consumer's actual position.
+    /// The number of free slots, by the consumer's actual position.
     #[cold]
     pub fn free<P: Position>(&mut self, read: &P) -> u64 {
         let seen = read.load_acquire(); // pairs with the consumer's release in ConsumerCursor::release
@@ -113,7 +113,7 @@ impl ProducerCursor {
     }
 }
 
-/// The consumer's side.
+/// The consumer's side: its own position, and a copy of the producer's.
 #[derive(Debug, Clone)]
 pub struct ConsumerCursor {
     capacity: u64,
@@ -124,19 +124,18 @@ pub struct ConsumerCursor {
 /// The producer's position is impossible: it went back, or is further ahead than the ring is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImpossiblePosition {
-    /// The consumer's position.
+    /// The read position, which is the consumer's own.
     pub read: u64,
-    /// What the producer claims.
+    /// The write position that the ring's header has.
     pub write: u64,
 }
 
 impl ConsumerCursor {
-    /// For a ring of which `read` records have been read.
+    /// The cursor of a ring from which `read` records have been read.
     pub fn new(capacity: u64, read: u64) -> ConsumerCursor {
         ConsumerCursor { capacity, read, write_seen: read }
     }
 
-    /// The read position.
     #[inline]
     pub fn read(&self) -> u64 {
         self.read
@@ -153,7 +152,7 @@ impl ConsumerCursor {
         Ok(seen - self.read)
     }
 
-    /// Hands back `slots` that have been read, at most as many as `available` said.
+    /// Hands back `slots` that have been read, at most as many as `available` returned.
     #[inline]
     pub fn release<P: Position>(&mut self, read: &P, slots: u64) {
         self.read += slots.min(self.write_seen - self.read);

@@ -1,4 +1,4 @@
-//! The 16 bytes that an event takes.
+//! The 16 bytes of a record.
 
 use crate::communication;
 
@@ -10,27 +10,26 @@ pub enum Kind {
     Enter = 1,
     /// A region was left; argument: region handle. Frames above it have ended as well. Ignored if no such frame is open.
     Leave = 2,
-    /// The program's measurement began.
     ProgramBegin = 3,
-    /// The program's measurement ended: every frame still open ends here.
+    /// The program's measurement ended, and with it every open frame.
     ProgramEnd = 4,
-    /// The location ended: every frame still open on it ends here.
+    /// The location ended, and with it every frame that is open on it.
     LocationEnd = 5,
     /// An energy counter's value follows in the next record; argument: device index.
     Sample = 6,
-    /// Second half of a sample: nanojoules in word 0.
+    /// The second half of a sample: nanojoules in word 0.
     Value = 7,
-    /// Calls that found no room; word 0: how many, argument: 0.
+    /// Calls that found no room; word 0: their number, argument: 0.
     Suppressed = 8,
-    /// A group of coalesced calls begins at this time; argument: how many records of `CoalescedCalls` follow.
+    /// A group of coalesced calls begins at this time; argument: the number of records of `CoalescedCalls` that follow.
     Group = 9,
     /// The calls of one call path in the group: see [`CoalescedCalls`].
     CoalescedCalls = 10,
-    /// As `Enter`, for a frame that was open before: no call begins here.
+    /// Like `Enter`, for a frame that was open before: no call begins here.
     Resume = 11,
     /// A message, a collective, a request or a team of threads; see [`crate::communication`].
     Communication = 12,
-    /// More of a `Communication`.
+    /// The further numbers of a `Communication`.
     Payload = 13,
 }
 
@@ -42,21 +41,20 @@ pub enum Kind {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoalescedCalls {
-    /// The region's handle.
     pub region: u32,
-    /// 0 directly below the innermost frame in the ring.
+    /// The depth in the group: 0 directly below the innermost frame in the ring.
     pub depth: u16,
     /// Calls that began in the group.
     pub calls: u32,
-    /// Ticks without those of its descendants.
+    /// Ticks without those of the path's descendants.
     pub exclusive_ticks: u64,
 }
 
 impl CoalescedCalls {
-    /// More calls or ticks take several records.
-    pub const MOST_CALLS: u32 = (1 << 24) - 1;
-    /// See [`CoalescedCalls::MOST_CALLS`].
-    pub const MOST_TICKS: u64 = (1 << 40) - 1;
+    /// The largest number of calls in one record: more take several records.
+    pub const CALLS_MAX: u32 = (1 << 24) - 1;
+    /// The largest number of ticks in one record: more take several records.
+    pub const TICKS_MAX: u64 = (1 << 40) - 1;
 }
 
 impl Kind {
@@ -96,13 +94,13 @@ impl Record {
         Record { word0, word1: argument as u64 | (kind as u64) << 32 }
     }
 
-    /// `None`: a kind that this version does not know, or bits that must be zero are not.
+    /// The kind; `None` if this version does not know it, or if bits that must be zero are not.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         self.common_kind().or_else(|| self.rare_kind())
     }
 
-    /// Nearly all records are of these two kinds.
+    /// The kind, if it is one of the two that nearly all records have.
     #[inline]
     pub(crate) fn common_kind(&self) -> Option<Kind> {
         match self.word1 >> 32 {
@@ -130,10 +128,10 @@ impl Record {
             .then_some(self.argument())
     }
 
-    /// Encodes coalesced calls; at most [`CoalescedCalls::MOST_CALLS`] and [`CoalescedCalls::MOST_TICKS`].
+    /// Encodes coalesced calls, which must be within [`CoalescedCalls::CALLS_MAX`] and [`CoalescedCalls::TICKS_MAX`].
     #[inline]
     pub const fn coalesced_calls(of: CoalescedCalls) -> Record {
-        let word0 = of.exclusive_ticks & CoalescedCalls::MOST_TICKS | (of.calls as u64) << 40;
+        let word0 = of.exclusive_ticks & CoalescedCalls::TICKS_MAX | (of.calls as u64) << 40;
         let head = Record::new(Kind::CoalescedCalls, word0, of.region);
         Record { word0, word1: head.word1 | (of.depth as u64) << 48 }
     }
@@ -145,34 +143,33 @@ impl Record {
             region: self.argument(),
             depth: (self.word1 >> 48) as u16,
             calls: (self.word0 >> 40) as u32,
-            exclusive_ticks: self.word0 & CoalescedCalls::MOST_TICKS,
+            exclusive_ticks: self.word0 & CoalescedCalls::TICKS_MAX,
         }
     }
 
-    /// The first record of an event with this number, and what a short one has in its last bits.
+    /// The first record of an event with this number. A short event uses the last `bits`.
     pub(crate) const fn communication(time: u64, event: u8, bits: u16, argument: u32) -> Record {
         let head = Record::new(Kind::Communication, time, argument);
         Record { word0: time, word1: head.word1 | (event as u64) << 40 | (bits as u64) << 48 }
     }
 
-    /// Whether it is the first record of an event of this kind, but for the number of the event. Cheaper than [`Record::kind`].
+    /// Whether it is a record of kind `Communication`; the number of the event is not checked. Cheaper than [`Record::kind`].
     #[inline]
     pub(crate) const fn is_communication(&self) -> bool {
         (self.word1 >> 32) as u8 == Kind::Communication as u8
     }
 
-    /// As `kind() == Some(Kind::Payload)`.
     #[inline]
     pub(crate) const fn is_payload(&self) -> bool {
         self.word1 >> 32 == Kind::Payload as u64
     }
 
-    /// The number of the event, of a record of kind `Communication`.
+    /// In a record of kind `Communication`, the number of the event.
     pub(crate) const fn communication_event(&self) -> u8 {
         (self.word1 >> 40) as u8
     }
 
-    /// The last bits of a record of kind `Communication`: of a short event, the first payload's argument.
+    /// The last bits of a record of kind `Communication`: in a short event, the first payload's argument.
     pub(crate) const fn communication_bits(&self) -> u16 {
         (self.word1 >> 48) as u16
     }
@@ -202,7 +199,7 @@ impl Record {
         Record { word0: words[0], word1: words[1] }
     }
 
-    /// Its bytes in a file.
+    /// The record's bytes in a file.
     pub fn to_bytes(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.word0.to_le_bytes());

@@ -1,11 +1,11 @@
-//! A ring in shared memory: [`RingProducer`], [`RingConsumer`], and [`RingGauge`] for onlookers.
+//! A ring in shared memory: [`RingProducer`], [`RingConsumer`], and [`RingGauge`] for processes that only observe it.
 
 use crate::error::Error;
 use crate::layout::{
     ABI_VERSION, HEADER_BYTES, Identity, MAGIC, RECORD_BYTES, RingHeader, STATE_CLOSED, STATE_MAKING,
     STATE_OPEN,
 };
-use crate::mapping::{self, Mapping, ToLeave};
+use crate::mapping::{self, Headroom, Mapping};
 use crate::process;
 use crate::protocol::{ConsumerCursor, Hold, ImpossiblePosition, ProducerCursor, take_hold};
 use crate::record::Record;
@@ -14,15 +14,15 @@ use std::ptr::addr_of;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The smallest useful ring: 64 KiB.
-pub const SMALLEST_RING_RECORDS: u64 = 4096;
+pub const RING_RECORDS_MIN: u64 = 4096;
 
 /// An upper bound on the records that a sampler writes before it publishes them.
-const BEING_WRITTEN: u64 = 4;
+const UNPUBLISHED_MAX: u64 = 4;
 
 /// The mapping of one ring file, checked.
 struct Shared {
     map: Mapping,
-    /// As checked once: the header's field may change at any time and is never read again.
+    /// The capacity that was checked when the ring was opened: the header's field may change and is never read again.
     capacity: u64,
 }
 
@@ -40,7 +40,7 @@ impl Shared {
         if state.load(Ordering::Acquire) == STATE_MAKING {
             return Err(Error::malformed(path, "still in the making"));
         }
-        // SAFETY: as above; the identity is plain data, read once by copy, and any bytes are valid for its types.
+        // SAFETY: see above; the identity is plain data, read once by copy, and any bytes are valid for its types.
         let (magic, version, header_bytes, record_bytes, capacity) = unsafe {
             (
                 addr_of!((*identity).magic).read_volatile(),
@@ -74,7 +74,7 @@ impl Shared {
         unsafe { &*self.map.as_ptr().cast::<RingHeader>() }
     }
 
-    /// Both words of a slot are atomics: a hostile other side causes a wrong value and no undefined behaviour.
+    /// Both words of a slot are atomics, so that a hostile other side causes a wrong value and no undefined behaviour.
     #[inline(always)]
     fn slot(&self, position: u64) -> &[AtomicU64; 2] {
         let index = (position & (self.capacity - 1)) as usize;
@@ -83,7 +83,7 @@ impl Shared {
         unsafe { &*self.map.as_ptr().add(HEADER_BYTES + index * RECORD_BYTES).cast() }
     }
 
-    /// Relaxed: the positions give the order.
+    /// Relaxed stores are enough, because the positions give the order.
     #[inline(always)]
     fn store(&self, position: u64, record: Record) {
         let [word0, word1] = record.words();
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// The producer's end. A ring has one, in the process that made it.
+/// The producer's end. A ring has one producer, in the process that made the ring.
 pub struct RingProducer {
     shared: Shared,
     cursor: ProducerCursor,
@@ -107,24 +107,24 @@ pub struct RingProducer {
 }
 
 impl RingProducer {
-    /// Makes the ring. `capacity` in records is rounded up to a power of two, at least [`SMALLEST_RING_RECORDS`].
+    /// Makes the ring. `capacity` in records is rounded up to a power of two, at least [`RING_RECORDS_MIN`].
     pub fn create(path: &Path, capacity: u64, location: u32) -> Result<RingProducer, Error> {
-        Self::create_leaving(path, capacity, location, ToLeave::NOTHING)
+        Self::create_with_headroom(path, capacity, location, Headroom::NONE)
     }
 
-    /// As [`RingProducer::create`]; [`Error::NoSpace`] unless `to_leave` stays free.
-    pub fn create_leaving(
+    /// Like [`RingProducer::create`], but fails with [`Error::NoSpace`] unless `headroom` stays free.
+    pub fn create_with_headroom(
         path: &Path,
         capacity: u64,
         location: u32,
-        to_leave: ToLeave,
+        headroom: Headroom,
     ) -> Result<RingProducer, Error> {
-        let capacity = capacity.clamp(SMALLEST_RING_RECORDS, 1 << 32).next_power_of_two();
-        let map = mapping::create(path, HEADER_BYTES as u64 + capacity * RECORD_BYTES as u64, to_leave)?;
+        let capacity = capacity.clamp(RING_RECORDS_MIN, 1 << 32).next_power_of_two();
+        let map = mapping::create(path, HEADER_BYTES as u64 + capacity * RECORD_BYTES as u64, headroom)?;
         let shared = Shared { map, capacity };
         let identity = shared.map.as_mut_ptr().cast::<Identity>(); // the header's first field
         let pid = std::process::id();
-        // SAFETY: a new mapping, page-aligned and long enough, and no process reads the identity before `state` says so.
+        // SAFETY: a new mapping, page-aligned and long enough, and no process reads the identity before `state` is set.
         unsafe {
             (*identity).magic = MAGIC;
             (*identity).abi_version = ABI_VERSION;
@@ -142,7 +142,7 @@ impl RingProducer {
     }
 
     /// Continues the ring of a dead producer. Also returns the published records that are still in the ring, read or not, the
-    /// oldest first. The caller makes sure that no other process does the same.
+    /// oldest first. The caller makes sure that no other process takes the ring over at the same time.
     pub fn take_over(path: &Path) -> Result<(RingProducer, Vec<Record>), Error> {
         let shared = Shared::open(path)?;
         let header = shared.header();
@@ -151,25 +151,23 @@ impl RingProducer {
         let Some(cursor) = ProducerCursor::resumed(shared.capacity, write, read) else {
             return Err(Error::malformed(path, format!("{read} records read of {write}")));
         };
-        // The dead one may have been writing beyond what it had published: over the oldest.
-        let oldest = write.saturating_add(BEING_WRITTEN).saturating_sub(shared.capacity).min(write);
+        // The dead producer may have been writing records that it had not published, over the oldest ones.
+        let oldest = write.saturating_add(UNPUBLISHED_MAX).saturating_sub(shared.capacity).min(write);
         let kept = (oldest..write).map(|position| shared.load(position)).collect();
         header.holds.producer.store(std::process::id(), Ordering::Release);
         header.identity.state.store(STATE_OPEN, Ordering::Release);
         Ok((RingProducer { cursor, shared, path: path.to_owned() }, kept))
     }
 
-    /// Where the ring is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The number of slots.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
 
-    /// Whether so many slots are free.
+    /// Whether at least `slots` slots are free.
     #[inline(always)]
     pub fn has_room(&mut self, slots: u64) -> bool {
         self.cursor.has_room(&self.shared.header().consumer.read, slots)
@@ -213,7 +211,7 @@ impl RingProducer {
         self.cursor.publish(&self.shared.header().producer.write, count);
     }
 
-    /// Whether the ring is read, as far as the header says.
+    /// Whether the ring is read, according to its header.
     pub(crate) fn consumer_state(&self) -> ConsumerState {
         match self.shared.header().holds.consumer.load(Ordering::Relaxed) {
             0 => ConsumerState::NotYet,
@@ -232,28 +230,28 @@ impl RingProducer {
         self.shared.header().producer.dropped_records.store(records, Ordering::Relaxed);
     }
 
-    /// Tells the consumer that no record will follow.
+    /// Marks the ring as closed: no record will follow.
     pub fn close(&self) {
         // Pairs with the acquire in RingConsumer::is_closed: the last write position is visible before "closed".
         self.shared.header().identity.state.store(STATE_CLOSED, Ordering::Release);
     }
 }
 
-/// See [`RingProducer::consumer_state`].
+/// Whether a ring is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConsumerState {
     /// No consumer has opened the ring.
     NotYet,
-    /// A consumer has opened it, which may be dead.
+    /// A consumer has opened the ring; it may have died since.
     Present,
     /// The consumer does not read any further.
     GaveUp,
 }
 
-/// In place of the consumer's pid: no process has this one.
+/// Stands in place of the consumer's pid; no process has this pid.
 const GAVE_UP: u32 = u32::MAX;
 
-/// The consumer's end.
+/// The consumer's end. A ring has at most one live consumer.
 pub struct RingConsumer {
     shared: Shared,
     cursor: ConsumerCursor,
@@ -264,10 +262,10 @@ pub struct RingConsumer {
     handed_back: usize,
 }
 
-/// More records than any ring has in its life: centuries of a thread that does nothing else. A larger position is damage.
-pub const MOST_RECORDS: u64 = 1 << 60;
+/// More records than any thread can write in centuries. A larger position is damage.
+pub const POSITION_MAX: u64 = 1 << 60;
 
-/// How much of a ring stays in the consumer's memory: a collector may read hundreds of rings.
+/// The part of a ring that stays in the consumer's memory: a collector may read hundreds of rings.
 const RESIDENT_BYTES: usize = 64 << 10;
 
 impl RingConsumer {
@@ -278,9 +276,9 @@ impl RingConsumer {
     pub fn open(path: &Path) -> Result<RingConsumer, Error> {
         let shared = Shared::open(path)?;
         let read = shared.header().consumer.read.load(Ordering::Acquire);
-        // So that nothing that counts on from here can overflow.
-        if read > MOST_RECORDS {
-            return Err(Error::malformed(path, format!("it says that {read} records were read")));
+        // Otherwise sums of positions could overflow.
+        if read > POSITION_MAX {
+            return Err(Error::malformed(path, format!("its read position is {read}")));
         }
         let hold = &shared.header().holds.consumer;
         let (started, me) = (&shared.header().holds.consumer_start, std::process::id());
@@ -291,13 +289,13 @@ impl RingConsumer {
         let is_alive = |holder| holder != GAVE_UP && is_alive(holder);
         take_hold(hold, me, is_alive).map_err(|by_pid| Error::Held { path: path.to_owned(), by_pid })?;
         started.store(process::start_time(me).unwrap_or(0), Ordering::Release);
-        // Again: a consumer before this one may have read further meanwhile.
-        let read = shared.header().consumer.read.load(Ordering::Acquire).min(MOST_RECORDS);
+        // The previous consumer may have read further before it died.
+        let read = shared.header().consumer.read.load(Ordering::Acquire).min(POSITION_MAX);
         let cursor = ConsumerCursor::new(shared.capacity, read);
         Ok(RingConsumer { cursor, shared, path: path.to_owned(), taken: 0, handed_back: 0 })
     }
 
-    /// Stands for a ring that no longer exists and of which `position` records have been read: nothing waits in it.
+    /// Stands for a ring that no longer exists and from which `position` records have been read: no record is waiting in it.
     pub fn of_missing_ring(path: &Path, position: u64) -> Result<RingConsumer, Error> {
         let map = mapping::anonymous(path, (HEADER_BYTES + RECORD_BYTES) as u64)?;
         let shared = Shared { map, capacity: 1 };
@@ -314,7 +312,7 @@ impl RingConsumer {
         producer.dropped_records.store(dropped_records, Ordering::Relaxed);
     }
 
-    /// Where the ring is, or was.
+    /// The path of the ring, which may have been removed.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -324,7 +322,7 @@ impl RingConsumer {
         self.cursor.read() + self.taken
     }
 
-    /// Records whose slots have been handed back: another consumer would begin after them.
+    /// The number of records whose slots have been handed back: another consumer would begin after them.
     pub fn released(&self) -> u64 {
         self.cursor.read()
     }
@@ -334,7 +332,7 @@ impl RingConsumer {
         Ok(self.cursor.available(&self.shared.header().producer.write)? - self.taken)
     }
 
-    /// Appends up to `most` waiting records to `into` and returns how many.
+    /// Appends at most `most` waiting records to `into` and returns their number.
     pub fn copy_out(&mut self, into: &mut Vec<Record>, most: usize) -> Result<usize, ImpossiblePosition> {
         let count = self.available()?.min(most as u64);
         let from = self.position();
@@ -342,27 +340,27 @@ impl RingConsumer {
         Ok(count as usize)
     }
 
-    /// Records that were copied out wait no more. [`RingConsumer::release`] hands their slots back.
+    /// Marks records that were copied out as taken. [`RingConsumer::release`] hands their slots back.
     pub fn take(&mut self, records: usize) {
         self.taken += records as u64;
     }
 
-    /// Appends what was taken and not handed back to `into`.
+    /// Appends the records that were taken and not handed back to `into`.
     pub fn copy_taken(&self, into: &mut Vec<Record>) {
         into.extend((self.released()..self.position()).map(|position| self.shared.load(position)));
     }
 
-    /// What was taken and not handed back waits again.
+    /// Makes the records that were taken and not handed back wait again.
     pub fn put_back(&mut self) {
         self.taken = 0;
     }
 
-    /// Hands back all that was taken.
+    /// Hands back the slots of all taken records.
     pub fn release_taken(&mut self) {
         self.release(self.taken as usize);
     }
 
-    /// Hands back slots that were copied out, the first of those that were taken if any were.
+    /// Hands back slots of records that were copied out, those that were taken first.
     pub fn release(&mut self, slots: usize) {
         self.taken = self.taken.saturating_sub(slots as u64);
         self.cursor.release(&self.shared.header().consumer.read, slots as u64);
@@ -372,7 +370,7 @@ impl RingConsumer {
         }
     }
 
-    /// Removes the file and its memory, when the producer has ended and all has been read. The counts stay known here.
+    /// Removes the file and its memory when the producer has ended and all has been read. The counts remain available.
     pub fn retire(&mut self) -> Result<(), Error> {
         let gone = RingConsumer::of_missing_ring(&self.path, self.position())?;
         gone.set_counts(self.suppressed_calls(), self.dropped_records());
@@ -381,7 +379,7 @@ impl RingConsumer {
         rustix::fs::unlink(&path).map_err(|e| Error::io("remove", &path, e))
     }
 
-    /// Tells the producer that nothing is read from now on, so that it does not wait for room.
+    /// Marks the ring as no longer read, so that the producer does not wait for room.
     pub fn give_up(&self) {
         self.shared.header().holds.consumer.store(GAVE_UP, Ordering::Release);
     }
@@ -392,7 +390,7 @@ impl RingConsumer {
         self.shared.map.release_pages(HEADER_BYTES);
     }
 
-    /// Whether the producer has closed the ring. To be asked before the last `copy_out`, not after.
+    /// Whether the producer has closed the ring. Must be asked before the last `copy_out`, not after it.
     pub fn is_closed(&self) -> bool {
         // Pairs with the release in RingProducer::close.
         self.shared.header().identity.state.load(Ordering::Acquire) == STATE_CLOSED
@@ -413,7 +411,7 @@ impl RingConsumer {
         self.ratio_since(self.cursor.read())
     }
 
-    /// How many records it can hold.
+    /// The number of records that the ring can hold.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
@@ -434,18 +432,16 @@ impl RingConsumer {
     }
 }
 
-/// Observes a ring that other processes write and read: for a replay, which waits for room.
+/// Observes a ring that other processes write and read. A replay uses it to wait for room.
 pub struct RingGauge {
     shared: Shared,
 }
 
 impl RingGauge {
-    /// Opens an existing ring.
     pub fn open(path: &Path) -> Result<RingGauge, Error> {
         Ok(RingGauge { shared: Shared::open(path)? })
     }
 
-    /// The number of slots.
     pub fn capacity_records(&self) -> u64 {
         self.shared.capacity
     }
@@ -458,7 +454,7 @@ impl RingGauge {
 
     /// The number of free slots now.
     pub fn free(&self) -> u64 {
-        // The read position first: it only grows, so that the free slots are never overstated.
+        // The read position is loaded first: it only grows, so the number of free slots is never overstated.
         let read = self.shared.header().consumer.read.load(Ordering::Acquire);
         let write = self.shared.header().producer.write.load(Ordering::Acquire);
         self.shared.capacity.saturating_sub(write.saturating_sub(read))
@@ -467,7 +463,7 @@ impl RingGauge {
 
 impl Drop for RingConsumer {
     fn drop(&mut self) {
-        // Unless another process has it by now.
+        // Another process may hold the end by now: then it is left alone.
         let _ = self.shared.header().holds.consumer.replace(std::process::id(), 0);
     }
 }

@@ -1,21 +1,20 @@
-//! The series of a counter's samples, for a reader beside the collector: the metric plugin, which hands it to Score-P when
-//! the measurement ends.
+//! The series of a counter's samples, for the metric plugin, which hands it to Score-P when the measurement ends.
 //!
-//! One file per device, `sampler.<device>.samples`, kept once a process has asked for it ([`Session::want_samples`]). It is
-//! written and not mapped, for the reasons given in [`crate::definitions`].
+//! There is one file per device, `sampler.<device>.samples`, written once a process has asked for it
+//! ([`Session::want_samples`]). It is not mapped, for the reasons given in [`crate::definitions`].
 //!
 //! ```text
 //! byte  0   magic "AMPSAMP1"
 //!       8   until            u64   every sample before this time is in the file
-//!      16   latest sample    time u64, nanojoules u64; 0, 0 before the first
+//!      16   latest sample    time u64, nanojoules u64; 0, 0 before the first sample
 //!      32   samples          (time u64, nanojoules u64)*
 //! ```
 //!
 //! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
 //!
-//! **Bounded.** When a file has [`MOST_SAMPLES`], every second one is removed, and from then on only every second (fourth,
-//! eighth ...) is written. Energy is cumulative: that costs resolution in time and no joules. The thinner file replaces the
-//! other one by renaming, so that a reader has a complete one.
+//! **Limit.** When a file has [`SAMPLES_MAX`], every second one is removed, and from then on only every second (fourth,
+//! eighth ...) sample is written. Energy is cumulative, so this costs resolution in time and no joules. The thinner file
+//! replaces the other one by renaming, so that a reader always has a complete file.
 
 use crate::error::Error;
 use crate::session::Session;
@@ -28,14 +27,14 @@ use std::time::{Duration, Instant};
 const MAGIC: &[u8; 8] = b"AMPSAMP1";
 const HEADER_BYTES: usize = 32;
 const SAMPLE_BYTES: usize = 16;
-/// 4 MiB per device: the first four minutes at every millisecond, an hour at every 14.
-pub const MOST_SAMPLES: usize = 1 << 18;
-/// The most bytes that are read of a file.
-const READ_BYTES_MAX: u64 = 4 * (MOST_SAMPLES * SAMPLE_BYTES) as u64;
+/// The maximal number of samples in a file, which then has 4 MiB: four minutes with one per millisecond.
+pub const SAMPLES_MAX: usize = 1 << 18;
+/// The maximal number of bytes that are read from a file.
+const READ_BYTES_MAX: u64 = 4 * (SAMPLES_MAX * SAMPLE_BYTES) as u64;
 /// The time between two writes.
 const FLUSH_PERIOD: Duration = Duration::from_millis(10);
 
-/// Time and cumulative nanojoules.
+/// A time and the cumulative nanojoules.
 pub type Sample = (u64, u64);
 
 /// The file of a device's series.
@@ -43,8 +42,8 @@ pub fn path_of(directory: &Path, device: usize) -> PathBuf {
     directory.join(format!("sampler.{device}.samples"))
 }
 
-/// The sampler's side. Does nothing until the session wants samples. It reports no errors: the `until` of a series that cannot be
-/// written stays behind.
+/// Writes the series of all devices. Does nothing until the session wants samples. It reports no errors: the `until` of a
+/// series that cannot be written does not advance.
 pub struct SampleWriter {
     session: Option<Session>,
     directory: PathBuf,
@@ -52,12 +51,12 @@ pub struct SampleWriter {
     most: usize,
     series: Vec<Series>,
     flushed: Instant,
-    /// Existing series are a dead sampler's and are continued.
+    /// Whether existing series are those of a dead sampler and are continued.
     continues: bool,
 }
 
 impl SampleWriter {
-    /// For a session's directory. `most`: [`MOST_SAMPLES`], except in tests.
+    /// A writer for a session's directory. `most` is [`SAMPLES_MAX`], except in tests.
     pub fn new(directory: &Path, devices: usize, most: usize) -> SampleWriter {
         SampleWriter {
             session: Session::open(directory).ok(),
@@ -82,14 +81,14 @@ impl SampleWriter {
         }
     }
 
-    /// Writes the files if it is time to. `now`: a time after every sample that was added.
+    /// Writes the files if the last write is long enough ago. `now` must be a time after every sample that was added.
     pub fn flush_if_due(&mut self, now: impl FnOnce() -> u64) {
         if self.flushed.elapsed() >= FLUSH_PERIOD {
             self.flush(now());
         }
     }
 
-    /// Writes the files.
+    /// Writes the files, and makes them first if the session wants samples.
     pub fn flush(&mut self, now: u64) {
         self.flushed = Instant::now();
         if self.series.is_empty() && self.session.as_ref().is_some_and(Session::samples_are_wanted) {
@@ -108,11 +107,11 @@ impl SampleWriter {
 
 struct Series {
     path: PathBuf,
-    /// `None` after a failed write: the file stays as it is.
+    /// `None` after a failed write: the file is not changed any more.
     file: Option<OwnedFd>,
     pending: Vec<u8>,
     written: usize,
-    /// One sample in so many is kept.
+    /// One of this many samples is kept.
     stride: u64,
     seen: u64,
     latest: Sample,
@@ -125,7 +124,7 @@ impl Series {
         Series { path, file, pending: Vec::new(), written: 0, stride: 1, seen: 0, latest: (0, 0) }
     }
 
-    /// A dead sampler's series. Its stride starts at 1 again.
+    /// Continues a dead sampler's series. Its stride starts at 1 again.
     fn reopen(path: &Path) -> Option<Series> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
@@ -150,7 +149,7 @@ impl Series {
     fn flush(&mut self, until: u64, most: usize) {
         let Some(file) = &self.file else { return };
         let at = HEADER_BYTES + self.written * SAMPLE_BYTES;
-        // The samples first: the header promises that they are there.
+        // The samples are written first, because the header promises that they are there.
         let done = write_all(file, &self.pending, at).and_then(|()| write_all(file, &self.header(until), 0));
         if done.is_err() {
             self.file = None;
@@ -167,7 +166,7 @@ impl Series {
         [&MAGIC[..], &until.to_le_bytes(), &bytes_of(self.latest)].concat()
     }
 
-    /// Removes every second sample.
+    /// Removes every second sample from the file.
     fn thin(&mut self, until: u64) -> Option<()> {
         let all = std::fs::read(&self.path).ok()?;
         let samples = all.get(HEADER_BYTES..)?.chunks_exact(SAMPLE_BYTES);
@@ -190,7 +189,7 @@ fn create(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
 }
 
-/// Writes everything or fails: tmpfs writes less than asked only when it is full.
+/// Writes everything or fails: tmpfs writes less than requested only when it is full.
 fn write_all(file: &OwnedFd, bytes: &[u8], at: usize) -> Result<(), Errno> {
     match rustix::io::pwrite(file, bytes, at as u64)? {
         written if written == bytes.len() => Ok(()),
@@ -210,12 +209,12 @@ fn sample_of(bytes: &[u8]) -> Sample {
     (word(0), word(8))
 }
 
-/// A series as read.
+/// A series of samples that was read.
 #[derive(Debug, Default, PartialEq)]
 pub struct SampleSeries {
     /// Every sample before this time is included, except those removed by thinning.
     pub until: u64,
-    /// In order of time. The newest sample is always the last.
+    /// The samples in order of time. The newest one is always included.
     pub samples: Vec<Sample>,
 }
 
@@ -256,7 +255,7 @@ fn open(path: &Path) -> Result<OwnedFd, Error> {
     crate::mapping::open_ours(path, OFlags::RDONLY).map(|(file, _)| file)
 }
 
-/// Reads the header until two readings agree: it could be changing.
+/// Reads the header until two readings agree, because the sampler may be changing it.
 fn read_header(file: &OwnedFd, path: &Path) -> Result<[u8; HEADER_BYTES], Error> {
     let mut before = [0; HEADER_BYTES];
     for _ in 0..100 {

@@ -5,35 +5,35 @@
 //!    0    magic "AMPSESS1"                creator
 //!    8    ABI version          u32        creator
 //!   12    state                u32        creator: 1 once the rest is valid
-//!   16    generation           u64        all processes: +1 after each new process or definition
+//!   16    generation           u64        all processes: incremented after each new process or definition
 //!   24    collector's pid      u32        the collector, or the process that starts it
 //!   28    collector's state    u32        the collector: see CollectorState
 //!   32    collector's start    u64        the collector, or the process that starts it
-//!   40    heartbeat            u64        the collector: +1 per round
+//!   40    heartbeat            u64        the collector: incremented in each round
 //!   48    processes joined     u32        each process, once
 //!   52    processes left       u32        each process, once, in order
-//!   56    waited for            u32        the collector: the pid of the process that waits for its end, or 0
+//!   56    waiter               u32        the collector: the pid of the process that waits for its end, or 0
 //!   60    samples wanted       u32        a metric plugin: 1 to have the series of samples kept (samples.rs)
 //!   64    output directory     u32 length, then up to 4000 bytes of path; set before the state is `Running`
 //! 4072    replay time          u64        a replay: the time, in its trace's ticks, before which all events are in the
-//!                                         rings; never goes back. 0 before the replay and without one
+//!                                         rings; never decreases. 0 before the replay and without one
 //! 4080    boot                 2 x u64    creator: the boot of the node (process.rs); 0, 0: not known
-//! 4096    finishing            u32        the collector: 1 while it writes the results: no process can join any more
-//! 4104    bytes to leave       u64        creator: half of what was free in the file system. Rings leave at least that
-//!                                         much: the program and MPI use shared memory as well
+//! 4096    finishing            u32        the collector: 1 while it writes the results; no process can join then
+//! 4104    headroom             u64        creator: half of what was free in the file system. Rings leave at least this
+//!                                         number of bytes free, because the program and MPI use shared memory, too
 //! 4112    pid namespace        u64        creator: the namespace of all pids here; 0: not known
-//! 4120    unmeasured           u32        processes: +1 by each of the job that is not measured, or no longer
-//! 4128    job bytes to leave   u64        creator: the same for the job's memory (cgroup.rs), a GiB at most
+//! 4120    unmeasured           u32        processes: incremented by each one of the job that is not measured to its end
+//! 4128    job headroom         u64        creator: like `headroom`, for the job's memory (cgroup.rs), at most a GiB
 //! 4136    stacks sampled       u32        the collector: 1 once it samples the stacks of the job's processes
 //! ```
 //!
 //! **The collector** is the process that holds a lock on the file `collector.lock`, which the kernel releases when the process
-//! ends in any way. The page tells the others its pid.
+//! ends in any way. The others find its pid in the page.
 
 use crate::cgroup;
 use crate::error::Error;
 use crate::files;
-use crate::mapping::{self, Mapping, ToLeave};
+use crate::mapping::{self, Headroom, Mapping};
 use crate::process;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::OwnedFd;
@@ -45,9 +45,9 @@ const MAGIC: u64 = u64::from_le_bytes(*b"AMPSESS1");
 const ABI_VERSION: u32 = 1;
 const PAGE_BYTES: u64 = 8192;
 const PAGE_NAME: &str = "session";
-const LONGEST_PATH_BYTES: usize = 4000;
-/// The upper bound on what rings leave of the job's memory.
-const MOST_TO_LEAVE_TO_JOB: u64 = 1 << 30;
+const PATH_BYTES_MAX: usize = 4000;
+/// The upper bound on the part of the job's memory that rings leave free.
+const JOB_HEADROOM_MAX: u64 = 1 << 30;
 
 #[repr(C)]
 struct Page {
@@ -64,14 +64,14 @@ struct Page {
     waited_for: AtomicU32,
     samples_wanted: AtomicU32,
     output_length: AtomicU32,
-    output: [AtomicU8; LONGEST_PATH_BYTES],
-    told_time: AtomicU64,
+    output: [AtomicU8; PATH_BYTES_MAX],
+    replay_time: AtomicU64,
     boot: [AtomicU64; 2],
     finishing: AtomicU32,
-    bytes_to_leave: AtomicU64,
+    headroom: AtomicU64,
     pid_namespace: AtomicU64,
     unmeasured: AtomicU32,
-    job_bytes_to_leave: AtomicU64,
+    job_headroom: AtomicU64,
     stacks_sampled: AtomicU32,
 }
 
@@ -81,13 +81,13 @@ const _: () = {
     assert!(std::mem::offset_of!(Page, heartbeat) == 40);
     assert!(std::mem::offset_of!(Page, samples_wanted) == 60);
     assert!(std::mem::offset_of!(Page, output_length) == 64);
-    assert!(std::mem::offset_of!(Page, told_time) == 4072);
+    assert!(std::mem::offset_of!(Page, replay_time) == 4072);
     assert!(std::mem::offset_of!(Page, boot) == 4080);
     assert!(std::mem::offset_of!(Page, finishing) == 4096);
-    assert!(std::mem::offset_of!(Page, bytes_to_leave) == 4104);
+    assert!(std::mem::offset_of!(Page, headroom) == 4104);
     assert!(std::mem::offset_of!(Page, pid_namespace) == 4112);
     assert!(std::mem::offset_of!(Page, unmeasured) == 4120);
-    assert!(std::mem::offset_of!(Page, job_bytes_to_leave) == 4128);
+    assert!(std::mem::offset_of!(Page, job_headroom) == 4128);
     assert!(std::mem::offset_of!(Page, stacks_sampled) == 4136);
     assert!(size_of::<Page>() as u64 <= PAGE_BYTES);
 };
@@ -96,27 +96,27 @@ const _: () = {
 /// collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
-/// How far the collector is.
+/// The collector's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CollectorState {
-    /// None has been started.
+    /// No collector has been started.
     None = 0,
-    /// A process is starting it.
+    /// A process is starting the collector.
     Starting = 1,
-    /// It collects.
+    /// The collector reads records.
     Running = 2,
-    /// Trace and summary are written.
+    /// The trace and the summary have been written.
     Finished = 3,
-    /// It gave up, and wrote the reason to the file `failure`.
+    /// The collector gave up, and wrote the reason to the file `failure`.
     Failed = 4,
 }
 
-/// An open session.
+/// A session that this process has opened.
 pub struct Session {
     directory: PathBuf,
     map: Mapping,
-    /// The device and the number of the page's file.
+    /// The device and the inode of the page's file.
     page_file: (u64, u64),
 }
 
@@ -128,20 +128,20 @@ unsafe impl Sync for Session {}
 const START_LOCK: &str = "start.lock";
 const COLLECTOR_LOCK: &str = "collector.lock";
 const WAITER_LOCK: &str = "waiter.lock";
-/// How names of files of commands end, before and after the collector has seen them.
+/// The ends of the names of commands' files, before and after the collector has seen them.
 const COMMAND: &str = ".command";
 const SEEN_COMMAND: &str = ".seen";
 
-/// A process that `ampere run` was and that becomes a program.
+/// A process that `ampere run` has started and that is about to become the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Its [`process::own_name`].
+    /// The process' [`process::own_name`].
     name: String,
-    /// Its pid.
+    #[allow(missing_docs)]
     pub pid: u32,
-    /// Where that means something.
+    /// The namespace in which the pid is valid.
     pub pid_namespace: u64,
-    /// It waits for [`Session::release_command`].
+    /// Whether the process waits for [`Session::release_command`].
     pub waits: bool,
 }
 
@@ -153,11 +153,11 @@ pub struct HeldLock {
 /// Which of a session's locks are held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Locks {
-    /// A collector runs.
+    /// Whether a collector is running.
     pub collector: bool,
-    /// One is being started.
+    /// Whether a collector is being started.
     pub start: bool,
-    /// A process waits for the collector's end.
+    /// Whether a process waits for the collector's end.
     pub waiter: bool,
 }
 
@@ -167,18 +167,18 @@ pub struct StartLock {
 }
 
 impl Drop for StartLock {
-    /// Closing the file is not enough: a child that was forked meanwhile has it open as well.
+    /// Closing the file is not enough, because a child that was forked meanwhile has it open, too.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// The boot of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
+/// The variable with the boot id of the node on which `ampere run` has made the session of `AMPERE_SESSION`.
 pub const ENV_SESSION_BOOT: &str = "AMPERE_SESSION_BOOT";
-/// Why a process cannot see its node's session.
+/// The reason for which a process cannot see its node's session.
 pub const OUT_OF_REACH: &str = "it has a /dev/shm of its own";
 
-/// The same and what to do, in this process' container: the end of a message.
+/// The end of a message: that reason, and what to do about it in this process' container.
 pub fn out_of_reach() -> String {
     let remedy = match Container::of_this_process() {
         Some(Container::Apptainer) => "in its container: start that with --bind /dev/shm",
@@ -190,11 +190,11 @@ pub fn out_of_reach() -> String {
     )
 }
 
-/// Software that runs containers, by what has to be said to it.
+/// Software that runs containers, by its option for sharing /dev/shm.
 enum Container {
-    /// Or Singularity. By itself it shares the node's shared memory, with `--contain` it does not.
+    /// Apptainer or Singularity, which share the node's shared memory unless started with `--contain`.
     Apptainer,
-    /// Or Podman.
+    /// Docker or Podman, which never share it by default.
     Docker,
 }
 
@@ -210,7 +210,7 @@ impl Container {
 }
 
 impl Session {
-    /// The directory of all sessions of this user: made if absent.
+    /// The directory of all sessions of this user, which is made if it does not exist.
     ///
     /// # Errors
     /// [`Error::NotOurs`] if it belongs to another user or is open to others.
@@ -221,7 +221,7 @@ impl Session {
         Ok(base)
     }
 
-    /// Where the session of this name would be, if it does not exist.
+    /// The directory that the session of this name would have; `None` if the session exists.
     pub fn missing(name: &str) -> Option<PathBuf> {
         let directory = base_path().1.join(name);
         (!directory.join(PAGE_NAME).exists()).then_some(directory)
@@ -239,7 +239,6 @@ impl Session {
         Self::open_page(directory, true)
     }
 
-    /// Opens an existing session.
     pub fn open(directory: &Path) -> Result<Session, Error> {
         Self::open_page(directory, false)
     }
@@ -251,7 +250,7 @@ impl Session {
             let making = directory.join(format!("session.{}", process::own_name()));
             let _ = std::fs::remove_file(&making);
             if !path.exists() {
-                let map = mapping::create(&making, PAGE_BYTES, ToLeave::NOTHING)?;
+                let map = mapping::create(&making, PAGE_BYTES, Headroom::NONE)?;
                 let session = Session::of(directory, &making, map)?;
                 let page = session.page();
                 page.magic.store(MAGIC, Ordering::Relaxed);
@@ -259,9 +258,9 @@ impl Session {
                 for (to, from) in page.boot.iter().zip(process::boot_id()) {
                     to.store(from, Ordering::Relaxed);
                 }
-                page.bytes_to_leave.store(mapping::free_bytes(directory) / 2, Ordering::Relaxed);
-                let of_job = (cgroup::bytes_left() / 2).min(MOST_TO_LEAVE_TO_JOB);
-                page.job_bytes_to_leave.store(of_job, Ordering::Relaxed);
+                page.headroom.store(mapping::free_bytes(directory) / 2, Ordering::Relaxed);
+                let of_job = (cgroup::bytes_left() / 2).min(JOB_HEADROOM_MAX);
+                page.job_headroom.store(of_job, Ordering::Relaxed);
                 page.pid_namespace.store(process::pid_namespace(), Ordering::Relaxed);
                 page.state.store(1, Ordering::Release);
                 let linked = std::fs::hard_link(&making, &path);
@@ -297,13 +296,12 @@ impl Session {
         unsafe { &*self.map.as_ptr().cast::<Page>() }
     }
 
-    /// Where the session is.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// One process at a time decides whether to start a collector. The others wait up to `limit`: the holder of the lock may
-    /// be stopped.
+    /// Locks the decision whether to start a collector. The other processes wait for up to `limit`, because the holder of the
+    /// lock may be stopped.
     pub fn lock_start(&self, limit: Duration) -> Result<StartLock, Error> {
         let (path, file) = self.lock_file(START_LOCK)?;
         let begun = Instant::now();
@@ -327,12 +325,12 @@ impl Session {
         Ok((path, file))
     }
 
-    /// Becomes the session's collector. `None`: another process is.
+    /// Makes this process the session's collector. `None` if another process is.
     pub fn lock_collector(&self) -> Result<Option<HeldLock>, Error> {
         self.hold(COLLECTOR_LOCK)
     }
 
-    /// Shows that this process waits for the collector's end to processes of other pid namespaces.
+    /// Takes the lock by which processes of other pid namespaces see that this process waits for the collector's end.
     pub fn lock_waiter(&self) -> Result<Option<HeldLock>, Error> {
         self.hold(WAITER_LOCK)
     }
@@ -362,7 +360,8 @@ impl Session {
         file.is_ok_and(|file| lock(file) == Err(rustix::io::Errno::WOULDBLOCK))
     }
 
-    /// Whether it was made since the node was booted. If not, none of its processes lives, whatever has their pids.
+    /// Whether the session was made since the node was booted. If not, none of its processes is alive, even if others have their
+    /// pids.
     pub fn is_of_this_boot(&self) -> bool {
         let boot = [0, 1].map(|at| self.page().boot[at].load(Ordering::Relaxed));
         boot == [0, 0] || boot == process::boot_id()
@@ -373,12 +372,12 @@ impl Session {
         self.page().collector_pid.load(Ordering::Relaxed)
     }
 
-    /// Says that something new can be read: a process, a definition. Pairs with [`Session::generation`].
+    /// Announces that a new process or definition can be read. Pairs with [`Session::generation`].
     pub fn announce(&self) {
         self.page().generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Grows with every process and definition.
+    /// A number that increases with every process and definition.
     pub fn generation(&self) -> u64 {
         self.page().generation.load(Ordering::Acquire)
     }
@@ -407,7 +406,7 @@ impl Session {
         self.collector_state() == CollectorState::Failed
     }
 
-    /// Whether a collector has been started and still runs: by its pid, or by its lock from another pid namespace.
+    /// Whether a collector has been started and is still running, by its pid or, from another pid namespace, by its lock.
     pub fn collector_is_alive(&self) -> bool {
         let (pid, start) = (&self.page().collector_pid, &self.page().collector_start);
         matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running)
@@ -415,7 +414,7 @@ impl Session {
                 || self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// As [`Session::collector_is_alive`], but another process with that pid counts. Allocates only in another pid namespace.
+    /// Like [`Session::collector_is_alive`], but any process with that pid counts. Allocates only in another pid namespace.
     pub fn collector_seems_alive(&self) -> bool {
         let pid = self.page().collector_pid.load(Ordering::Relaxed);
         let running = matches!(self.collector_state(), CollectorState::Starting | CollectorState::Running);
@@ -424,7 +423,7 @@ impl Session {
                 || self.is_of_another_pid_namespace() && self.is_locked(COLLECTOR_LOCK))
     }
 
-    /// The collector writes the results: it is too late to join.
+    /// Sets whether the collector writes the results, so that it is too late to join.
     pub fn set_finishing(&self, finishing: bool) {
         self.page().finishing.store(finishing.into(), Ordering::Release);
     }
@@ -434,24 +433,24 @@ impl Session {
         self.page().finishing.load(Ordering::Acquire) != 0
     }
 
-    /// The collector has looked at all rings.
+    /// Counts a round in which the collector has looked at all rings.
     pub fn beat(&self) {
         self.page().heartbeat.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often the collector has looked at all rings.
+    /// The number of rounds in which the collector has looked at all rings.
     pub fn beats(&self) -> u64 {
         self.page().heartbeat.load(Ordering::Relaxed)
     }
 
-    /// This process joins.
+    /// Counts this process as one that has joined.
     pub fn join(&self) {
         self.page().joined.fetch_add(1, Ordering::AcqRel);
         self.announce();
     }
 
-    /// This process is about to become a program that is to be measured from its first instruction on. Waits until the collector is
-    /// ready for that, but no longer than this.
+    /// Announces that this process is about to become a program that is to be measured from its first instruction. Waits for up to
+    /// `limit` until the collector is ready for that.
     pub fn announce_command(&self, limit: Duration) -> Result<(), Error> {
         let path = self.directory.join(process::own_name() + COMMAND);
         files::write_private(&path, "").map_err(|e| Error::io("create", &path, e))?;
@@ -481,13 +480,13 @@ impl Session {
         files.filter_map(parse).collect()
     }
 
-    /// A command may begin.
+    /// Lets a command that waits become its program.
     pub fn release_command(&self, command: &Command) {
         let [from, to] = [COMMAND, SEEN_COMMAND].map(|end| self.directory.join(command.name.clone() + end));
         let _ = std::fs::rename(from, to);
     }
 
-    /// How many processes have joined and not left, killed ones included, and the bytes of the rings that there are.
+    /// The number of processes that have joined and not left, including killed ones, and the total bytes of all rings.
     pub fn others(&self) -> (u64, u64) {
         let page = self.page();
         let left = page.left.load(Ordering::Acquire);
@@ -497,7 +496,7 @@ impl Session {
         (u64::from(running), rings.filter_map(|ring| Some(ring.metadata().ok()?.len())).sum())
     }
 
-    /// This process leaves. Returns the number of those that have not left, killed ones included.
+    /// Counts this process as one that has left. Returns the number of those that have not left, including killed ones.
     pub fn leave(&self) -> u32 {
         let page = self.page();
         let left = page.left.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
@@ -505,19 +504,19 @@ impl Session {
         page.joined.load(Ordering::Acquire).saturating_sub(left)
     }
 
-    /// The process of this pid waits for the collector's end, so that measured ones need not.
+    /// Sets the pid of the process that waits for the collector's end, so that measured processes need not.
     pub fn set_waited_for(&self, by: u32) {
         self.page().waited_for.store(by, Ordering::Release);
     }
 
-    /// Whether the process that waits for the collector's end lives: by its pid, or by its lock from another pid namespace.
+    /// Whether the process that waits for the collector's end is alive, by its pid or, from another pid namespace, by its lock.
     pub fn is_waited_for(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         let is_known_by_lock = self.is_of_another_pid_namespace();
         by != 0 && (if is_known_by_lock { self.is_locked(WAITER_LOCK) } else { process::seems_alive(by) })
     }
 
-    /// As [`Session::is_waited_for`], asked from outside the session: by its pid or its lock.
+    /// Like [`Session::is_waited_for`], for a process outside the session: by its pid or its lock.
     pub fn has_waiter(&self) -> bool {
         let by = self.page().waited_for.load(Ordering::Acquire);
         let seen = || !self.is_of_another_pid_namespace() && process::seems_alive(by);
@@ -530,27 +529,27 @@ impl Session {
         its != 0 && ours != 0 && its != ours
     }
 
-    /// Asks the sampler to keep the series of samples: see [`crate::samples`].
+    /// Asks the sampler to write the series of samples: see [`crate::samples`].
     pub fn want_samples(&self) {
         self.page().samples_wanted.store(1, Ordering::Release);
     }
 
-    /// Whether the series of samples are to be kept.
+    /// Whether the series of samples are to be written.
     pub fn samples_are_wanted(&self) -> bool {
         self.page().samples_wanted.load(Ordering::Acquire) != 0
     }
 
-    /// Says that the stacks of the job's processes are sampled.
+    /// Records that the stacks of the job's processes are sampled.
     pub fn set_stacks_sampled(&self) {
         self.page().stacks_sampled.store(1, Ordering::Release);
     }
 
-    /// Whether the stacks of the job's processes are sampled, this one's among them: it is found by its pid.
+    /// Whether the stacks of the job's processes are sampled, including this one's, which the collector finds by its pid.
     pub fn stacks_are_sampled(&self) -> bool {
         self.page().stacks_sampled.load(Ordering::Acquire) != 0 && !self.is_of_another_pid_namespace()
     }
 
-    /// Counts this process as one of the job whose calls are in no ring, or not to their end.
+    /// Counts this process as one of the job that is not measured to its end.
     pub fn count_unmeasured(&self) {
         self.page().unmeasured.fetch_add(1, Ordering::Relaxed);
     }
@@ -560,11 +559,11 @@ impl Session {
         self.page().unmeasured.load(Ordering::Relaxed)
     }
 
-    /// What rings must leave free.
-    pub fn to_leave(&self) -> ToLeave {
-        ToLeave {
-            file_system: self.page().bytes_to_leave.load(Ordering::Relaxed),
-            job: self.page().job_bytes_to_leave.load(Ordering::Relaxed),
+    /// The bytes that rings must leave free.
+    pub fn headroom(&self) -> Headroom {
+        Headroom {
+            file_system: self.page().headroom.load(Ordering::Relaxed),
+            job: self.page().job_headroom.load(Ordering::Relaxed),
         }
     }
 
@@ -573,11 +572,11 @@ impl Session {
         self.page().joined.load(Ordering::Acquire)
     }
 
-    /// Sets the output directory: before anything is made there, so that the next collector finds it.
+    /// Sets the output directory. Must be called before anything is made there, so that the next collector finds it.
     pub fn set_output(&self, output: &Path) {
         use std::os::unix::ffi::OsStrExt;
         let bytes = output.as_os_str().as_bytes();
-        let bytes = &bytes[..bytes.len().min(LONGEST_PATH_BYTES)];
+        let bytes = &bytes[..bytes.len().min(PATH_BYTES_MAX)];
         for (to, from) in self.page().output.iter().zip(bytes) {
             to.store(*from, Ordering::Relaxed);
         }
@@ -588,28 +587,28 @@ impl Session {
     pub fn output(&self) -> Option<PathBuf> {
         use std::os::unix::ffi::OsStringExt;
         let length = self.page().output_length.load(Ordering::Acquire) as usize;
-        if length == 0 || length > LONGEST_PATH_BYTES {
+        if length == 0 || length > PATH_BYTES_MAX {
             return None;
         }
         let bytes = self.page().output[..length].iter().map(|b| b.load(Ordering::Relaxed)).collect();
         Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
-    /// A replay's events before `time` are in the rings, except those of GPU streams, which come late.
-    pub fn tell_time(&self, time: u64) {
-        // Pairs with the acquire in `told_time`: a process that reads the time finds the events before it.
-        self.page().told_time.fetch_max(time, Ordering::Release);
+    /// Records that a replay's events before `time` are in the rings, except those of GPU streams, which come late.
+    pub fn set_replay_time(&self, time: u64) {
+        // Pairs with the acquire in `replay_time`: a process that reads the time finds the events before it.
+        self.page().replay_time.fetch_max(time, Ordering::Release);
     }
 
-    /// See [`Session::tell_time`].
-    pub fn told_time(&self) -> u64 {
-        self.page().told_time.load(Ordering::Acquire)
+    /// The time before which a replay's events are in the rings.
+    pub fn replay_time(&self) -> u64 {
+        self.page().replay_time.load(Ordering::Acquire)
     }
 
-    /// Removes the session's files. A process that has the page open still sees it. The page goes last: while it exists, another
-    /// process can continue an interrupted removal.
+    /// Removes the session's files. A process that has the page open still sees it. The page is removed last: while it exists,
+    /// another process can continue an interrupted removal.
     pub fn remove(&self) {
-        // Another directory may have been put there, or a link to one: what is removed is in the directory that has this page.
+        // Another directory, or a link to one, may have been put there: files are removed only from the directory with this page.
         let opened = ampere_owned::Directory::own_alone(&self.directory);
         let Ok(directory) = opened.and_then(|directory| self.is_in(&directory).map(|()| directory)) else {
             return;
@@ -624,14 +623,14 @@ impl Session {
         let _ = ampere_owned::remove_directory(&self.directory);
     }
 
-    /// Whether the page in a directory is this one.
+    /// Fails if the page in a directory is not that of this session.
     fn is_in(&self, directory: &ampere_owned::Directory) -> std::io::Result<()> {
         let found = directory.look(PAGE_NAME.as_ref())?;
         let is_this = (found.st_dev, found.st_ino) == self.page_file;
         if is_this { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
     }
 
-    /// Whether it has been removed. False for a process that cannot see its place, because it has changed its root.
+    /// Whether the session has been removed. `false` if this process cannot see its directory because it has changed its root.
     pub fn is_removed(&self) -> bool {
         !self.directory.join(PAGE_NAME).exists() && self.directory.parent().is_some_and(Path::exists)
     }
@@ -644,7 +643,7 @@ fn base_path() -> (PathBuf, PathBuf) {
     (root, base)
 }
 
-/// Makes a directory for this user alone, or checks that an existing one is such.
+/// Makes a directory for this user alone, or checks that an existing one is private.
 fn make_private(path: &Path) -> Result<(), Error> {
     let refuse = |why| Err(Error::NotOurs { path: path.to_owned(), why });
     match rustix::fs::mkdir(path, Mode::RWXU) {
@@ -657,7 +656,7 @@ fn make_private(path: &Path) -> Result<(), Error> {
         return refuse("is not a directory");
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {
-        return refuse("belongs to somebody else");
+        return refuse("belongs to another user");
     }
     if stat.st_mode & 0o077 != 0 {
         return refuse("is open to others");
@@ -665,7 +664,8 @@ fn make_private(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whoever can rename things in a directory could replace ours: its owner, and without the sticky bit all who may write.
+/// Checks that no other user can replace our directory. The owner of the root can, and without the sticky bit all who may write
+/// to it.
 fn check_root(root: &Path) -> Result<(), Error> {
     // If it does not exist, making ours will fail with a message.
     let Ok(stat) = rustix::fs::stat(root) else { return Ok(()) };

@@ -3,9 +3,9 @@
 use crate::process;
 use ampere_model::launcher::launched_rank;
 
-/// Ancestors of a rank that are looked at: shells and wrappers between it and its launcher.
+/// The maximal number of ancestors of a rank that are examined: shells and wrappers between it and its launcher.
 const ANCESTORS_MAX: u32 = 32;
-/// MPICH's launcher sets it for a single rank, too.
+/// A variable that MPICH's launcher sets even for a single rank.
 const ONLY_RANK: &str = "PMI_RANK";
 
 /// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
@@ -15,7 +15,7 @@ const LAUNCHERS: [&[&str]; 8] = [
     &["FLUX_JOB_ID"],
     &["PALS_APID"],
     &["ALPS_APP_ID"],
-    // All components of a heterogeneous job have the first one's.
+    // All components of a heterogeneous job have the id of the first one.
     &["SLURM_JOB_ID_HET_GROUP_0", "SLURM_STEP_ID"],
     &["SLURM_JOB_ID", "SLURM_STEP_ID"],
     &["PMI_JOBID"],
@@ -37,8 +37,8 @@ pub fn session_name() -> String {
     format!("s-pid-{leader}-{}", process::start_time(leader).unwrap_or(0))
 }
 
-/// Without a job id, the launcher's process on this node stands for the job: the nearest ancestor that is not of this rank.
-/// MPICH, MVAPICH2 and MPT have one for each node.
+/// The launcher's process on this node, which stands for the job if there is no job id: the nearest ancestor that does not
+/// belong to this rank. MPICH, MVAPICH2 and MPT have one on each node.
 fn launching_process() -> Option<u32> {
     let launched = launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.variable);
     let name = launched.or_else(|| std::env::var_os(ONLY_RANK).map(|_| ONLY_RANK))?;
@@ -57,7 +57,7 @@ fn launching_process() -> Option<u32> {
     Some(leader)
 }
 
-/// A job that is queued again keeps its id but is another run: what the previous attempt left is for `ampere recover`.
+/// A job that is requeued keeps its id but is another run: files of the previous attempt are left for `ampere recover`.
 fn attempt() -> String {
     let count = std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse::<u32>().ok());
     count.filter(|count| *count > 0).map_or_else(String::new, |count| format!("-again-{count}"))

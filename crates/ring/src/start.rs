@@ -1,4 +1,4 @@
-//! Starting the node's collector: one process of the node does it.
+//! Starts the node's collector. One process of the node does this.
 
 use crate::session::{CollectorState, OUT_OF_REACH, Session};
 use std::ffi::OsString;
@@ -7,18 +7,18 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the first process of a node waits for its collector to be ready, which takes some 10 ms. Default of
-/// `AMPERE_START_TIMEOUT`.
+/// For up to this time the first process of a node waits for its collector to be ready, which takes about 10 ms. It is the
+/// default of `AMPERE_START_TIMEOUT`.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How much longer the other processes wait for the first one.
+/// The additional time for which the other processes wait for the first one.
 const LOCK_MARGIN: Duration = Duration::from_secs(2);
 
 /// What a collector is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Measure a run.
+    /// It measures a run.
     Everything,
-    /// Sample the counters for the metric plugin.
+    /// It samples the counters for the metric plugin.
     CountersOnly,
 }
 
@@ -31,7 +31,7 @@ pub enum StartError {
     CollectorIsFinishing,
     #[error("this job's collector has already finished; energy is not measured")]
     CollectorHasFinished,
-    /// The collector, or the process that tried to start it, left this reason.
+    /// The reason is from the collector, or from the process that tried to start it.
     #[error("{0}")]
     CollectorFailed(String),
     #[error("cannot start {}: {source}; energy is not measured", .collector.display())]
@@ -44,7 +44,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether this process alone is affected. Otherwise all processes of the node are.
+    /// Whether only this process is affected. Otherwise all processes of the node are.
     pub fn is_of_this_process(&self) -> bool {
         match self {
             StartError::SharedMemory(error) => error.is_a_limit(),
@@ -54,8 +54,8 @@ impl StartError {
     }
 }
 
-/// Makes sure that a collector runs: starts the first one, or another one in place of one that was killed. `measured`: the command
-/// line, for the summary. `collector`: the program, with its environment.
+/// Makes sure that a collector is running: starts the first one, or another one after the last was killed. `measured` is the
+/// command line, for the summary; `collector` is the program, with its environment.
 pub fn ensure_collector<E: From<StartError> + Display>(
     session: &Session,
     purpose: Purpose,
@@ -72,13 +72,13 @@ pub fn ensure_collector<E: From<StartError> + Display>(
         CollectorState::Finished => return Err(StartError::CollectorHasFinished.into()),
         _ => {}
     }
-    // The next collector locks the session before it sets its state: until then a killed one's must not be taken for its.
+    // The next collector locks the session before it sets its state: until then, it must not be confused with that of a killed one.
     session.set_collector(0, CollectorState::Starting);
     let started = collector().and_then(|command| Ok(start(session, command, purpose, measured, limit)?));
     if let Err(why) = &started
         && session.collector_state() != CollectorState::Failed
     {
-        // So that the node's other processes do not try, and wait, one after the other.
+        // The node's other processes must not try, and wait, one after the other.
         let _ = crate::files::write_private(&session.directory().join("failure"), &why.to_string());
         session.set_collector(std::process::id(), CollectorState::Failed);
     }
@@ -93,7 +93,7 @@ fn start(
     limit: Duration,
 ) -> Result<(), StartError> {
     let collector = PathBuf::from(command.get_program());
-    // With --detach it starts the collector proper and returns, so that the program gets no child that it did not make.
+    // With --detach, this process starts the actual collector and ends, so that the program has no child that it did not make.
     command.arg("--detach").arg("--session").arg(session.directory());
     if purpose == Purpose::CountersOnly {
         command.arg("--counters-only");
@@ -110,7 +110,7 @@ fn start(
     let ended = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status.to_string(),
-            // The application may ignore SIGCHLD: then the kernel has reaped it.
+            // If the application ignores SIGCHLD, the kernel has reaped the child.
             Err(e) => break e.to_string(),
             Ok(None) if begun.elapsed() > limit => {
                 let _ = child.kill();
@@ -120,7 +120,7 @@ fn start(
             Ok(None) => std::thread::sleep(Duration::from_micros(500)),
         }
     };
-    // It returns when the collector proper is ready or has failed.
+    // The child ends when the actual collector is ready or has failed.
     match session.collector_state() {
         CollectorState::Running if session.collector_is_alive() => Ok(()),
         CollectorState::Finished => Ok(()),

@@ -1,4 +1,4 @@
-//! Waiting for room in a ring, for programs that want every event recorded ([`OverloadPolicy::Wait`]).
+//! Waiting for room in a ring, if every event is to be recorded ([`OverloadPolicy::Wait`]).
 
 use crate::coalescing::OverloadPolicy;
 use crate::event_writer::{EventWriter, RESERVE};
@@ -7,14 +7,14 @@ use ampere_signal_safety::{preserving_thread_state, sleep};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_micros(50);
-/// The number of waits between two looks at whether the collector still lives.
+/// The number of waits between two checks of whether the collector is still alive.
 const WAITS_PER_LOOK: u32 = 1000;
-/// A dead collector is replaced within a fraction of this time, or not at all.
+/// A dead collector is replaced within a fraction of this time, if at all.
 const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
 
 impl EventWriter {
-    /// Waits for room for some records as long as there is a collector, and a few seconds for another one to take a dead one's place.
-    /// `false`: there is nothing to wait for.
+    /// Waits for room for some records while a collector is alive, and for a few seconds for another one to replace a dead one.
+    /// `false` if there is nothing to wait for.
     #[cold]
     pub(crate) fn wait_for_room(&mut self, records: u64) -> bool {
         let needed = self.open + records + RESERVE;
@@ -23,7 +23,7 @@ impl EventWriter {
         else {
             return false;
         };
-        // Not even an empty ring has room for the leaves; or nothing was read since waiting was given up.
+        // Not even an empty ring has room for the leaves, or nothing was read since waiting was given up.
         if needed >= self.ring.capacity_records() || coalescing.given_up_at == Some(reached) {
             return false;
         }
@@ -38,7 +38,7 @@ impl EventWriter {
         false
     }
 
-    /// `false`: no collector reads this ring, and none is going to. A signal handler may leave this function by `longjmp`,
+    /// Returns `false` if no collector reads this ring and none will. A signal handler may leave this function by `longjmp`,
     /// so it changes no state that would have to be restored.
     fn wait_for(&mut self, needed: u64, collector_is_alive: fn() -> bool, rounds: fn() -> u64) -> bool {
         let (mut unread_since, mut last_round) = (None, rounds());
@@ -54,11 +54,11 @@ impl EventWriter {
             match consumer {
                 ConsumerState::GaveUp => return false,
                 ConsumerState::Present if preserving_thread_state(collector_is_alive) => unread_since = None,
-                // It has not come to this ring since.
+                // The collector has not looked at this ring since it was made.
                 ConsumerState::NotYet if !rounds_continue && preserving_thread_state(collector_is_alive) => {
                     unread_since = None
                 }
-                // It has, and cannot open the ring, or is about to; or it is dead, and another one may come.
+                // The collector is about to open the ring or cannot open it; or it is dead and may be replaced.
                 _ => {
                     if unread_since.get_or_insert_with(Instant::now).elapsed() > REPLACEMENT_LIMIT {
                         return false;

@@ -58,7 +58,7 @@ fn a_new_producer_continues_after_what_a_dead_one_published() {
     records.clear();
     consumer.copy_out(&mut records, 10_000).unwrap();
     assert!(records.iter().map(|record| record.word0).eq(3000..4200));
-    // Of 4200 records 4096 fit, and the oldest may be half overwritten.
+    // 4096 of 4200 records fit, and the oldest may be half overwritten.
     let (_, kept) = RingProducer::take_over(&path).unwrap();
     assert_eq!((kept.len(), kept[0].word0), (4092, 108));
 }
@@ -90,7 +90,7 @@ fn a_log_is_copied_as_it_is_read_and_continued_after_its_writers_death() {
     reader.read_new(|_| {}).unwrap();
     log.append(&Definition::Finished { left_out: 1 });
     reader.read_new(|_| {}).unwrap();
-    // A second reader, from the beginning, into the same copy.
+    // A second reader copies from the start into the same copy.
     let mut reader = LogReader::open(&path).unwrap().unwrap();
     reader.copy_to(make());
     reader.read_new(|_| {}).unwrap();
@@ -152,7 +152,7 @@ fn a_log_is_held_until_its_writers_program_ends() {
         |fd: &i32| of_fd(*fd).lines().any(|line| line.starts_with("flags:") && line.ends_with('2'));
     let writers = numbers.into_iter().find(is_written).unwrap();
     let nothing = std::fs::File::open("/dev/null").unwrap();
-    // SAFETY: of the test's own descriptors, as a program may do it at any time.
+    // SAFETY: the descriptors are the test's own; a program may close them at any time.
     assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&nothing), writers) }, writers);
     assert!(reader.is_held(), "it is mapped");
     drop(writer);

@@ -55,7 +55,7 @@ fn slots_are_handed_over_in_both_directions() {
                     loom::thread::yield_now();
                 }
                 let slot = &shared.slots[(cursor.write() % CAPACITY) as usize];
-                // SAFETY: the protocol under test says that this slot is ours; loom checks it.
+                // SAFETY: by the protocol under test this slot is ours; loom checks it.
                 slot.with_mut(|p| unsafe { *p = i });
                 cursor.publish(&shared.write, 1);
             }
@@ -102,7 +102,7 @@ fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
                 while !cursor.has_room(&shared.read, 1) {
                     loom::thread::yield_now();
                 }
-                // SAFETY: the protocol under test says that this slot is ours; loom checks it.
+                // SAFETY: by the protocol under test this slot is ours; loom checks it.
                 shared.slots[(cursor.write() % CAPACITY) as usize].with_mut(|p| unsafe { *p = i });
                 cursor.publish(&shared.write, 1);
             }

@@ -225,7 +225,7 @@ fn a_suppressed_frame_is_entered_once_there_is_room() {
     assert_eq!(writer.suppressed_calls(), 3000 - (4096 - 4) / 2);
 }
 
-/// All events are wanted, and the reader lives; but this ring it does not read any further.
+/// All events are wanted and the reader is alive, but it has given up this ring.
 #[test]
 fn a_writer_does_not_wait_for_a_consumer_that_gave_up() {
     let (_dir, producer, consumer) = ring(4096);

@@ -1,7 +1,7 @@
 //! The series of samples that the metric plugin reads.
 
 use ampere_ring::Session;
-use ampere_ring::samples::{MOST_SAMPLES, SampleWriter, path_of, read, read_until};
+use ampere_ring::samples::{SAMPLES_MAX, SampleWriter, path_of, read, read_until};
 use std::path::Path;
 
 /// A session that is removed with its test.
@@ -25,7 +25,7 @@ fn times(path: &Path) -> Vec<u64> {
 fn no_series_is_kept_until_it_is_wanted() {
     let place = session("wanted");
     let session = &place.0;
-    let mut writer = SampleWriter::new(session.directory(), 2, MOST_SAMPLES);
+    let mut writer = SampleWriter::new(session.directory(), 2, SAMPLES_MAX);
     writer.add(0, 10, 1000);
     writer.flush(11);
     assert!(!path_of(session.directory(), 0).exists());
@@ -42,7 +42,7 @@ fn no_series_is_kept_until_it_is_wanted() {
     assert_eq!(read_until(&path_of(session.directory(), 1)).unwrap(), 31);
 }
 
-/// No more samples than the limit, but over the whole time and up to the newest.
+/// A long series has no more samples than the limit, but covers the whole time up to the newest sample.
 #[test]
 fn a_long_series_is_thinned_and_stays_complete() {
     let place = session("thinner");
@@ -74,7 +74,7 @@ fn a_new_sampler_starts_a_new_series() {
     session.want_samples();
     let path = path_of(session.directory(), 0);
     for start in [1000, 5] {
-        let mut writer = SampleWriter::new(session.directory(), 1, MOST_SAMPLES);
+        let mut writer = SampleWriter::new(session.directory(), 1, SAMPLES_MAX);
         writer.flush(start);
         writer.add(0, start, 1);
         writer.flush(start + 1);
@@ -90,7 +90,7 @@ fn damage_is_an_error_or_left_out() {
     for (bytes, why) in [(&b"short"[..], "header changes"), (&[0xff; 64], "AMPSAMP1")] {
         std::fs::write(&path, bytes).unwrap();
         let error = read(&path).unwrap_err().to_string();
-        assert!(error.contains("no file of this ampere"), "{error} should say {why}");
+        assert!(error.contains("not a file of this version of ampere"), "{error} lacks {why}");
     }
     // Half a sample, and times that go back.
     let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

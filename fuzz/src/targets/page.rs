@@ -38,13 +38,13 @@ pub fn run(data: &[u8]) {
             assert!(output.as_os_str().len() <= 4000);
         }
         let _ = (session.collector_state(), session.collector_seems_alive(), session.collector_is_alive());
-        let _ = (session.generation(), session.joined(), session.told_time(), session.is_waited_for());
+        let _ = (session.generation(), session.joined(), session.replay_time(), session.is_waited_for());
         let _ = session.samples_are_wanted();
         match from.u8() % 8 {
             0 => session.join(),
             1 => drop(session.leave()),
             2 => session.beat(),
-            3 => session.tell_time(from.u64()),
+            3 => session.set_replay_time(from.u64()),
             4 => session.set_output(&std::path::Path::new("/").join(from.text().replace('\0', ""))),
             _ => {
                 let at = u64::from(from.u16()) % PAGE;

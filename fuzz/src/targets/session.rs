@@ -104,7 +104,7 @@ fn play(data: &[u8]) -> Option<Summary> {
                     file.write_all_at(&written[which].to_le_bytes(), WRITE).expect("room");
                 }
             }
-            6 => run.session().tell_time(from.odd_u64()),
+            6 => run.session().set_replay_time(from.odd_u64()),
             7 => {
                 let _ = run.round();
             }

@@ -149,7 +149,7 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     }
     let recovered = recover(&place, &place.path("out"));
     assert_eq!((recovered.code, recovered.said().len()), (1, 2), "{recovered:#?}");
-    assert!(recovered.said().iter().all(|line| line.contains("is no file of this ampere")), "{recovered:#?}");
+    assert!(recovered.said().iter().all(|line| line.contains("is not a file of this version of ampere")), "{recovered:#?}");
     check_trace(&place, "out");
     place.is_clean();
 }
@@ -224,10 +224,10 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
         || place.path("out/traces/precious.dat").exists() && place.path("out/traces.def").exists();
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
     let before = place.summary("out");
-    assert!(before["run"]["notes"].to_string().contains("exists already"), "{}", before["run"]["notes"]);
+    assert!(before["run"]["notes"].to_string().contains("already exists"), "{}", before["run"]["notes"]);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1, "{refused:#?}");
-    refused.said_once(&["has no trace", "exists already", "do it again"]);
+    refused.said_once(&["has no trace", "already exists", "do it again"]);
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
     // Once they are elsewhere, the trace can be written.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");

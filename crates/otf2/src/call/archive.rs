@@ -1,4 +1,4 @@
-//! Handles of the C library for writing: the archive, and the event writer of one location.
+//! Handles of the C library for writing: of the archive, and of the event writer of one location.
 
 use super::communication;
 use super::global_def_writer::GlobalDefWriter;
@@ -13,17 +13,17 @@ use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
-/// An archive that is being written. Not to be shared between threads: no locking callbacks are set.
+/// An archive that is being written. It must not be shared between threads: no locking callbacks are set.
 ///
-/// Two of OTF2's habits decide what happens in the end. Closing an archive writes its anchor file, whether it is complete
-/// or not. And a failed write of events leaves a freed buffer behind, which OTF2 uses when it closes the file. So only a
-/// complete archive is closed ([`close`](Archive::close)); any other is left to itself, with the memory that it has.
+/// Closing an archive writes its anchor file, whether it is complete or not. After a failed write of events, OTF2 uses a freed
+/// buffer when it closes the file. Therefore only a complete archive is closed ([`close`](Archive::close)); the memory of any
+/// other is leaked.
 pub(crate) struct Archive {
     handle: NonNull<sys::OTF2_Archive>,
 }
 
 impl Archive {
-    /// Creates `directory` unless it exists, and the directory `name` within it, which must not exist.
+    /// Creates `directory` unless it exists, and the directory `name` in it, which must not exist.
     pub(crate) fn create(
         directory: &CStr,
         name: &CStr,
@@ -45,7 +45,7 @@ impl Archive {
         };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_CALL))?;
         let archive = handle.as_ptr();
-        // Closing writes an anchor file, perhaps over that of another archive: a handle that failed here is given up.
+        // Closing writes an anchor file, perhaps over that of another archive: a handle that fails here is leaked.
         // SAFETY: the handle is the one just opened; the two callback tables are statics and outlive it.
         unsafe {
             check(sys::OTF2_Archive_SetFlushCallbacks(archive, &memory::FLUSH, null_mut()))?;
@@ -57,24 +57,24 @@ impl Archive {
     }
 
     pub(crate) fn set_creator(&self, text: &CStr) -> Result<(), Otf2Error> {
-        // SAFETY: the handle is open until close, which takes self; the text is copied.
+        // SAFETY: the handle is open until close, which consumes self; the text is copied.
         check(unsafe { sys::OTF2_Archive_SetCreator(self.handle.as_ptr(), text.as_ptr()) })
     }
 
     pub(crate) fn set_machine_name(&self, text: &CStr) -> Result<(), Otf2Error> {
-        // SAFETY: as in set_creator.
+        // SAFETY: see set_creator.
         check(unsafe { sys::OTF2_Archive_SetMachineName(self.handle.as_ptr(), text.as_ptr()) })
     }
 
     pub(crate) fn set_description(&self, text: &CStr) -> Result<(), Otf2Error> {
-        // SAFETY: as in set_creator.
+        // SAFETY: see set_creator.
         check(unsafe { sys::OTF2_Archive_SetDescription(self.handle.as_ptr(), text.as_ptr()) })
     }
 
-    /// To be called once for each location: a second call would return the same writer.
+    /// Must be called once for each location: a second call would return the same writer.
     pub(crate) fn event_writer(&self, location: u64) -> Result<RawEventWriter<'_>, Otf2Error> {
         forget_message();
-        // SAFETY: the handle is open until close, which takes self and thereby waits for the borrow in the result.
+        // SAFETY: the handle is open until close, which consumes self and cannot be called during the borrow in the result.
         let handle = unsafe { sys::OTF2_Archive_GetEvtWriter(self.handle.as_ptr(), location) };
         match handle.is_null() {
             true => Err(failure(sys::OTF2_ERROR_INVALID_CALL)),
@@ -88,19 +88,18 @@ impl Archive {
     }
 
     pub(crate) fn close_event_files(&self) -> Result<(), Otf2Error> {
-        // SAFETY: as in set_creator.
+        // SAFETY: see set_creator.
         check(unsafe { sys::OTF2_Archive_CloseEvtFiles(self.handle.as_ptr()) })
     }
 
-    /// Writes a local definition file for each location, also where it is empty: OTF2's tools expect one.
+    /// Writes a local definition file for each location, even if it is empty: OTF2's tools expect one.
     pub(crate) fn write_local_definitions<'a>(
         &self,
         locations: impl Iterator<Item = (u64, &'a LocalDefinitions)>,
     ) -> Result<(), Otf2Error> {
         forget_message();
         let archive = self.handle.as_ptr();
-        // SAFETY: the handle is open; each writer is used only between the moment when it was opened and found not to be null,
-        // and when it is closed, once.
+        // SAFETY: the handle is open; each writer is checked not to be null, used only while it is open, and closed once.
         unsafe {
             check(sys::OTF2_Archive_OpenDefFiles(archive))?;
             for (location, definitions) in locations {
@@ -115,33 +114,33 @@ impl Archive {
         }
     }
 
-    /// Runs `write` with a writer of the global definitions and closes that, unless it failed.
+    /// Runs `write` with a writer of the global definitions and closes the writer unless `write` failed.
     pub(crate) fn write_global_definitions<E: From<Otf2Error>>(
         &self,
         write: impl FnOnce(&GlobalDefWriter) -> Result<(), E>,
     ) -> Result<(), E> {
         forget_message();
         let archive = self.handle.as_ptr();
-        // SAFETY: the handle is open until close, which takes self.
+        // SAFETY: the handle is open until close, which consumes self.
         let handle = unsafe { sys::OTF2_Archive_GetGlobalDefWriter(archive) };
         let Some(handle) = NonNull::new(handle) else {
             return Err(failure(sys::OTF2_ERROR_INVALID_CALL).into());
         };
         write(&GlobalDefWriter::new(handle))?;
-        // SAFETY: the writer belongs to this archive, and `write` had it by reference only, so that it is not used again.
+        // SAFETY: the writer belongs to this archive; `write` had only a reference to it, so it is not used again.
         let code = unsafe { sys::OTF2_Archive_CloseGlobalDefWriter(archive, handle.as_ptr()) };
         check_written(code).map_err(E::from)
     }
 
-    /// Writes the anchor file and gives everything back. To be called only when all else was written.
+    /// Writes the anchor file and frees everything. Must be called only when all else was written.
     pub(crate) fn close(self) -> Result<(), Otf2Error> {
         forget_message();
-        // SAFETY: self is gone afterwards, and with it every borrow, so that the handle is not used again.
+        // SAFETY: self is consumed, so there are no borrows and the handle is not used again.
         check_written(unsafe { sys::OTF2_Archive_Close(self.handle.as_ptr()) })
     }
 }
 
-/// The result of a call that closes a file. That the last bytes could not be written is often only in a message.
+/// The result of a call that closes a file. OTF2 often reports only in a message that the last bytes could not be written.
 fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     match take_message() {
         Some(error) => Err(error),
@@ -152,16 +151,16 @@ fn check_written(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
 impl Drop for RawEventWriter<'_> {
     fn drop(&mut self) {
         if !self.attributes.is_null() {
-            // SAFETY: made in enter_with, deleted here only.
+            // SAFETY: the list is made in enter_with and deleted only here.
             unsafe { sys::OTF2_AttributeList_Delete(self.attributes) };
         }
     }
 }
 
-/// OTF2's writer of one location's events. Closed, its handle is null, which OTF2 answers with an error.
+/// OTF2's writer of one location's events. After closing, its handle is null, for which OTF2 returns an error.
 pub(crate) struct RawEventWriter<'a> {
     handle: *mut sys::OTF2_EvtWriter,
-    /// For the attributes of the next event; null until one has any.
+    /// The list for the attributes of the next event; null until an event has any.
     attributes: *mut sys::OTF2_AttributeList,
     archive: NonNull<sys::OTF2_Archive>,
     lifetime: PhantomData<&'a Archive>,
@@ -170,11 +169,11 @@ pub(crate) struct RawEventWriter<'a> {
 impl RawEventWriter<'_> {
     #[inline]
     pub(crate) fn enter(&mut self, time: u64, region: u32) -> Result<(), Otf2Error> {
-        // SAFETY: the handle is null or belongs to the archive, which is open as long as the lifetime lasts.
+        // SAFETY: the handle is null or belongs to the archive, which is open during the lifetime.
         check(unsafe { sys::OTF2_EvtWriter_Enter(self.handle, null_mut(), time, region) })
     }
 
-    /// An enter with an attribute.
+    /// Writes an enter with an attribute.
     pub(crate) fn enter_with(
         &mut self,
         time: u64,
@@ -182,7 +181,7 @@ impl RawEventWriter<'_> {
         attribute: u32,
         value: u64,
     ) -> Result<(), Otf2Error> {
-        // SAFETY: the list is made here and deleted in drop; writing an event empties it. The rest as in enter.
+        // SAFETY: the list is made here and deleted in drop; writing an event empties it. For the rest, see enter.
         unsafe {
             if self.attributes.is_null() {
                 self.attributes = sys::OTF2_AttributeList_New();
@@ -193,7 +192,7 @@ impl RawEventWriter<'_> {
             check(sys::OTF2_AttributeList_AddUint64(self.attributes, attribute, value))?;
             let written = check(sys::OTF2_EvtWriter_Enter(self.handle, self.attributes, time, region));
             if written.is_err() {
-                // It may not have been emptied then.
+                // The list may not have been emptied.
                 sys::OTF2_AttributeList_RemoveAllAttributes(self.attributes);
             }
             written
@@ -202,11 +201,11 @@ impl RawEventWriter<'_> {
 
     #[inline]
     pub(crate) fn leave(&mut self, time: u64, region: u32) -> Result<(), Otf2Error> {
-        // SAFETY: as in enter.
+        // SAFETY: see enter.
         check(unsafe { sys::OTF2_EvtWriter_Leave(self.handle, null_mut(), time, region) })
     }
 
-    /// At most 255 values.
+    /// Writes a metric event of at most 255 values.
     pub(crate) fn metric(&mut self, time: u64, metric: u32, values: &[MetricValue]) -> Result<(), Otf2Error> {
         const FEW: usize = 8;
         if values.len() <= FEW {
@@ -216,7 +215,7 @@ impl RawEventWriter<'_> {
         }
     }
 
-    /// OTF2 wants types and values apart. `N` is at least the number of values and at most 255.
+    /// Writes a metric event. OTF2 takes types and values in two arrays. `N` is at least the number of values and at most 255.
     fn metric_of<const N: usize>(
         &mut self,
         time: u64,
@@ -239,7 +238,7 @@ impl RawEventWriter<'_> {
             };
         }
         let count = values.len().min(N) as u8;
-        // SAFETY: as in enter; both arrays have at least `count` elements, all of them initialised, and are only read.
+        // SAFETY: see enter; both arrays have at least `count` elements, all initialised, which are only read.
         check(unsafe {
             sys::OTF2_EvtWriter_Metric(
                 self.handle,
@@ -254,13 +253,13 @@ impl RawEventWriter<'_> {
     }
 
     pub(crate) fn communication(&mut self, time: u64, event: Communication) -> Result<(), Otf2Error> {
-        // SAFETY: as in enter.
+        // SAFETY: see enter.
         check(unsafe { communication::write(self.handle, time, event) })
     }
 
     pub(crate) fn program_begin(&mut self, time: u64, name: u32, arguments: &[u32]) -> Result<(), Otf2Error> {
         let count = arguments.len() as u32;
-        // SAFETY: as in enter; so many arguments are only read.
+        // SAFETY: see enter; there are `count` arguments, which are only read.
         check(unsafe {
             sys::OTF2_EvtWriter_ProgramBegin(self.handle, null_mut(), time, name, count, arguments.as_ptr())
         })
@@ -269,13 +268,13 @@ impl RawEventWriter<'_> {
     pub(crate) fn program_end(&mut self, time: u64, status: Option<i64>) -> Result<(), Otf2Error> {
         // OTF2_UNDEFINED_INT64
         let status = status.unwrap_or(i64::MIN);
-        // SAFETY: as in enter.
+        // SAFETY: see enter.
         check(unsafe { sys::OTF2_EvtWriter_ProgramEnd(self.handle, null_mut(), time, status) })
     }
 
     pub(crate) fn number_of_events(&self) -> Result<u64, Otf2Error> {
         let mut number = 0;
-        // SAFETY: as in enter; the number outlives the call.
+        // SAFETY: see enter; the number outlives the call.
         check(unsafe { sys::OTF2_EvtWriter_GetNumberOfEvents(self.handle, &mut number) })?;
         Ok(number)
     }
@@ -284,20 +283,20 @@ impl RawEventWriter<'_> {
         self.handle.is_null()
     }
 
-    /// Gives the writer up after a failure. OTF2 would use freed memory if it were to close it.
+    /// Abandons the writer after a failure: if it were closed, OTF2 would use freed memory.
     pub(crate) fn abandon(&mut self) {
         self.handle = null_mut();
     }
 
-    /// Writes what is left and closes the file. Closing again, or what was given up, does nothing.
+    /// Writes the rest and closes the file. Does nothing for a writer that is closed or abandoned.
     pub(crate) fn close(&mut self) -> Result<(), Otf2Error> {
         let handle = std::mem::replace(&mut self.handle, null_mut());
         if handle.is_null() {
             return Ok(());
         }
         forget_message();
-        // SAFETY: the archive is open as long as the lifetime lasts, the writer is one of its open writers, since there
-        // is one RawEventWriter for each and it was not null; it is null from here on.
+        // SAFETY: the archive is open during the lifetime; the writer is one of its open writers, since there is one
+        // RawEventWriter for each and it was not null; it is null from here on.
         check_written(unsafe { sys::OTF2_Archive_CloseEvtWriter(self.archive.as_ptr(), handle) })
     }
 }

@@ -1,4 +1,4 @@
-//! Messages, collectives, requests and teams, as OTF2's writer wants them.
+//! Writes messages, collectives, requests and events of teams of threads.
 
 use crate::communication::{Collective, Communication, Message, Root};
 use otf2_sys as sys;
@@ -13,17 +13,17 @@ fn root(of: Root) -> u32 {
     }
 }
 
-/// Writes one event, without attributes.
+/// Writes one event without attributes.
 ///
 /// # Safety
-/// The writer is null or open.
+/// The writer must be null or open.
 pub(super) unsafe fn write(
     writer: *mut sys::OTF2_EvtWriter,
     time: u64,
     event: Communication,
 ) -> sys::OTF2_ErrorCode {
     let none = null_mut();
-    // SAFETY: by this function's contract; all arguments are plain numbers.
+    // SAFETY: see the function's contract; all arguments are plain numbers.
     unsafe {
         match event {
             Communication::MpiSend(Message { peer, comm, tag, bytes }) => {

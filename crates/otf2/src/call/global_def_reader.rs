@@ -1,4 +1,4 @@
-//! Reads global definitions into lists of plain numbers, in the order of the file. What they mean is made out elsewhere.
+//! Reads global definitions into records of plain numbers, in the order of the file. `read_definitions.rs` interprets them.
 
 use super::global_def_writer::Value;
 use super::reader::Reader;
@@ -8,48 +8,51 @@ use otf2_sys as sys;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
 
-/// Own, name, canonical name, description, role, paradigm, flags, file, begin, end.
-pub(crate) type RegionRecord = (u32, u32, u32, u32, u8, u8, u32, u32, u32, u32);
-
-/// Own, name, description, kind, mode, value type, base, exponent, unit.
-pub(crate) type MemberRecord = (u32, u32, u32, u8, u8, u8, u8, i64, u32);
-
-/// The records, each with the arguments of its C callback after the user data.
+/// The records. Fields with numbers are references: `own` is the reference of the definition itself.
 #[derive(Default)]
 pub(crate) struct Records {
     pub strings: HashMap<u32, String>,
-    /// Resolution, offset, length, real time.
-    pub clocks: Vec<(u64, u64, u64, u64)>,
-    /// Paradigm, name, class.
-    pub paradigms: Vec<(u8, u32, u8)>,
-    /// Own, name, class, parent.
-    pub nodes: Vec<(u32, u32, u32, u32)>,
-    /// Node, domain.
-    pub domains: Vec<(u32, u8)>,
-    /// Own, name, kind, system tree parent, creator.
-    pub location_groups: Vec<(u32, u32, u8, u32, u32)>,
-    /// Own, name, kind, events, group.
-    pub locations: Vec<(u64, u32, u8, u64, u32)>,
-    pub regions: Vec<RegionRecord>,
-    pub members: Vec<MemberRecord>,
-    /// Own, members, occurrence, recorder kind.
-    pub classes: Vec<(u32, Vec<u32>, u8, u8)>,
-    /// Class, recorder.
-    pub recorders: Vec<(u32, u64)>,
-    /// Own, class, recorder, scope, number in that scope.
-    pub instances: Vec<(u32, u32, u64, u8, u64)>,
-    /// Own, name, kind, paradigm, flags, members.
-    pub groups: Vec<(u32, u32, u8, u8, u32, Vec<u64>)>,
-    /// Own, name, group, parent, flags.
-    pub comms: Vec<(u32, u32, u32, u32, u32)>,
-    /// Own, name, description, type.
-    pub attributes: Vec<(u32, u32, u32, u8)>,
-    /// Own, region, source code location, parent.
-    pub calling_contexts: Vec<(u32, u32, u32, u32)>,
-    /// Of what, name, value.
-    pub node_properties: Vec<(u32, u32, Value)>,
-    pub group_properties: Vec<(u32, u32, Value)>,
-    pub location_properties: Vec<(u64, u32, Value)>,
+    pub clocks: Vec<Clock>,
+    pub paradigms: Vec<Paradigm>,
+    pub nodes: Vec<Node>,
+    pub domains: Vec<Domain>,
+    pub location_groups: Vec<LocationGroup>,
+    pub locations: Vec<Location>,
+    pub regions: Vec<Region>,
+    pub members: Vec<Member>,
+    pub classes: Vec<Class>,
+    pub recorders: Vec<Recorder>,
+    pub instances: Vec<Instance>,
+    pub groups: Vec<Group>,
+    pub comms: Vec<Comm>,
+    pub attributes: Vec<Attribute>,
+    pub calling_contexts: Vec<CallingContext>,
+    pub node_properties: Vec<Property<u32>>,
+    pub group_properties: Vec<Property<u32>>,
+    pub location_properties: Vec<Property<u64>>,
+}
+
+pub(crate) struct Class {
+    pub own: u32,
+    pub members: Vec<u32>,
+    pub occurrence: u8,
+    pub kind: u8,
+}
+
+pub(crate) struct Group {
+    pub own: u32,
+    pub name: u32,
+    pub kind: u8,
+    pub paradigm: u8,
+    pub flags: u32,
+    pub members: Vec<u64>,
+}
+
+pub(crate) struct Property<R> {
+    /// The definition that has the property.
+    pub of: R,
+    pub name: u32,
+    pub value: Value,
 }
 
 /// Reads the global definitions and returns them with their number.
@@ -59,7 +62,7 @@ pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
     let user_data: *mut c_void = (&raw mut records).cast();
     let mut number = 0;
     // SAFETY: the reader is open; the definition reader is used only if not null and closed once; the callbacks have the
-    // types that their setters want, and records outlives the reading, during which only the callbacks touch it.
+    // types that their setters require, and records outlives the reading, during which only the callbacks access it.
     unsafe {
         let archive = reader.handle();
         let definitions = sys::OTF2_Reader_GetGlobalDefReader(archive);
@@ -85,9 +88,9 @@ pub(crate) fn read(reader: &Reader) -> Result<(Records, u64), Otf2Error> {
 macro_rules! register {
     ($($set:ident = $callback:ident;)*) => {
         /// # Safety
-        /// The table is one that OTF2 made, and is used with `Records` as user data.
+        /// The table must be one that OTF2 made, and be used with `Records` as user data.
         unsafe fn register(callbacks: *mut sys::OTF2_GlobalDefReaderCallbacks) {
-            // SAFETY: as the function's own contract.
+            // SAFETY: see the function's contract.
             unsafe { $(sys::$set(callbacks, Some($callback));)* }
         }
     };
@@ -116,46 +119,51 @@ register! {
 }
 
 /// # Safety
-/// Only within a callback that OTF2 calls during [`read`], with its user data.
+/// Must be called only in a callback that OTF2 calls during [`read`], with its user data.
 unsafe fn records<'a>(user_data: *mut c_void) -> &'a mut Records {
-    // SAFETY: the user data is the records of `read`, which nothing else touches until it returns.
+    // SAFETY: the user data is the records of `read`, which nothing else accesses until it returns.
     unsafe { &mut *user_data.cast() }
 }
 
-/// Callbacks whose arguments are all numbers: they are kept as they are.
+/// Defines records whose fields are all numbers, and the callbacks that add them to their lists.
 macro_rules! plain {
-    ($($name:ident($($argument:ident: $kind:ty),*) = $list:ident;)*) => { $(
+    ($($name:ident = $record:ident { $($argument:ident: $kind:ty),* } in $list:ident;)*) => { $(
+        #[allow(dead_code)]
+        pub(crate) struct $record {
+            $(pub $argument: $kind,)*
+        }
+
         #[allow(clippy::too_many_arguments)]
         unsafe extern "C" fn $name(user_data: *mut c_void, $($argument: $kind),*) -> sys::OTF2_CallbackCode {
             // SAFETY: registered in read and called by OTF2 only.
-            unsafe { records(user_data) }.$list.push(($($argument),*));
+            unsafe { records(user_data) }.$list.push($record { $($argument),* });
             sys::OTF2_CALLBACK_SUCCESS
         }
     )* };
 }
 
 plain! {
-    on_clock(resolution: u64, offset: u64, length: u64, realtime: u64) = clocks;
-    on_paradigm(paradigm: u8, name: u32, class: u8) = paradigms;
-    on_node(own: u32, name: u32, class: u32, parent: u32) = nodes;
-    on_domain(node: u32, domain: u8) = domains;
-    on_location_group(own: u32, name: u32, kind: u8, parent: u32, creator: u32) = location_groups;
-    on_location(own: u64, name: u32, kind: u8, events: u64, group: u32) = locations;
-    on_region(
+    on_clock = Clock { resolution: u64, offset: u64, length: u64, realtime: u64 } in clocks;
+    on_paradigm = Paradigm { paradigm: u8, name: u32, class: u8 } in paradigms;
+    on_node = Node { own: u32, name: u32, class: u32, parent: u32 } in nodes;
+    on_domain = Domain { node: u32, domain: u8 } in domains;
+    on_location_group = LocationGroup { own: u32, name: u32, kind: u8, parent: u32, creator: u32 } in location_groups;
+    on_location = Location { own: u64, name: u32, kind: u8, events: u64, group: u32 } in locations;
+    on_region = Region {
         own: u32, name: u32, canonical: u32, description: u32, role: u8, paradigm: u8, flags: u32, file: u32,
-        begin: u32, end: u32
-    ) = regions;
-    on_member(
+        begin_line: u32, end_line: u32
+    } in regions;
+    on_member = Member {
         own: u32, name: u32, description: u32, kind: u8, mode: u8, value: u8, base: u8, exponent: i64, unit: u32
-    ) = members;
-    on_recorder(class: u32, recorder: u64) = recorders;
-    on_instance(own: u32, class: u32, recorder: u64, scope: u8, number: u64) = instances;
-    on_comm(own: u32, name: u32, group: u32, parent: u32, flags: u32) = comms;
-    on_attribute(own: u32, name: u32, description: u32, kind: u8) = attributes;
-    on_calling_context(own: u32, region: u32, place: u32, parent: u32) = calling_contexts;
+    } in members;
+    on_recorder = Recorder { class: u32, recorder: u64 } in recorders;
+    on_instance = Instance { own: u32, class: u32, recorder: u64, scope: u8, number: u64 } in instances;
+    on_comm = Comm { own: u32, name: u32, group: u32, parent: u32, flags: u32 } in comms;
+    on_attribute = Attribute { own: u32, name: u32, description: u32, kind: u8 } in attributes;
+    on_calling_context = CallingContext { own: u32, region: u32, place: u32, parent: u32 } in calling_contexts;
 }
 
-/// Callbacks with the value of a property.
+/// Defines the callbacks for properties.
 macro_rules! properties {
     ($($name:ident($kind:ty) = $list:ident;)*) => { $(
         unsafe extern "C" fn $name(
@@ -165,10 +173,10 @@ macro_rules! properties {
             kind: sys::OTF2_Type,
             value: sys::OTF2_AttributeValue,
         ) -> sys::OTF2_CallbackCode {
-            // SAFETY: registered in read and called by OTF2 only, with a value of the type that it names.
+            // SAFETY: registered in read and called only by OTF2, with a value of the type `kind`.
             let (records, value) = unsafe { (records(user_data), property_value(kind, value)) };
             if let Some(value) = value {
-                records.$list.push((of, name, value));
+                records.$list.push(Property { of, name, value });
             }
             sys::OTF2_CALLBACK_SUCCESS
         }
@@ -182,9 +190,9 @@ properties! {
 }
 
 /// # Safety
-/// The value's active field is the one that `kind` names.
+/// `kind` must be the type of the value.
 unsafe fn property_value(kind: sys::OTF2_Type, value: sys::OTF2_AttributeValue) -> Option<Value> {
-    // SAFETY: as the function's own contract; all fields are numbers, which any bits are good for.
+    // SAFETY: see the function's contract; all fields are numbers, for which any bits are valid.
     unsafe {
         Some(match u32::from(kind) {
             sys::OTF2_TYPE_STRING => Value::String(value.stringRef),
@@ -221,9 +229,9 @@ unsafe extern "C" fn on_class(
     occurrence: u8,
     kind: u8,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: registered in read and called by OTF2 only, with `count` members.
+    // SAFETY: registered in read and called only by OTF2, with `count` members.
     let (records, members) = unsafe { (records(user_data), list(members, count.into())) };
-    records.classes.push((own, members, occurrence, kind));
+    records.classes.push(Class { own, members, occurrence, kind });
     sys::OTF2_CALLBACK_SUCCESS
 }
 
@@ -238,18 +246,18 @@ unsafe extern "C" fn on_group(
     count: u32,
     members: *const u64,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: registered in read and called by OTF2 only, with `count` members.
+    // SAFETY: registered in read and called only by OTF2, with `count` members.
     let (records, members) = unsafe { (records(user_data), list(members, count as usize)) };
-    records.groups.push((own, name, kind, paradigm, flags, members));
+    records.groups.push(Group { own, name, kind, paradigm, flags, members });
     sys::OTF2_CALLBACK_SUCCESS
 }
 
 /// # Safety
-/// There are `count` elements, or none at all and the pointer is null.
+/// There must be `count` elements, or the pointer must be null.
 unsafe fn list<T: Copy>(elements: *const T, count: usize) -> Vec<T> {
     if elements.is_null() || count == 0 {
         return Vec::new();
     }
-    // SAFETY: as the function's own contract.
+    // SAFETY: see the function's contract.
     unsafe { std::slice::from_raw_parts(elements, count) }.to_vec()
 }

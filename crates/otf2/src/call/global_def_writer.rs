@@ -6,12 +6,12 @@ use otf2_sys as sys;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 
-/// Exists only inside of `Archive::write_global_definitions`, which closes the writer afterwards.
+/// The writer exists only in `Archive::write_global_definitions`, which closes it afterwards.
 pub(crate) struct GlobalDefWriter {
     handle: NonNull<sys::OTF2_GlobalDefWriter>,
 }
 
-/// OTF2's type of whole numbers of 64 bits.
+/// OTF2's type of unsigned 64-bit numbers.
 pub(crate) const UINT64: u8 = sys::OTF2_TYPE_UINT64 as u8;
 
 /// A value of a property, with strings as references.
@@ -37,12 +37,12 @@ impl Value {
     }
 }
 
-/// Calls of the library with plain numbers: the arguments are those of the C function after the handle.
+/// Defines calls with plain numbers: the arguments are those of the C function after the handle.
 macro_rules! plain {
     ($($name:ident = $function:ident($($argument:ident: $kind:ty),* $(,)?);)*) => { $(
         #[allow(clippy::too_many_arguments)]
         pub(crate) fn $name(&self, $($argument: $kind),*) -> Result<(), Otf2Error> {
-            // SAFETY: the handle is open as long as self exists; all other arguments are numbers.
+            // SAFETY: the handle is open while self exists; all other arguments are numbers.
             check(unsafe { sys::$function(self.handle.as_ptr(), $($argument),*) })
         }
     )* };
@@ -75,11 +75,11 @@ impl GlobalDefWriter {
     }
 
     pub(crate) fn string(&self, own: u32, text: &CStr) -> Result<(), Otf2Error> {
-        // SAFETY: the handle is open as long as self exists; the text is copied.
+        // SAFETY: the handle is open while self exists; the text is copied.
         check(unsafe { sys::OTF2_GlobalDefWriter_WriteString(self.handle.as_ptr(), own, text.as_ptr()) })
     }
 
-    /// At most 255 members.
+    /// Writes a metric class of at most 255 members.
     pub(crate) fn metric_class(
         &self,
         own: u32,
@@ -88,7 +88,7 @@ impl GlobalDefWriter {
         kind: u8,
     ) -> Result<(), Otf2Error> {
         let count = members.len().min(255) as u8;
-        // SAFETY: the handle is open as long as self exists; there are at least `count` members, which are copied.
+        // SAFETY: the handle is open while self exists; there are at least `count` members, which are copied.
         check(unsafe {
             sys::OTF2_GlobalDefWriter_WriteMetricClass(
                 self.handle.as_ptr(),
@@ -111,7 +111,7 @@ impl GlobalDefWriter {
         members: &[u64],
     ) -> Result<(), Otf2Error> {
         let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
-        // SAFETY: the handle is open as long as self exists; there are at least `count` members, which are copied.
+        // SAFETY: the handle is open while self exists; there are at least `count` members, which are copied.
         check(unsafe {
             sys::OTF2_GlobalDefWriter_WriteGroup(
                 self.handle.as_ptr(),
@@ -128,7 +128,7 @@ impl GlobalDefWriter {
 
     pub(crate) fn location_property(&self, location: u64, name: u32, value: Value) -> Result<(), Otf2Error> {
         let (kind, value) = value.split();
-        // SAFETY: the handle is open as long as self exists; the union's active field is the one that `kind` names.
+        // SAFETY: the handle is open while self exists; `kind` is the type of the value.
         check(unsafe {
             sys::OTF2_GlobalDefWriter_WriteLocationProperty(self.handle.as_ptr(), location, name, kind, value)
         })
@@ -141,7 +141,7 @@ impl GlobalDefWriter {
         value: Value,
     ) -> Result<(), Otf2Error> {
         let (kind, value) = value.split();
-        // SAFETY: as in location_property.
+        // SAFETY: see location_property.
         check(unsafe {
             sys::OTF2_GlobalDefWriter_WriteLocationGroupProperty(
                 self.handle.as_ptr(),
@@ -160,7 +160,7 @@ impl GlobalDefWriter {
         value: Value,
     ) -> Result<(), Otf2Error> {
         let (kind, value) = value.split();
-        // SAFETY: as in location_property.
+        // SAFETY: see location_property.
         check(unsafe {
             sys::OTF2_GlobalDefWriter_WriteSystemTreeNodeProperty(
                 self.handle.as_ptr(),

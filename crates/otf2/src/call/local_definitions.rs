@@ -9,7 +9,7 @@ use otf2_sys as sys;
 const NOT_KNOWN: f64 = 0.0;
 
 /// # Safety
-/// The writer is open.
+/// The writer must be open.
 pub(super) unsafe fn write(
     writer: *mut sys::OTF2_DefWriter,
     definitions: &LocalDefinitions,
@@ -38,7 +38,7 @@ pub(super) unsafe fn write(
         }
     }
     for (time, offset) in clock_offsets {
-        // SAFETY: as the function's own contract.
+        // SAFETY: see the function's contract.
         check(unsafe { sys::OTF2_DefWriter_WriteClockOffset(writer, *time, *offset, NOT_KNOWN) })?;
     }
     Ok(())

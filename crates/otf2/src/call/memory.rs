@@ -1,7 +1,7 @@
-//! Memory for OTF2's writers: one chunk for each open file, never more, which is what makes writing need constant memory.
+//! Memory for OTF2's writers: at most one chunk for each open file, so that writing needs constant memory.
 //!
-//! OTF2 asks for a chunk when it opens a file and whenever a chunk is full. Refused the second, it flushes the first
-//! (the flush callback below agrees), gives all chunks back and asks again.
+//! OTF2 requests a chunk when it opens a file and whenever a chunk is full. If the second chunk is refused, it flushes the first
+//! (the flush callback below agrees), frees all chunks and requests one again.
 
 use otf2_sys as sys;
 use std::alloc::{Layout, alloc, dealloc};
@@ -10,7 +10,7 @@ use std::ffi::c_void;
 pub(super) static MEMORY: sys::OTF2_MemoryCallbacks =
     sys::OTF2_MemoryCallbacks { otf2_allocate: Some(allocate), otf2_free_all: Some(free_all) };
 
-/// Without a callback after the flush no BufferFlush event is written: flushes here are no disturbance of a measurement.
+/// Without a callback after the flush, no BufferFlush event is written: these flushes do not disturb a measurement.
 pub(super) static FLUSH: sys::OTF2_FlushCallbacks =
     sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(pre_flush), otf2_post_flush: None };
 
@@ -32,8 +32,8 @@ unsafe extern "C" fn allocate(
     size: u64,
 ) -> *mut c_void {
     let null = std::ptr::null_mut();
-    // SAFETY: per_buffer is a field of OTF2's buffer, null at first, and otherwise what this function put there and
-    // free_all has not taken away; nothing else reads it, and a buffer is used by one thread at a time.
+    // SAFETY: per_buffer is a field of OTF2's buffer: null at first, and otherwise what this function stored there and
+    // free_all has not removed; nothing else reads it, and a buffer is used by one thread at a time.
     unsafe {
         if (*per_buffer).is_null() {
             let Ok(size) = usize::try_from(size) else { return null };
@@ -61,7 +61,7 @@ unsafe extern "C" fn free_all(
     per_buffer: *mut *mut c_void,
     last: bool,
 ) {
-    // SAFETY: as in allocate. After the last call OTF2 does not use the chunk any more, and the pointer is made null.
+    // SAFETY: see allocate. After the last call OTF2 does not use the chunk any more, and the pointer is set to null.
     unsafe {
         if (*per_buffer).is_null() {
             return;

@@ -1,9 +1,9 @@
-//! The calls into the C library. All of this crate's unsafe code is in this folder; what it hands out is safe.
+//! The calls into the C library. All of this crate's unsafe code is in this folder, and its interface is safe.
 //!
-//! Errors: OTF2 prints its messages to stderr unless a callback takes them. Ours keeps the first message of the thread,
-//! and the wrappers here turn it into an [`Otf2Error`]. The registration is OTF2's and holds for the whole process.
+//! Errors: OTF2 prints its messages to stderr unless a callback is registered. Ours keeps the first message of the thread, and
+//! the wrappers here turn it into an [`Otf2Error`]. The registration applies to the whole process.
 //!
-//! Panics: no callback here runs code of the user, and none can panic except by running out of memory, which aborts.
+//! Panics: no callback here runs code of the user, and none can panic. Running out of memory aborts.
 
 use crate::error::{Error, Otf2Error};
 use otf2_sys as sys;
@@ -30,22 +30,22 @@ pub(crate) const UNDEFINED_U32: u32 = u32::MAX;
 pub(crate) const UNDEFINED_U64: u64 = u64::MAX;
 
 thread_local! {
-    /// The first message since it was last taken.
+    /// The first message since a message was last taken.
     static FIRST: RefCell<Option<(sys::OTF2_ErrorCode, String)>> = const { RefCell::new(None) };
 }
 
-/// Takes over OTF2's messages. To be called before anything that can fail.
+/// Registers the callback for OTF2's messages. Must be called before anything that can fail.
 pub(crate) fn capture_messages() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: on_message has the type that OTF2 wants, is never unloaded, and uses no user data.
+        // SAFETY: on_message has the required type, is never unloaded, and uses no user data.
         unsafe { sys::OTF2_Error_RegisterCallback(Some(on_message), std::ptr::null_mut()) };
     });
     forget_message();
 }
 
-// The type of the last argument differs between processors; bindgen names it so in the callback's type. Here it is only
-// handed on to vsnprintf, which bindgen gives the same type.
+// The type of the last argument differs between processors. It is only passed on to vsnprintf, for which bindgen generates the
+// same type.
 #[cfg(target_arch = "x86_64")]
 type VaList = *mut sys::__va_list_tag;
 #[cfg(not(target_arch = "x86_64"))]
@@ -71,8 +71,8 @@ unsafe extern "C" fn on_message(
         }
         let mut text = [0_u8; 512];
         if !format.is_null() {
-            // SAFETY: format and arguments are OTF2's and belong together; text has the length that is given, and
-            // vsnprintf ends what it writes with a zero within it.
+            // SAFETY: format and arguments are from OTF2 and belong together; text has the given length, within which
+            // vsnprintf writes a terminating zero.
             unsafe { sys::vsnprintf(text.as_mut_ptr().cast(), text.len() as _, format, arguments) };
         }
         let text = CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().into_owned());
@@ -81,7 +81,7 @@ unsafe extern "C" fn on_message(
     code
 }
 
-/// Drops a message that is not wanted.
+/// Drops the message that was kept.
 pub(crate) fn forget_message() {
     FIRST.with(|first| *first.borrow_mut() = None);
 }
@@ -111,7 +111,7 @@ pub(crate) fn check(code: sys::OTF2_ErrorCode) -> Result<(), Otf2Error> {
     if code == SUCCESS { Ok(()) } else { Err(failure(code)) }
 }
 
-/// Says what was being done when OTF2 failed.
+/// Adds to an error of OTF2 what was being done.
 pub(crate) trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
 }
@@ -122,18 +122,18 @@ impl<T> Doing<T> for Result<T, Otf2Error> {
     }
 }
 
-/// A copy of a string of the library's; empty for a null pointer.
+/// A copy of a string of the library; empty for a null pointer.
 ///
-/// To be called only with a null pointer or with a C string that lives during the call.
+/// Must be called only with a null pointer or with a C string that lives during the call.
 fn copy(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
     }
-    // SAFETY: as the comment above says; the function is private to this folder, whose callers pass what OTF2 returned.
+    // SAFETY: see above; the function is private to this folder, whose callers pass what OTF2 returned.
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }
 
-/// A path as C wants it. A path with a zero byte names no file.
+/// A path as a C string. No file has a path with a zero byte.
 pub(crate) fn c_path(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::NotFound(path.to_owned()))
 }

@@ -1,7 +1,7 @@
-//! All events other than enter, leave and metric: their names and times, nothing more.
+//! All events other than enter, leave and metric. Only their names and times are read.
 //!
-//! Each event has a callback type of its own, which differ in number and types of arguments. The callbacks here are
-//! generic over the types of what they ignore, one for each number of arguments.
+//! Each event has a callback type of its own, with its own number and types of arguments. The callbacks here are generic over
+//! the types of the arguments, which they ignore: there is one callback for each number of arguments.
 
 use super::reader::{Event, Kind, push};
 use otf2_sys as sys;
@@ -10,7 +10,7 @@ use std::ffi::c_void;
 macro_rules! callbacks {
     ($($name:ident($($argument:ident),*);)*) => { $(
         /// # Safety
-        /// To be called by OTF2 only, registered with a batch as user data.
+        /// Must be called only by OTF2, registered with a batch as user data.
         #[allow(improper_ctypes_definitions, clippy::too_many_arguments)]
         unsafe extern "C" fn $name<const NUMBER: u32, $($argument),*>(
             _location: sys::OTF2_LocationRef,
@@ -21,7 +21,7 @@ macro_rules! callbacks {
             $(_: $argument),*
         ) -> sys::OTF2_CallbackCode {
             let event = Event::new(time, NUMBER, Kind::Other);
-            // SAFETY: as the function's own contract.
+            // SAFETY: see the function's contract.
             unsafe { push(user_data, event) }
         }
     )* };
@@ -37,7 +37,7 @@ callbacks! {
     other6(A, B, C, D, E, F);
 }
 
-/// A callback of the wanted type: the types of the ignored arguments follow from the setter.
+/// A callback of the required type: the types of the ignored arguments follow from the setter.
 macro_rules! as_callback {
     (other0, $number:expr) => {
         Some(other0::<{ $number }>)
@@ -67,15 +67,15 @@ macro_rules! others {
         #[allow(clippy::upper_case_acronyms)]
         enum Number { $($name,)* Unknown }
 
-        /// OTF2's names of the events, by the number that stands for them in a batch.
+        /// OTF2's names of the events, indexed by their number in a batch.
         const NAMES: &[&str] = &[$(stringify!($name),)* "Unknown"];
 
         /// Sets the callbacks of all events here.
         ///
         /// # Safety
-        /// The table is one that OTF2 made, and is used with batches as user data.
+        /// The table must be one that OTF2 made, and be used with batches as user data.
         pub(super) unsafe fn register(callbacks: *mut sys::OTF2_EvtReaderCallbacks) {
-            // SAFETY: as the function's own contract.
+            // SAFETY: see the function's contract.
             unsafe {
                 $(sys::$set(callbacks, as_callback!($callback, Number::$name as u32));)*
                 sys::OTF2_EvtReaderCallbacks_SetUnknownCallback(

@@ -1,4 +1,4 @@
-//! Handles of the C library for reading: the archive, and the event reader of one location.
+//! Handles of the C library for reading: of the archive, and of the event reader of one location.
 
 use super::{
     Doing, SUCCESS, UNDEFINED_U64, capture_messages, check, copy, failure, forget_message, other_events,
@@ -9,13 +9,12 @@ use otf2_sys as sys;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
-/// An archive that is being read. Not to be shared between threads: no locking callbacks are set.
+/// An archive that is being read. It must not be shared between threads: no locking callbacks are set.
 pub(crate) struct Reader {
     handle: NonNull<sys::OTF2_Reader>,
 }
 
 impl Reader {
-    /// Reads the anchor file.
     pub(crate) fn open(anchor: &CStr) -> Result<Reader, Otf2Error> {
         capture_messages();
         // SAFETY: the string lives during the call, which copies it.
@@ -27,7 +26,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Bytes of a chunk of events, and of one of definitions.
+    /// The bytes of a chunk of events, and of a chunk of definitions.
     pub(crate) fn chunk_sizes(&self) -> Result<(u64, u64), Otf2Error> {
         let (mut events, mut definitions) = (0, 0);
         // SAFETY: the handle is open until drop; both numbers outlive the call.
@@ -62,21 +61,21 @@ impl Reader {
         self.text(sys::OTF2_Reader_GetDescription)
     }
 
-    /// A text of the anchor file by one of the three functions above.
+    /// Reads a text of the anchor file with one of the three functions above.
     fn text(
         &self,
         get: unsafe extern "C" fn(*mut sys::OTF2_Reader, *mut *mut c_char) -> sys::OTF2_ErrorCode,
     ) -> String {
         let mut text = std::ptr::null_mut();
-        // SAFETY: the handle is open until drop; `get` is one of the functions of the library with that contract: it
-        // sets the pointer to a copy that the caller frees, or fails and leaves it.
+        // SAFETY: the handle is open until drop; `get` is a function of the library that sets the pointer to a copy, which the
+        // caller must free, or fails and does not change it.
         let code = unsafe { get(self.handle.as_ptr(), &mut text) };
         if code != SUCCESS {
             forget_message();
             return String::new();
         }
         let copied = copy(text);
-        // SAFETY: the copy was made with malloc and is not used any more.
+        // SAFETY: the text was allocated with malloc and is not used any more.
         unsafe { sys::free(text.cast()) };
         copied
     }
@@ -85,7 +84,7 @@ impl Reader {
         self.handle.as_ptr()
     }
 
-    /// Says that a location's files will be read.
+    /// Announces that a location's files will be read.
     pub(crate) fn select(&self, location: u64) -> Result<(), Otf2Error> {
         // SAFETY: the handle is open until drop.
         check(unsafe { sys::OTF2_Reader_SelectLocation(self.handle(), location) })
@@ -106,8 +105,8 @@ impl Reader {
         check(unsafe { sys::OTF2_Reader_OpenEvtFiles(self.handle()) })
     }
 
-    /// Reads a location's own definitions: OTF2 applies the mappings and clock offsets in them to its events. To be done
-    /// once for each location, for a second mapping is an error.
+    /// Reads a location's own definitions, whose mappings and clock offsets OTF2 applies to its events. Must be called once for
+    /// each location, because a second mapping is an error.
     pub(crate) fn read_local_definitions(&self, location: u64) -> Result<(), Otf2Error> {
         forget_message();
         // SAFETY: the handle is open until drop; the definition reader is used only if not null and closed once.
@@ -123,8 +122,8 @@ impl Reader {
         }
     }
 
-    /// A reader of a location's events from the first on. One at a time for each location, and never for the location
-    /// that is OTF2's "none", on which OTF2 aborts.
+    /// A reader of a location's events, which starts with the first. There must be one at a time for each location, and none for
+    /// the location that is OTF2's "none", for which OTF2 aborts.
     pub(crate) fn event_reader(
         &self,
         location: u64,
@@ -135,7 +134,7 @@ impl Reader {
         if location == UNDEFINED_U64 {
             return Err(failure(sys::OTF2_ERROR_INVALID_ARGUMENT));
         }
-        // SAFETY: the handle is open until drop, which waits for the borrow in the result.
+        // SAFETY: the handle is open until drop, which cannot happen during the borrow in the result.
         let handle = unsafe { sys::OTF2_Reader_GetEvtReader(self.handle(), location) };
         let handle = NonNull::new(handle).ok_or_else(|| failure(sys::OTF2_ERROR_INVALID_DATA))?;
         let mut reader = EventReader { handle, archive: self, attribute, batch: Box::default() };
@@ -146,28 +145,28 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // SAFETY: opened in open, closed here only; nothing that borrows from it is left.
+        // SAFETY: opened in open, closed only here; nothing borrows from it any more.
         unsafe { sys::OTF2_Reader_Close(self.handle.as_ptr()) };
         forget_message();
     }
 }
 
-/// Maps a failure to read the anchor file and the like.
+/// Adds to an error what was being read.
 pub(crate) fn reading<T>(result: Result<T, Otf2Error>, what: &str) -> Result<T, Error> {
     result.doing(|| what.to_owned())
 }
 
-/// Number of events that are read at once. With more the batches of many locations leave the cache, with fewer the call
-/// into OTF2 counts.
+/// The number of events that are read at once. With more events, the batches of many locations do not fit into the cache; with
+/// fewer, the cost of the call into OTF2 is noticeable.
 pub(crate) const BATCH: usize = 128;
 
-/// An event as it is kept between OTF2 and the merge.
+/// An event between OTF2 and the merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Event {
     pub time: u64,
-    /// Region or metric, or which other event.
+    /// The region, the metric, or the number of another event's name.
     pub number: u32,
-    /// For a metric: where its values begin.
+    /// The index of the first value of a metric.
     pub values_start: u16,
     pub values_len: u8,
     pub kind: Kind,
@@ -178,11 +177,11 @@ const _: () = assert!(size_of::<Event>() == 16 && BATCH * u8::MAX as usize <= u1
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Enter,
-    /// With the value of the attribute that is looked for.
+    /// An enter with a value of the wanted attribute.
     EnterWith,
     Leave,
     Metric,
-    /// Entered, or found by a sample: the unwind distance is a value.
+    /// A context that was entered or found by a sample; the unwind distance is a value.
     Context,
     ContextLeave,
     Other,
@@ -192,13 +191,13 @@ pub(crate) enum Kind {
 #[derive(Default)]
 pub(crate) struct Batch {
     pub events: Vec<Event>,
-    /// Of metrics, and of the attribute of enters that is looked for.
+    /// The values of metrics, and of the wanted attribute of enters.
     pub values: Vec<MetricValue>,
     attribute: Option<u32>,
 }
 
 impl Batch {
-    /// The number that comes with an event.
+    /// The first value of an event, as a number.
     pub(crate) fn number_of(&self, event: &Event) -> u64 {
         match self.values.get(usize::from(event.values_start)) {
             Some(MetricValue::U64(value)) => *value,
@@ -211,17 +210,17 @@ impl Batch {
 pub(crate) struct EventReader<'a> {
     handle: NonNull<sys::OTF2_EvtReader>,
     archive: &'a Reader,
-    /// An attribute of enters that is looked for.
+    /// The wanted attribute of enters.
     attribute: Option<u32>,
-    /// Has a fixed address, which OTF2 hands to the callbacks.
+    /// The batch has a fixed address, because OTF2 passes it to the callbacks.
     batch: Box<Batch>,
 }
 
 impl EventReader<'_> {
     fn register(&mut self, others: bool) -> Result<(), Otf2Error> {
         let user_data: *mut c_void = (&raw mut *self.batch).cast();
-        // SAFETY: the table is made and deleted here, OTF2 copies it; the callbacks have the types that their events
-        // want; user_data points to the batch, which lives as long as the reader: see read.
+        // SAFETY: the table is made and deleted here, and OTF2 copies it; the callbacks have the required types; user_data
+        // points to the batch, which lives as long as the reader: see read.
         unsafe {
             let callbacks = sys::OTF2_EvtReaderCallbacks_New();
             if callbacks.is_null() {
@@ -247,17 +246,17 @@ impl EventReader<'_> {
         }
     }
 
-    /// Replaces the batch by the next `count` events, at most [`BATCH`], and returns how many were read. Events that no
-    /// callback was registered for count, but are not in the batch. After an error the batch has what came before it.
+    /// Replaces the batch by the next `count` events, at most [`BATCH`], and returns the number of events that were read. Events
+    /// without a callback are counted but are not in the batch. After an error the batch has the events before it.
     pub(crate) fn read(&mut self, count: u64, batch: &mut Batch) -> Result<u64, Otf2Error> {
-        // The allocations of the last batch serve for the next.
+        // The allocations of the last batch are used for the next one.
         std::mem::swap(&mut *self.batch, batch);
         self.batch.events.clear();
         self.batch.values.clear();
         self.batch.attribute = self.attribute;
         let mut read = 0;
-        // SAFETY: both handles are open. The callbacks reach self.batch through the pointer given at registration while
-        // self is borrowed mutably here, and nothing else touches it until the call returns.
+        // SAFETY: both handles are open. The callbacks access self.batch through the registered pointer while self is borrowed
+        // mutably here, and nothing else accesses it until the call returns.
         let code = unsafe {
             sys::OTF2_Reader_ReadLocalEvents(
                 self.archive.handle(),
@@ -272,21 +271,21 @@ impl EventReader<'_> {
 }
 
 impl Drop for EventReader<'_> {
-    /// Gives back the file and the two or three chunks that OTF2 keeps for it.
+    /// Frees the file and the two or three chunks that OTF2 keeps for it.
     fn drop(&mut self) {
-        // SAFETY: the reader is one of the archive's open readers, made in event_reader and closed here only.
+        // SAFETY: the reader is one of the archive's open readers, made in event_reader and closed only here.
         unsafe { sys::OTF2_Reader_CloseEvtReader(self.archive.handle(), self.handle.as_ptr()) };
         forget_message();
     }
 }
 
-/// Adds to the batch behind a callback's user data.
+/// Adds an event to the batch that a callback's user data points to.
 ///
 /// # Safety
-/// Only within a callback that OTF2 calls during [`EventReader::read`], with the user data of that reader.
+/// Must be called only in a callback that OTF2 calls during [`EventReader::read`], with the user data of that reader.
 #[inline(always)]
 pub(super) unsafe fn push(user_data: *mut c_void, event: Event) -> sys::OTF2_CallbackCode {
-    // SAFETY: the user data is the batch, which read keeps for the callbacks alone.
+    // SAFETY: the user data is the batch, which only the callbacks access during read.
     let batch = unsafe { &mut *user_data.cast::<Batch>() };
     batch.events.push(event);
     sys::OTF2_CALLBACK_SUCCESS
@@ -298,7 +297,7 @@ impl Event {
         Event { time, number, values_start: 0, values_len: 0, kind }
     }
 
-    /// With a number as its only value.
+    /// An event with a number as its only value.
     fn with_number(time: u64, number: u32, kind: Kind, value: u64, values: &mut Vec<MetricValue>) -> Event {
         let values_start = values.len() as u16;
         values.push(MetricValue::U64(value));
@@ -314,10 +313,10 @@ unsafe extern "C" fn on_enter(
     attributes: *mut sys::OTF2_AttributeList,
     region: sys::OTF2_RegionRef,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    // SAFETY: the user data is the batch, which only the callbacks access during read; the reference ends before push.
     let batch = unsafe { &mut *user_data.cast::<Batch>() };
     let mut value = 0;
-    // SAFETY: OTF2 passes a list, which it keeps during the call; the number outlives it.
+    // SAFETY: OTF2 passes a list that lives during the call; the number outlives it.
     let has_value = batch.attribute.is_some_and(|attribute| unsafe {
         sys::OTF2_AttributeList_GetNumberOfElements(attributes) > 0
             && sys::OTF2_AttributeList_GetUint64(attributes, attribute, &mut value) == SUCCESS
@@ -326,11 +325,11 @@ unsafe extern "C" fn on_enter(
         true => Event::with_number(time, region, Kind::EnterWith, value, &mut batch.values),
         false => Event::new(time, region, Kind::Enter),
     };
-    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    // SAFETY: registered in EventReader::register and called only by OTF2.
     unsafe { push(user_data, event) }
 }
 
-/// Leaves of a region, and of a calling context, which have the same arguments.
+/// The callback for leaves of a region and of a calling context, which have the same arguments.
 unsafe extern "C" fn on_leave<const OF_CONTEXT: bool>(
     _location: sys::OTF2_LocationRef,
     time: sys::OTF2_TimeStamp,
@@ -340,7 +339,7 @@ unsafe extern "C" fn on_leave<const OF_CONTEXT: bool>(
     number: u32,
 ) -> sys::OTF2_CallbackCode {
     let event = Event::new(time, number, if OF_CONTEXT { Kind::ContextLeave } else { Kind::Leave });
-    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    // SAFETY: registered in EventReader::register and called only by OTF2.
     unsafe { push(user_data, event) }
 }
 
@@ -353,14 +352,14 @@ unsafe extern "C" fn on_context_enter(
     context: sys::OTF2_CallingContextRef,
     distance: u32,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    // SAFETY: the user data is the batch, which only the callbacks access during read; the reference ends before push.
     let values = unsafe { &mut (*user_data.cast::<Batch>()).values };
     let event = Event::with_number(time, context, Kind::Context, distance.into(), values);
-    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    // SAFETY: registered in EventReader::register and called only by OTF2.
     unsafe { push(user_data, event) }
 }
 
-/// A sample says where the location is, as an enter does.
+/// The callback for samples, which show the current context like an enter.
 unsafe extern "C" fn on_sample(
     location: sys::OTF2_LocationRef,
     time: sys::OTF2_TimeStamp,
@@ -371,7 +370,7 @@ unsafe extern "C" fn on_sample(
     distance: u32,
     _generator: sys::OTF2_InterruptGeneratorRef,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: passed on.
+    // SAFETY: the arguments are passed on.
     unsafe { on_context_enter(location, time, position, user_data, attributes, context, distance) }
 }
 
@@ -386,12 +385,12 @@ unsafe extern "C" fn on_metric(
     types: *const sys::OTF2_Type,
     values: *const sys::OTF2_MetricValue,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: the user data is the batch, which read keeps for the callbacks alone; the reference ends before push.
+    // SAFETY: the user data is the batch, which only the callbacks access during read; the reference ends before push.
     let all = unsafe { &mut (*user_data.cast::<Batch>()).values };
     let values_start = all.len() as u16;
     let event = Event { values_start, values_len: count, ..Event::new(time, metric, Kind::Metric) };
     for i in 0..usize::from(count) {
-        // SAFETY: OTF2 passes arrays of `count` elements; every field of the union is 8 bytes that any bits are good for.
+        // SAFETY: OTF2 passes arrays of `count` elements; every field of the union has 8 bytes, for which any bits are valid.
         all.push(unsafe {
             let (kind, value) = (u32::from(*types.add(i)), *values.add(i));
             match kind {
@@ -401,6 +400,6 @@ unsafe extern "C" fn on_metric(
             }
         });
     }
-    // SAFETY: registered in EventReader::register and called by OTF2 only.
+    // SAFETY: registered in EventReader::register and called only by OTF2.
     unsafe { push(user_data, event) }
 }

@@ -1,4 +1,4 @@
-//! What the tests share: a handler that collects, a small trace, and the shared trace of a real run.
+//! Code that the tests share: a handler that collects events, a small trace, and the path of a recorded trace.
 #![allow(dead_code)]
 
 use otf2::*;
@@ -14,7 +14,7 @@ pub enum Event {
     Other(&'static str),
 }
 
-/// Keeps all events in the order in which they came.
+/// Keeps all events in the order in which they were delivered.
 #[derive(Default)]
 pub struct Collect {
     pub events: Vec<(LocationRef, u64, Event)>,
@@ -44,7 +44,7 @@ impl Collect {
         counts
     }
 
-    /// By time, at the same time by location.
+    /// Checks that the events are sorted by time, and those of the same time by location.
     pub fn assert_ordered(&self) {
         for pair in self.events.windows(2) {
             assert!((pair[0].1, pair[0].0) <= (pair[1].1, pair[1].0), "{pair:?}");
@@ -192,8 +192,8 @@ pub const STREAM: LocationRef = LocationRef(1 << 32 | 7);
 pub const CLASS: MetricClassRef = MetricClassRef(0);
 pub const INSTANCE: MetricRef = MetricRef { class: CLASS, instance: Some(MetricInstanceRef(1)) };
 
-/// Writes `calls` pairs of enter and leave on each CPU location and as many samples on the stream, and says how many
-/// events that is for each.
+/// Writes `calls` pairs of enter and leave on each CPU location and as many samples on the stream. Returns the definitions, with
+/// the number of events of each location.
 pub fn write(directory: &Path, calls: u64) -> Definitions {
     let archive = ArchiveWriter::create(directory).unwrap();
     archive.set_creator("otf2 tests").unwrap();
@@ -220,14 +220,14 @@ pub fn write(directory: &Path, calls: u64) -> Definitions {
     definitions
 }
 
-/// The shared trace of a real run, if it is there.
+/// The recorded trace of a real run, if it is available.
 pub fn real_trace() -> Option<PathBuf> {
     let beside =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/mi300a-two-kernels/traces.otf2");
     beside.exists().then_some(beside)
 }
 
-/// The output of a program, or nothing if it is not installed.
+/// The output of a program; `None` if it is not installed.
 pub fn output(program: &str, arguments: &[&str]) -> Option<(String, String)> {
     let output = match std::process::Command::new(program).args(arguments).output() {
         Ok(output) => output,

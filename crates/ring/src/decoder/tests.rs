@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const PROBES: SessionProbes =
     SessionProbes { ticks_per_second: |_| 1_000_000, collector_is_alive: || true, collector_rounds: || 0 };
 
-/// By call path: calls, exclusive ticks.
+/// The calls and the exclusive ticks of each call path.
 type Profile = BTreeMap<Vec<u32>, (u64, u64)>;
 
 /// A profile made call by call.
@@ -48,7 +48,6 @@ struct Run {
     decoder: Decoder,
     expected: Profiler,
     decoded: Profiler,
-    /// Events decoded so far.
     events: u64,
     /// Messages with the call paths that they are in, before and after. Each has a tag of its own.
     sent: Vec<(u64, Communication, Vec<u32>)>,
@@ -120,7 +119,7 @@ impl Run {
         assert!(self.decoded.stack.is_empty());
     }
 
-    /// Without call paths that have neither calls nor time.
+    /// The profile without call paths that have neither calls nor time.
     fn profile(of: &Profiler) -> Profile {
         of.profile.iter().filter(|(_, figures)| **figures != (0, 0)).map(|(p, t)| (p.clone(), *t)).collect()
     }
@@ -192,7 +191,7 @@ fn a_message_in_coalesced_calls_lies_in_them() {
     }
 }
 
-/// Nothing reads: messages that find no room are counted, none is written in part, and what is open can still be left.
+/// Without a reader, messages that find no room are counted, none is written in part, and open frames can still be left.
 #[test]
 fn messages_without_room_are_counted() {
     for policy in [OverloadPolicy::Suppress, OverloadPolicy::CoalesceUnderPressure] {
@@ -212,7 +211,7 @@ fn messages_without_room_are_counted() {
     }
 }
 
-/// Only the collector makes room: the writer waits for it where every event is wanted.
+/// If every event is wanted, the writer waits until the collector makes room.
 #[test]
 fn a_message_waits_for_room_where_calls_do() {
     let mut run = Run::new(OverloadPolicy::Wait);
@@ -234,7 +233,7 @@ fn a_message_waits_for_room_where_calls_do() {
     assert_eq!(run.reader.dropped_records(), 0);
 }
 
-/// The records end in the middle of a message, as when what follows is damaged.
+/// The records end in the middle of a message, as if the next one was damaged.
 #[test]
 fn a_message_that_is_cut_short_is_left_out_and_counted() {
     for bytes in [4, u64::MAX] {
@@ -263,7 +262,7 @@ fn without_pressure_no_call_is_coalesced() {
     assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
-/// So many events a tick, which is a microsecond, with a reader that follows at once: how many of a million were coalesced.
+/// The number of a million calls that were coalesced at this rate, with a reader that follows at once. A tick is a microsecond.
 fn coalesced_at(events_per_tick: u64) -> u64 {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
@@ -504,7 +503,7 @@ fn a_group_that_is_cut_short_is_closed_and_counted() {
     assert_eq!(decoder.repairs, Repairs { damaged: 2, ..Repairs::default() });
 }
 
-/// The end closes what was open. A host that then measures again starts afresh.
+/// The end closes what was open. A host that then measures again starts anew.
 #[test]
 fn flushing_after_the_end_writes_nothing() {
     for flush in [EventWriter::flush, EventWriter::flush_last] {
@@ -588,7 +587,7 @@ fn frames_that_are_entered_again_find_room_for_their_leaves() {
             run.enter(time, 5000 + region);
         }
         let suppressed = run.writer.suppressed_calls();
-        // Just as much room as is needed to enter them again.
+        // Exactly as much room as is needed to enter them again.
         while run.writer.open_frames() < 100 {
             run.read(1);
             run.enter(time, 6000);
@@ -604,7 +603,7 @@ fn frames_that_are_entered_again_find_room_for_their_leaves() {
     }
 }
 
-/// Recording was off while frames were left.
+/// Frames were left while recording was off.
 #[test]
 fn a_leave_of_an_outer_frame_ends_the_coalesced_ones_above_it() {
     let profile_with = |policy| {
@@ -634,10 +633,10 @@ fn a_leave_of_an_outer_frame_ends_the_coalesced_ones_above_it() {
     assert_eq!(profile_with(OverloadPolicy::Coalesce), profile_with(OverloadPolicy::Suppress));
 }
 
-/// Watermarks are exclusive: an event at the end of time would wait for ever.
+/// Watermarks are exclusive: an event at `Timestamp::MAX` would wait for ever.
 #[test]
 fn no_event_is_at_the_end_of_time() {
-    let calls = CoalescedCalls { region: 8, depth: 0, calls: 1, exclusive_ticks: CoalescedCalls::MOST_TICKS };
+    let calls = CoalescedCalls { region: 8, depth: 0, calls: 1, exclusive_ticks: CoalescedCalls::TICKS_MAX };
     let ends = [
         vec![Record::new(Kind::Enter, u64::MAX, 7)],
         vec![Record::new(Kind::Group, u64::MAX - 10, 1), Record::coalesced_calls(calls)],
@@ -731,7 +730,7 @@ fn tag_of(event: &Communication) -> u32 {
     message.tag
 }
 
-/// `PROPTEST_CASES` for more, or for fewer.
+/// The number of cases, from `PROPTEST_CASES` if that is set.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(400)
 }
@@ -743,7 +742,7 @@ proptest! {
     #[test]
     fn calls_and_times_are_exact_whatever_happens(
         script in prop::collection::vec(
-            // How many steps, of how many ticks, with how many regions, how deep; and how much is read afterwards.
+            // The numbers of steps, of ticks per step, of regions and of open frames; and how much is read afterwards.
             (1u64..3000, 0u64..40, 1u32..40, 1usize..60, 0usize..3000), 1..40
         ),
         always: bool,
@@ -784,11 +783,11 @@ proptest! {
         }
     }
 
-    /// Any times, leaves that were never entered, ends in the middle.
+    /// The host passes any times, leaves of frames that were never entered, and ends in the middle.
     #[test]
     fn a_host_that_keeps_no_rule_breaks_nothing(
         script in prop::collection::vec(
-            // How many steps, what times, how many regions, what is done after it, and how much is read then.
+            // The number of steps, the times, the number of regions, what is done afterwards, and how much is read then.
             (1u64..2000, 0u8..8, 1u32..2000, 0u8..16, 0usize..3000), 1..40
         ),
         policy in prop::sample::select(vec![OverloadPolicy::Coalesce, OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Suppress]),

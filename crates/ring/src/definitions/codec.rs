@@ -15,12 +15,12 @@ const UNRECORDED: u8 = 7;
 const COMMUNICATOR: u8 = 8;
 const PROGRAM: u8 = 9;
 
-/// The most arguments of a program: more are damage.
-const MOST_ARGUMENTS: u32 = 1 << 16;
-/// The most environment entries of a process: more are damage.
-const MOST_ENVIRONMENT: u32 = 256;
-/// The most parts of a device: more are damage.
-const MOST_PARTS: u32 = 4096;
+/// More arguments of a program are damage.
+const ARGUMENTS_MAX: u32 = 1 << 16;
+/// More environment entries of a process are damage.
+const ENVIRONMENT_MAX: u32 = 256;
+/// More parts of a device are damage.
+const PARTS_MAX: u32 = 4096;
 
 struct Out<'a>(&'a mut Vec<u8>);
 
@@ -166,7 +166,7 @@ fn decode_members(from: &mut In) -> Option<Members> {
     Some(match from.u8()? {
         0 => Members::World,
         1 => {
-            // No more is allocated than the entry has.
+            // Taking the bytes first bounds the allocation by the size of the entry.
             let ranks = (from.u32()? as usize).checked_mul(4).and_then(|bytes| from.take(bytes))?;
             Members::Ranks(ranks.chunks_exact(4).filter_map(|rank| In(rank).u32()).collect())
         }
@@ -188,7 +188,7 @@ pub(super) fn encode_region(region: &Region<impl AsRef<[u8]>>, into: &mut Vec<u8
     out.u8(region.paradigm);
 }
 
-/// `None`: the bytes are no entry of this version.
+/// `None` if the bytes are not an entry of this version.
 pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
     let mut from = In(bytes);
     Some(match from.u8()? {
@@ -205,7 +205,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 realtime_ns: from.u64()?,
             },
             environment: {
-                let count = from.u32().filter(|count| *count <= MOST_ENVIRONMENT)?;
+                let count = from.u32().filter(|count| *count <= ENVIRONMENT_MAX)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             pid_namespace: from.u64()?,
@@ -250,7 +250,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             pci: from.string()?,
             description: from.string()?,
             contains: {
-                let count = from.u32().filter(|count| *count <= MOST_PARTS)?;
+                let count = from.u32().filter(|count| *count <= PARTS_MAX)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             wraps_at: Some(from.u64()?).filter(|range| *range > 0),
@@ -262,7 +262,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
         PROGRAM => Definition::Program(Program {
             name: from.string()?,
             arguments: {
-                let count = from.u32().filter(|count| *count <= MOST_ARGUMENTS)?;
+                let count = from.u32().filter(|count| *count <= ARGUMENTS_MAX)?;
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
         }),

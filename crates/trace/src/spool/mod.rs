@@ -13,7 +13,7 @@ mod store;
 
 pub use store::{RECORDS, Store};
 
-use ampere_ring::{Kind, MOST_RECORDS, Record};
+use ampere_ring::{Kind, POSITION_MAX, Record};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -118,7 +118,7 @@ impl Retired {
         let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
         let mut number = || numbers.next().flatten();
         let retired = Retired { records: number()?, suppressed_calls: number()?, dropped_records: number()? };
-        Some(retired).filter(|retired| retired.records <= MOST_RECORDS)
+        Some(retired).filter(|retired| retired.records <= POSITION_MAX)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading ahead: one thread decodes and merges events, while another one handles those before.
+//! Reading ahead: one thread decodes and merges events, while another one handles earlier ones.
 
 use crate::definitions::{MetricRef, MetricValue};
 use crate::reader::{EventHandler, ReadReport};
@@ -8,34 +8,34 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Builder, scope};
 
-/// Events that are handed over at once.
+/// The number of events that are handed over at once.
 const BATCH: usize = 1 << 12;
-/// So many batches wait to be handled.
+/// The maximal number of batches that wait to be handled.
 const WAITING_MAX: usize = 16;
 
-/// What happened on a location.
+/// An event of a location.
 struct Event {
     location: LocationRef,
     time: u64,
-    what: What,
+    kind: EventKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum EventKind {
     Enter(RegionRef),
-    /// Its value is in the batch.
+    /// An enter whose attribute value is in the batch.
     EnterWith(RegionRef),
     Leave(RegionRef),
-    /// With so many values in the batch, and the metric.
+    /// A metric event: the number of its values, which are in the batch like the metric.
     Metric(u32),
     End,
-    /// Its name is in the batch.
+    /// Another event, whose name is in the batch.
     Other,
 }
 
 const _: () = assert!(size_of::<Event>() == 24);
 
-/// Events, and what they have beside a number, in the same order.
+/// Events, and the further data of some of them, in the same order.
 #[derive(Default)]
 struct Batch {
     events: Vec<Event>,
@@ -57,23 +57,23 @@ impl Batch {
     fn deliver<H: EventHandler + ?Sized>(&self, handler: &mut H) -> ControlFlow<()> {
         let (mut attributes, mut metrics) = (self.attributes.iter(), self.metrics.iter());
         let (mut values, mut names) = (self.values.as_slice(), self.names.iter());
-        for Event { location, time, what } in &self.events {
+        for Event { location, time, kind } in &self.events {
             let (location, time) = (*location, *time);
-            match *what {
-                What::Enter(region) => handler.enter(location, time, region)?,
-                What::Leave(region) => handler.leave(location, time, region)?,
-                What::EnterWith(region) => {
+            match *kind {
+                EventKind::Enter(region) => handler.enter(location, time, region)?,
+                EventKind::Leave(region) => handler.leave(location, time, region)?,
+                EventKind::EnterWith(region) => {
                     let value = attributes.next().copied().unwrap_or_default();
                     handler.enter_with(location, time, region, value)?;
                 }
-                What::Metric(count) => {
+                EventKind::Metric(count) => {
                     let (own, rest) = values.split_at((count as usize).min(values.len()));
                     values = rest;
                     let Some(metric) = metrics.next() else { continue };
                     handler.metric(location, time, *metric, own)?;
                 }
-                What::End => handler.end(location)?,
-                What::Other => {
+                EventKind::End => handler.end(location)?,
+                EventKind::Other => {
                     let Some(name) = names.next() else { continue };
                     handler.other(location, time, name)?;
                 }
@@ -83,24 +83,24 @@ impl Batch {
     }
 }
 
-/// Collects events, and hands them over.
-pub(crate) struct Collector {
+/// Collects events in batches and sends these to the handler's thread.
+pub(crate) struct BatchSender {
     batch: Batch,
     full: SyncSender<Batch>,
-    /// Batches that have been handled: their memory serves again.
+    /// Batches that have been handled, whose memory is used again.
     empty: Receiver<Batch>,
     attribute: Option<AttributeRef>,
     wants_other: bool,
 }
 
-impl Collector {
+impl BatchSender {
     #[inline]
-    fn push(&mut self, location: LocationRef, time: u64, what: What) -> ControlFlow<()> {
-        self.batch.events.push(Event { location, time, what });
+    fn push(&mut self, location: LocationRef, time: u64, kind: EventKind) -> ControlFlow<()> {
+        self.batch.events.push(Event { location, time, kind });
         if self.batch.events.len() >= BATCH { self.hand_over() } else { ControlFlow::Continue(()) }
     }
 
-    /// It is over once nobody takes them.
+    /// Sends the batch. `Break` once the handler has stopped.
     #[cold]
     fn hand_over(&mut self) -> ControlFlow<()> {
         let mut next = self.empty.try_recv().unwrap_or_default();
@@ -112,9 +112,9 @@ impl Collector {
     }
 }
 
-impl EventHandler for Collector {
+impl EventHandler for BatchSender {
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-        self.push(location, time, What::Enter(region))
+        self.push(location, time, EventKind::Enter(region))
     }
 
     fn attribute(&self) -> Option<AttributeRef> {
@@ -129,11 +129,11 @@ impl EventHandler for Collector {
         value: u64,
     ) -> ControlFlow<()> {
         self.batch.attributes.push(value);
-        self.push(location, time, What::EnterWith(region))
+        self.push(location, time, EventKind::EnterWith(region))
     }
 
     fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-        self.push(location, time, What::Leave(region))
+        self.push(location, time, EventKind::Leave(region))
     }
 
     fn metric(
@@ -145,11 +145,11 @@ impl EventHandler for Collector {
     ) -> ControlFlow<()> {
         self.batch.metrics.push(metric);
         self.batch.values.extend_from_slice(values);
-        self.push(location, time, What::Metric(values.len() as u32))
+        self.push(location, time, EventKind::Metric(values.len() as u32))
     }
 
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
-        self.push(location, 0, What::End)
+        self.push(location, 0, EventKind::End)
     }
 
     fn wants_other(&self) -> bool {
@@ -158,14 +158,14 @@ impl EventHandler for Collector {
 
     fn other(&mut self, location: LocationRef, time: u64, name: &'static str) -> ControlFlow<()> {
         self.batch.names.push(name);
-        self.push(location, time, What::Other)
+        self.push(location, time, EventKind::Other)
     }
 }
 
-/// Has `read` read events, which the handler gets in another thread. `None` without a thread: nothing was read.
+/// Lets `read` read events, which the handler receives in another thread. `None`, with nothing read, if no thread can be started.
 pub(crate) fn read<H: EventHandler + Send + ?Sized, E>(
     handler: &mut H,
-    read: impl FnOnce(&mut Collector) -> Result<ReadReport, E>,
+    read: impl FnOnce(&mut BatchSender) -> Result<ReadReport, E>,
 ) -> Option<Result<ReadReport, E>> {
     let (full, to_handle) = sync_channel::<Batch>(WAITING_MAX);
     let (handled, empty) = channel();
@@ -173,16 +173,16 @@ pub(crate) fn read<H: EventHandler + Send + ?Sized, E>(
     scope(|scope| {
         let handle = move || handle(handler, &to_handle, &handled);
         let thread = Builder::new().name("otf2-events".to_owned()).spawn_scoped(scope, handle).ok()?;
-        let mut collector = Collector { batch: Batch::default(), full, empty, attribute, wants_other };
-        let report = read(&mut collector);
-        let _ = collector.hand_over();
-        drop(collector);
+        let mut sender = BatchSender { batch: Batch::default(), full, empty, attribute, wants_other };
+        let report = read(&mut sender);
+        let _ = sender.hand_over();
+        drop(sender);
         let is_stopped = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         Some(report.map(|report| ReadReport { stopped: report.stopped || is_stopped, ..report }))
     })
 }
 
-/// Whether the handler stopped it.
+/// Passes all batches to the handler. Returns whether the handler stopped the reading.
 fn handle<H: EventHandler + ?Sized>(
     handler: &mut H,
     batches: &Receiver<Batch>,

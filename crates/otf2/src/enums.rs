@@ -1,10 +1,10 @@
-//! OTF2's enumerations, in OTF2's words.
+//! OTF2's enumerations, with OTF2's names.
 //!
-//! A file written by a newer library may hold values that are not known here. They are kept as `Unrecognized`, so that
-//! reading never fails for them and writing gives the same value back.
+//! A file from a newer library may hold values that are not known here. They are kept as `Unrecognized`, so that reading never
+//! fails because of them and writing returns the same value.
 
 /// An enumeration over one of OTF2's 8-bit types. The first variant is the default.
-macro_rules! words {
+macro_rules! otf2_enum {
     ($(#[$meta:meta])* $name:ident { $first:ident = $first_raw:literal, $($variant:ident = $raw:literal),* $(,)? }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ macro_rules! words {
             /// All values that have a name.
             pub const ALL: &'static [$name] = &[$name::$first, $($name::$variant),*];
 
-            /// The value of one of OTF2's numbers.
+            /// The value that has this number in OTF2.
             pub fn from_raw(raw: u8) -> $name {
                 match raw {
                     $first_raw => $name::$first,
@@ -41,7 +41,7 @@ macro_rules! words {
     };
 }
 
-words! {
+otf2_enum! {
     /// What a node of the system tree is (`OTF2_SystemTreeDomain`).
     SystemTreeDomain {
         Machine = 0, SharedMemory = 1, Numa = 2, Socket = 3, Cache = 4, Core = 5, Pu = 6, AcceleratorDevice = 7,
@@ -49,17 +49,17 @@ words! {
     }
 }
 
-words! {
+otf2_enum! {
     /// What a group of locations is (`OTF2_LocationGroupType`).
     LocationGroupType { Unknown = 0, Process = 1, Accelerator = 2 }
 }
 
-words! {
+otf2_enum! {
     /// What a location is (`OTF2_LocationType`).
     LocationType { Unknown = 0, CpuThread = 1, AcceleratorStream = 2, Metric = 3 }
 }
 
-words! {
+otf2_enum! {
     /// What a region does (`OTF2_RegionRole`).
     RegionRole {
         Unknown = 0, Function = 1, Wrapper = 2, Loop = 3, Code = 4, Parallel = 5, Sections = 6, Section = 7,
@@ -71,7 +71,7 @@ words! {
     }
 }
 
-words! {
+otf2_enum! {
     /// The programming model that something belongs to (`OTF2_Paradigm`).
     ParadigmType {
         Unknown = 0, User = 1, Compiler = 2, OpenMp = 3, Mpi = 4, Cuda = 5, MeasurementSystem = 6, Pthread = 7,
@@ -81,56 +81,56 @@ words! {
     }
 }
 
-words! {
+otf2_enum! {
     /// How a paradigm is parallel (`OTF2_ParadigmClass`).
     ParadigmClass { Process = 0, ThreadForkJoin = 1, ThreadCreateWait = 2, Accelerator = 3 }
 }
 
-words! {
+otf2_enum! {
     /// Where a metric comes from (`OTF2_MetricType`).
     MetricType { Other = 0, Papi = 1, Rusage = 2, User = 3 }
 }
 
-words! {
-    /// What a value of a metric means, and of which time (`OTF2_MetricMode`): accumulated since the start, absolute,
-    /// or relative to the previous; valid since the start, at that point, since the last point, or until the next.
+otf2_enum! {
+    /// What a value of a metric means, and for which time (`OTF2_MetricMode`): accumulated since the start, absolute,
+    /// or relative to the previous value; valid since the start, at that point, since the last point, or until the next.
     MetricMode {
         AccumulatedStart = 0, AccumulatedPoint = 16, AccumulatedLast = 32, AccumulatedNext = 48, AbsolutePoint = 17,
         AbsoluteLast = 33, AbsoluteNext = 49, RelativePoint = 18, RelativeLast = 34, RelativeNext = 50,
     }
 }
 
-words! {
-    /// The type of a metric's values (`OTF2_Type`, of which only these three are used for metrics).
+otf2_enum! {
+    /// The type of a metric's values: the three values of `OTF2_Type` that are used for metrics.
     MetricValueType { U64 = 4, I64 = 8, F64 = 10 }
 }
 
-words! {
-    /// What the exponent of a metric's values is an exponent of (`OTF2_Base`).
+otf2_enum! {
+    /// The base of the exponent of a metric's values (`OTF2_Base`).
     MetricBase { Binary = 0, Decimal = 1 }
 }
 
-words! {
+otf2_enum! {
     /// How a metric's samples relate to enter and leave (`OTF2_MetricOccurrence`).
     MetricOccurrence { SynchronousStrict = 0, Synchronous = 1, Asynchronous = 2 }
 }
 
-words! {
-    /// What kind of location records a metric (`OTF2_RecorderKind`).
+otf2_enum! {
+    /// The kind of location that records a metric (`OTF2_RecorderKind`).
     RecorderKind { Unknown = 0, Abstract = 1, Cpu = 2, Gpu = 3 }
 }
 
-words! {
+otf2_enum! {
     /// What a metric instance is about (`OTF2_MetricScope`).
     MetricScope { Location = 0, LocationGroup = 1, SystemTreeNode = 2, Group = 3 }
 }
 
-words! {
-    /// What a group is made of (`OTF2_GroupType`).
+otf2_enum! {
+    /// What the members of a group are (`OTF2_GroupType`).
     GroupType { Unknown = 0, Locations = 1, Regions = 2, Metric = 3, CommLocations = 4, CommGroup = 5, CommSelf = 6 }
 }
 
-words! {
+otf2_enum! {
     /// What a collective operation does (`OTF2_CollectiveOp`).
     CollectiveOp {
         Barrier = 0, Bcast = 1, Gather = 2, Gatherv = 3, Scatter = 4, Scatterv = 5, Allgather = 6, Allgatherv = 7,
