@@ -20,7 +20,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         let begun = cpu_nanoseconds();
         if which == 0 {
             let done = offline::attribute(&trace, &Config::default(), None, &mut |_, _| {})?;
-            assert_eq!(done.summary.quality.events, events);
+            assert_eq!(done.summary.quality.records.events, events);
         } else {
             Trace::open(&trace)?.read_events(&mut Nothing)?;
         }

@@ -68,7 +68,7 @@ fn call(producer: &mut RingProducer, times: usize) {
 fn is_whole(run: LiveRun, events: u64) {
     let (summary, _) = run.finish(true).expect("results");
     let (run, quality) = (&summary.run, &summary.quality);
-    assert_eq!((run.complete, quality.events), (true, events), "{:#?}", run.notes);
+    assert_eq!((run.complete, quality.records.events), (true, events), "{:#?}", run.notes);
     assert!(!run.notes.iter().any(|note| note.contains("cannot open")), "{:#?}", run.notes);
 }
 
@@ -142,7 +142,7 @@ fn a_ring_that_was_removed_by_hand_is_noted() {
     until(&mut run, "the end", LiveRun::all_over);
     let (summary, _) = run.finish(true).expect("results");
     let notes = summary.run.notes.join("\n");
-    assert_eq!((summary.run.complete, summary.quality.events), (false, 22), "{notes}");
+    assert_eq!((summary.run.complete, summary.quality.records.events), (false, 22), "{notes}");
     assert!(notes.contains("only those in 21 records on disk"), "{notes}");
 }
 
@@ -161,9 +161,13 @@ fn suppressed_calls_and_dropped_records_survive_a_takeover() {
         }
         run.publish();
         let (latest, quality) = (run.latest().get(), run.summary(true).quality);
-        let shown = (latest.ranks[0].suppressed_calls, latest.ranks[0].dropped_records);
+        let shown = (latest.ranks[0].losses.suppressed_calls, latest.ranks[0].losses.dropped_records);
         assert_eq!(shown, (1000, 7), "takeover {takeover}");
-        assert_eq!((quality.suppressed_calls, quality.dropped_records), (1000, 7), "takeover {takeover}");
+        assert_eq!(
+            (quality.records.suppressed_calls, quality.records.dropped_records),
+            (1000, 7),
+            "takeover {takeover}"
+        );
     }
 }
 
@@ -178,11 +182,11 @@ fn impossible_counts_do_not_overflow() {
     }
     let suppressed = |run: &mut LiveRun| {
         run.publish();
-        run.latest().get().ranks[0].suppressed_calls
+        run.latest().get().ranks[0].losses.suppressed_calls
     };
     until(&mut run, "the counts", |run| suppressed(run) == u64::MAX);
     made.end();
     run.session().announce();
     until(&mut run, "the end", LiveRun::all_over);
-    assert_eq!(run.finish(true).expect("results").0.quality.suppressed_calls, u64::MAX);
+    assert_eq!(run.finish(true).expect("results").0.quality.records.suppressed_calls, u64::MAX);
 }

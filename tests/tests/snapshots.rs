@@ -109,7 +109,7 @@ fn the_summary_as_a_table() {
                197.788  89.4%       98.338       98.894       99.450      2      3.580          2  main
                 23.342  10.6%       11.115       11.671       12.227      2      0.420         40  main > solve
 
-        quality: 114 events; 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; conservation error 2.8e-13 J
+        quality: 114 events, 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; conservation error 2.8e-13 J
     "#]].assert_eq(&done.stdout);
 }
 
@@ -366,36 +366,6 @@ fn metrics() {
         # TYPE ampere_region_time_seconds counter
         # UNIT ampere_region_time_seconds seconds
         ampere_region_time_seconds_total{node,rank,region}
-        # HELP ampere_events Enter and leave events taken from the rings
-        # TYPE ampere_events counter
-        ampere_events_total{node,rank}
-        # HELP ampere_coalesced_calls Calls that were recorded together with others, without loss
-        # TYPE ampere_coalesced_calls counter
-        ampere_coalesced_calls_total{node,rank}
-        # HELP ampere_suppressed_calls Calls whose enter and leave were left out because a ring was too full
-        # TYPE ampere_suppressed_calls counter
-        ampere_suppressed_calls_total{node,rank}
-        # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
-        # TYPE ampere_unrecorded_calls counter
-        ampere_unrecorded_calls_total{node,rank}
-        # HELP ampere_dropped_records Records for which a ring had no room
-        # TYPE ampere_dropped_records counter
-        ampere_dropped_records_total{node,rank}
-        # HELP ampere_late_events Events that came after their time had been attributed; of the whole node, on its first process
-        # TYPE ampere_late_events counter
-        ampere_late_events_total{node,rank}
-        # HELP ampere_counter_resets How often a device's counter was reset
-        # TYPE ampere_counter_resets counter
-        ampere_counter_resets_total{node,device}
-        # HELP ampere_counter_wraps How often a device's counter wrapped, which was corrected
-        # TYPE ampere_counter_wraps counter
-        ampere_counter_wraps_total{node,device}
-        # HELP ampere_sampling_gaps Sample intervals that were so long that their energy is lost
-        # TYPE ampere_sampling_gaps counter
-        ampere_sampling_gaps_total{node,device}
-        # HELP ampere_unusable_samples Readings that were not numbers, came out of order or were impossible
-        # TYPE ampere_unusable_samples counter
-        ampere_unusable_samples_total{node,device}
         # HELP ampere_device_uncovered_seconds Time whose energy is unknown: the counter was reset, or its readings were impossible
         # TYPE ampere_device_uncovered_seconds counter
         ampere_device_uncovered_seconds_total{node,device}
@@ -462,6 +432,45 @@ fn metrics() {
         # HELP ampere_run_info 1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token
         # TYPE ampere_run_info gauge
         ampere_run_info{node,run,scheduler,job_id}
+        # HELP ampere_events Enter and leave events taken from the rings
+        # TYPE ampere_events counter
+        ampere_events_total{node,rank}
+        # HELP ampere_coalesced_calls Calls that were recorded together with others, without loss
+        # TYPE ampere_coalesced_calls counter
+        ampere_coalesced_calls_total{node,rank}
+        # HELP ampere_suppressed_calls Calls whose enter and leave were left out because a ring was too full
+        # TYPE ampere_suppressed_calls counter
+        ampere_suppressed_calls_total{node,rank}
+        # HELP ampere_unrecorded_calls Calls of locations without a ring, and of frames that were too deep; known when the process ends
+        # TYPE ampere_unrecorded_calls counter
+        ampere_unrecorded_calls_total{node,rank}
+        # HELP ampere_dropped_records Records for which a ring had no room
+        # TYPE ampere_dropped_records counter
+        ampere_dropped_records_total{node,rank}
+        # HELP ampere_late_events Events that came after their time had been attributed; of the whole node, on its first process
+        # TYPE ampere_late_events counter
+        ampere_late_events_total{node,rank}
+        # HELP ampere_repaired_events Frames that had to be closed, and leaves that had to be left out, because a stream did not nest
+        # TYPE ampere_repaired_events counter
+        ampere_repaired_events_total{node,rank}
+        # HELP ampere_damaged_records Records that could not be decoded
+        # TYPE ampere_damaged_records counter
+        ampere_damaged_records_total{node,rank}
+        # HELP ampere_left_out_definitions Definitions for which there was no room
+        # TYPE ampere_left_out_definitions counter
+        ampere_left_out_definitions_total{node,rank}
+        # HELP ampere_counter_resets How often a device's counter was reset
+        # TYPE ampere_counter_resets counter
+        ampere_counter_resets_total{node,device}
+        # HELP ampere_counter_wraps How often a device's counter wrapped, which was corrected
+        # TYPE ampere_counter_wraps counter
+        ampere_counter_wraps_total{node,device}
+        # HELP ampere_sampling_gaps Sample intervals that were so long that their energy is lost
+        # TYPE ampere_sampling_gaps counter
+        ampere_sampling_gaps_total{node,device}
+        # HELP ampere_unusable_samples Readings that were not numbers, came out of order or were impossible
+        # TYPE ampere_unusable_samples counter
+        ampere_unusable_samples_total{node,device}
         # EOF
     "#]].assert_eq(&shown);
 }

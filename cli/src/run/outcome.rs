@@ -33,7 +33,7 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return false };
-    let is_measured = summary.quality.events > 0 || !nodes::below(output, &summary.run.id).is_empty();
+    let is_measured = summary.quality.records.events > 0 || !nodes::below(output, &summary.run.id).is_empty();
     if !is_measured {
         say!("ampere: nothing was measured: {why_nothing}");
     }

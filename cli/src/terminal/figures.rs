@@ -325,21 +325,15 @@ pub fn ranks(figures: &Figures, whole_job: bool) -> Table {
     let mut table =
         Parts::of(figures, figures.joules(), by_rank).table(RANKS, nothing, |title, name| match title {
             "RANK" => Value::Text(name.to_owned()),
-            "EVENTS" => Value::Count(rank(name).events),
-            "LOST" => Value::Count(lost(rank(name))),
+            "EVENTS" => Value::Count(rank(name).losses.events),
+            "LOST" => Value::Count(rank(name).losses.lost()),
             "RING" => Value::Share(rank(name).ring_fill_ratio),
             _ => Value::Text(rank(name).current_region.clone()),
         });
     table.rows.sort_by_key(|row| (row.key.len(), row.key.clone()));
-    table.rows.iter_mut().for_each(|row| row.warns = lost(rank(&row.key)) > 0);
+    table.rows.iter_mut().for_each(|row| row.warns = rank(&row.key).losses.lost() > 0);
     table
 }
-
-/// Events that are not recorded.
-fn lost(rank: &RankFigures) -> u64 {
-    rank.dropped_records.saturating_add(rank.unrecorded_calls)
-}
-
 pub fn devices(figures: &Figures) -> Table {
     let row = |device: &DeviceFigures| {
         let within = if device.within.is_empty() { String::new() } else { format!("  in {}", device.within) };
@@ -351,12 +345,12 @@ pub fn devices(figures: &Figures) -> Table {
                 Value::Watts(device.watts),
                 Value::Joules(device.division.idle_joules_ranks),
                 Value::Joules(device.division.lost_joules),
-                Value::Count(device.counter.unusable_samples),
+                Value::Count(device.counter.losses.unusable_samples),
                 Value::Count(device.counter.samples),
                 Value::Text(device.energy.clone()),
                 Value::Text(format!("{}{within}{stale}", device.device)),
             ],
-            warns: device.counter.stale || device.counter.unusable_samples > 0,
+            warns: device.counter.stale || device.counter.losses.unusable_samples > 0,
         }
     };
     let rows = figures.snapshot.devices.iter().map(row).collect();

@@ -45,7 +45,7 @@ pub fn job_words(job: &Job) -> String {
 
 /// How far it is, in the first line.
 pub fn progress(snapshot: &Snapshot) -> String {
-    let events = snapshot.ranks.iter().fold(0u64, |sum, rank| sum.saturating_add(rank.events));
+    let events = snapshot.losses().records.events;
     format!("{:.1} s  {}  {events} events", snapshot.seconds, processes(snapshot))
 }
 
@@ -162,23 +162,8 @@ fn trust(snapshot: &Snapshot) -> Line<'static> {
     if lost > 0.0 {
         spans.push(format!("lost {} J  ", joules(lost)).red());
     }
-    let ranks = snapshot.ranks.iter();
-    let events = ranks.fold([0u64; 3], |[dropped, late, suppressed], rank| {
-        [
-            dropped.saturating_add(rank.dropped_records).saturating_add(rank.unrecorded_calls),
-            late.saturating_add(rank.late_events),
-            suppressed.saturating_add(rank.suppressed_calls),
-        ]
-    });
-    let misreadings = snapshot.devices.iter().map(|device| device.counter.unusable_samples);
-    let counts = [
-        ("dropped", events[0]),
-        ("late", events[1]),
-        ("suppressed", events[2]),
-        ("misreadings", misreadings.fold(0, u64::saturating_add)),
-    ];
-    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-    let bad: Vec<Span> = counts.map(|(word, count)| format!("{count} {word}  ").red()).collect();
+    let occurred = snapshot.losses();
+    let bad: Vec<Span> = occurred.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();
     spans.extend(if bad.is_empty() && lost == 0.0 { vec![Span::raw("nothing lost")] } else { bad });
     Line::from(spans)
 }

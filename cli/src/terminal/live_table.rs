@@ -129,7 +129,7 @@ pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
 
 fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let mut picture = Buffer::empty(area);
-    let suppressed: u64 = snapshot.ranks.iter().map(|rank| rank.suppressed_calls).sum();
+    let suppressed = snapshot.losses().records.suppressed_calls;
     let lag = snapshot.collector.lag_seconds;
     let title = format!(" ampere {}  {suppressed} suppressed  lag {lag:.1} s ", progress(snapshot));
     let functions = usize::from(area.height).saturating_sub(OTHER_ROWS.into());

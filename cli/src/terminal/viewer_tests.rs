@@ -3,6 +3,7 @@ use crate::terminal::paint::{framed, text};
 use ampere_collector::serving::snapshot::{
     DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
 };
+use ampere_figures::losses::RecordLosses;
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::page::{Flame, Page, Tables, Totals};
 use expect_test::{Expect, expect};
@@ -32,8 +33,7 @@ fn snapshot(seconds: f64) -> Snapshot {
     };
     let rank = |rank: &str, events, dropped_records| RankFigures {
         rank: rank.to_owned(),
-        events,
-        dropped_records,
+        losses: RecordLosses { events, dropped_records, ..RecordLosses::default() },
         current_region: "MPI_Send".to_owned(),
         ..RankFigures::default()
     };

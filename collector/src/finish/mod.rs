@@ -21,7 +21,7 @@ pub use results::{ResultsError, knows_more, write_results};
 use crate::ingest::process::Process;
 use crate::live::{LiveRun, Mode};
 use crate::live_timeline::LiveTimeline;
-use crate::run_directory::manifest::{self, Losses};
+use crate::run_directory::manifest::{self, SavedLosses};
 use crate::run_directory::{nodes, output, spool_place};
 use crate::sampling::clock::{CALIBRATION_MIN, Timer};
 use ampere_model::Timestamp;
@@ -70,7 +70,7 @@ impl LiveRun {
         self.note_missing_parts();
         // The figures are ready: they are on disk before a trace that takes its time is begun.
         let summary = self.summary(false);
-        let are_written = summary.quality.events > EVENTS_AT_ONCE;
+        let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
         }
@@ -346,11 +346,12 @@ impl LiveRun {
     }
 
     /// What is lost for a trace that is made when the rings are gone.
-    fn losses(&self) -> Losses {
+    fn losses(&self) -> SavedLosses {
         let before = &self.options.manifest.progress.losses;
-        Losses {
-            suppressed_calls: self.suppressed_calls().max(before.suppressed_calls),
-            dropped_records: self.dropped_records().max(before.dropped_records),
+        let mut records = before.records;
+        records.raise(&self.record_losses());
+        SavedLosses {
+            records,
             is_incomplete: self.notes.is_incomplete() || before.is_incomplete,
             notes: self.notes.lines().to_vec(),
         }
@@ -384,10 +385,10 @@ impl LiveRun {
             return (summary, true);
         }
         let there_is_no_trace = "there is no trace to compute the figures from again";
-        if summary.quality.late_events > 0 {
+        if summary.quality.records.late_events > 0 {
             summary.run.notes.push(format!(
                 "{} events came late, and are charged as of when they came: {there_is_no_trace}",
-                summary.quality.late_events
+                summary.quality.records.late_events
             ));
         }
         if self.links_moved() {

@@ -3,8 +3,9 @@
 use crate::live::{LiveRun, Mode};
 use crate::run_directory::files::{WriteError, write_result, write_result_with};
 use crate::run_directory::output::{self, ClaimError};
+use ampere_figures::losses::Losses;
 use ampere_report::json;
-use ampere_report::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, QualityFigures, Summary};
+use ampere_report::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, Summary};
 use std::path::{Path, PathBuf};
 
 /// Why results are not where they belong, in one line.
@@ -84,7 +85,7 @@ impl LiveRun {
 /// early and the figures do not.
 pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
     let there = Head::of(&directory.join("summary.json")).filter(|there| there.run.id == summary.run.id);
-    let events = |quality: &QualityFigures| quality.events.saturating_add(quality.coalesced_calls);
+    let events = |quality: &Losses| quality.records.events.saturating_add(quality.records.coalesced_calls);
     there.and_then(|there| there.quality).is_some_and(|quality| events(&quality) > events(&summary.quality))
 }
 

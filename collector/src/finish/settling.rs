@@ -22,7 +22,7 @@ impl LiveRun {
 
     /// Why figures are not yet as they would be, had everything been known in time.
     pub(super) fn unsettled(&self, summary: &Summary) -> String {
-        let late = summary.quality.late_events;
+        let late = summary.quality.records.late_events;
         let late = (late > 0).then(|| format!("{late} events came late"));
         let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
         let attributor = self.timeline.as_ref().map(|timeline| &timeline.attributor);
@@ -44,7 +44,7 @@ impl LiveRun {
             }
         };
         summary.topology = std::mem::take(&mut again.topology);
-        let (notes, resets) = (std::mem::take(&mut again.run.notes), again.quality.counter_resets);
+        let (notes, resets) = (std::mem::take(&mut again.run.notes), again.quality.readings.counter_resets);
         let again = summary.renumbered(vec![again]);
         let is_of = |devices: &[Device], note: &String| {
             devices.iter().filter_map(uncovered_note).any(|of_device| of_device == *note)
@@ -62,7 +62,7 @@ impl LiveRun {
             (device.readings, device.gauges, device.checks) = (before.readings, before.gauges, before.checks);
         }
         summary.run.total_joules = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
-        summary.quality.counter_resets = resets;
+        summary.quality.readings.counter_resets = resets;
         let views = summary.devices.iter().flat_map(|device| &device.views);
         summary.quality.conservation_error_joules =
             views.map(|view| view.conservation_error_joules).fold(0.0, f64::max);

@@ -1,7 +1,6 @@
 //! What the summary says of a run that was measured live.
 
 use super::{preloaded, unseen};
-use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live::{LiveRun, Mode};
 use crate::node_watch::NodeWatch;
@@ -9,11 +8,12 @@ use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
 use crate::sampling::clock::{SessionClock, best_reading};
 use crate::sampling::gauges::GaugeStatistics;
+use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{SAMPLED_HOST, Timestamp};
 use ampere_report::clock_text;
 use ampere_report::missing;
-use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, QualityFigures, Readings, Run};
+use ampere_report::summary::{Ending, Gap, MpiRanks, Overhead, Readings, Run};
 use ampere_report::summary::{SamplerOverhead, Summary};
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_trace::spool::Spool;
@@ -40,7 +40,7 @@ impl LiveRun {
     pub(crate) fn summary_by(
         &self,
         complete: bool,
-        make: impl FnOnce(&Attributor, Run, QualityFigures) -> Summary,
+        make: impl FnOnce(&Attributor, Run, Losses) -> Summary,
     ) -> Summary {
         let empty = Attributor::new(self.options.config.clone(), 1);
         let attributor = self.timeline.as_ref().map_or(&empty, |timeline| &timeline.attributor);
@@ -72,7 +72,7 @@ impl LiveRun {
         summary
     }
 
-    fn run(&self, attributor: &Attributor, quality: &QualityFigures, complete: bool) -> Run {
+    fn run(&self, attributor: &Attributor, quality: &Losses, complete: bool) -> Run {
         let mut node_ranks = Summary::ranks_of_nodes(attributor);
         if node_ranks.is_empty() && self.options.replay.is_none() {
             node_ranks.insert(self.options.manifest.node.clone(), 0);
@@ -145,41 +145,26 @@ impl LiveRun {
         }
     }
 
-    fn quality(&self) -> QualityFigures {
-        let losses = &self.options.manifest.progress.losses;
-        let sum = |value: fn(&LiveLocation) -> u64| self.ingest.sum(value);
-        let of_processes =
-            |value: fn(&Process) -> u64| self.ingest.processes.iter().map(value).fold(0, u64::saturating_add);
-        QualityFigures {
-            events: sum(|l| l.events),
-            coalesced_calls: sum(|l| l.decoder.coalesced_calls),
-            suppressed_calls: self.suppressed_calls().max(losses.suppressed_calls),
-            dropped_records: self.dropped_records().max(losses.dropped_records),
-            late_events: self.timeline.as_ref().map_or(0, |timeline| timeline.late()),
-            repaired_events: sum(|l| {
-                let repairs = l.decoder.repairs;
-                repairs.unmatched_leaves + repairs.missing_leaves + repairs.backward
-            }),
-            damaged_records: sum(|l| l.decoder.repairs.damaged),
-            unrecorded_calls: of_processes(|process| process.losses.unrecorded_calls),
-            left_out_definitions: of_processes(|process| process.losses.left_out_definitions),
-            ..QualityFigures::default()
-        }
+    fn quality(&self) -> Losses {
+        let mut records = self.record_losses();
+        records.raise(&self.options.manifest.progress.losses.records);
+        records.late_events = self.timeline.as_ref().map_or(0, |timeline| timeline.late());
+        Losses { records, ..Losses::default() }
     }
 
-    pub(super) fn suppressed_calls(&self) -> u64 {
-        self.ingest.sum(LiveLocation::suppressed_calls)
-    }
-
-    pub(super) fn dropped_records(&self) -> u64 {
-        let of_samples = self.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
-        self.ingest.sum(|location| location.ring.dropped_records()).saturating_add(of_samples)
+    /// What is missing of the events of all processes, and of the samples.
+    pub(super) fn record_losses(&self) -> RecordLosses {
+        let mut sum = RecordLosses::default();
+        self.ingest.processes.iter().for_each(|process| sum.add(&process.record_losses()));
+        let samples = self.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        sum.dropped_records = sum.dropped_records.saturating_add(samples);
+        sum
     }
 
     fn all_notes(
         &self,
         attributor: &Attributor,
-        quality: &QualityFigures,
+        quality: &Losses,
         gaps: &[Gap],
         endings: &[Ending],
     ) -> Vec<String> {
@@ -195,11 +180,11 @@ impl LiveRun {
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
-        if quality.suppressed_calls > 0 {
+        if quality.records.suppressed_calls > 0 {
             notes.push(format!(
                 "{} calls were suppressed, because the collector could not follow: they are not among the calls below, and \
                  their time and joules are in the functions that made them",
-                quality.suppressed_calls
+                quality.records.suppressed_calls
             ));
         }
         let failed = self.sampling.sampler.as_ref().map_or(0, |sampler| sampler.figures.failed_readings());

@@ -1,6 +1,7 @@
 //! One location of a process: its ring, and how far it has been read.
 
 use ampere_attribution::LocationIndex;
+use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
@@ -130,9 +131,18 @@ impl LiveLocation {
         }
     }
 
-    /// By the ring's count; of a ring that is gone, its records tell of most.
-    pub fn suppressed_calls(&self) -> u64 {
-        self.ring.suppressed_calls().max(self.decoder.suppressed_calls)
+    /// What is missing of its events. A ring that is gone has no counts; then the suppressed calls are those in its records.
+    pub fn losses(&self) -> RecordLosses {
+        let repairs = self.decoder.repairs;
+        RecordLosses {
+            events: self.events,
+            coalesced_calls: self.decoder.coalesced_calls,
+            suppressed_calls: self.ring.suppressed_calls().max(self.decoder.suppressed_calls),
+            dropped_records: self.ring.dropped_records(),
+            repaired_events: repairs.unmatched_leaves + repairs.missing_leaves + repairs.backward,
+            damaged_records: repairs.damaged,
+            ..RecordLosses::default()
+        }
     }
 
     /// What is left in the ring may be of a process that lives, whatever an earlier collector has taken it for.

@@ -123,11 +123,6 @@ impl Ingest {
         self.processes.iter_mut().flat_map(|process| &mut process.locations)
     }
 
-    /// The sum over all locations. Some values come from other processes' memory, so they can be any number.
-    pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
-        self.processes.iter().map(|process| process.sum(&value)).fold(0, u64::saturating_add)
-    }
-
     /// The time of the last event that was read.
     pub fn last_event(&self) -> Option<Timestamp> {
         self.locations().map(|location| location.decoder.last_time()).max()

@@ -2,6 +2,7 @@
 
 use crate::ingest::location::LiveLocation;
 use ampere_counters::{Stat, UsedGpus};
+use ampere_figures::losses::RecordLosses;
 use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::printable;
@@ -107,11 +108,10 @@ pub(crate) struct Life {
 /// What is not known of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    pub left_out_definitions: u64,
+    /// What it reports at its end; its locations have the other counts.
+    pub records: RecordLosses,
     /// Locations that got no ring, as far as it has said.
     pub unrecorded_locations: u64,
-    /// Calls that were in no ring, as far as it has said.
-    pub unrecorded_calls: u64,
     /// What it has recorded is not all read: a ring could not be opened.
     pub is_read_in_part: bool,
     /// Logs and rings that could not be read, one line each.
@@ -256,10 +256,11 @@ impl Process {
                 Definition::Location(location) => self.open_location(location, spool),
                 Definition::Finished { left_out } => {
                     self.life.state = State::Finished;
-                    self.losses.left_out_definitions = left_out;
+                    self.losses.records.left_out_definitions = left_out;
                 }
                 Definition::Unrecorded { locations, calls } => {
-                    (self.losses.unrecorded_locations, self.losses.unrecorded_calls) = (locations, calls)
+                    (self.losses.unrecorded_locations, self.losses.records.unrecorded_calls) =
+                        (locations, calls)
                 }
                 Definition::Communicator(communicator) => self.communicators.push(communicator),
                 Definition::Program(program) => self.program = Some(program),
@@ -423,11 +424,6 @@ impl Process {
         format!("{}.{}", self.name, location.id.0)
     }
 
-    /// Over all its locations. Some of it comes from another process' memory: anything may be there.
-    pub fn sum(&self, value: impl Fn(&LiveLocation) -> u64) -> u64 {
-        self.locations.iter().map(value).fold(0, u64::saturating_add)
-    }
-
     /// The process holds no descriptor from now on, and is looked at by its pid and its log's path.
     pub fn release_descriptors(&mut self) {
         self.handle = None;
@@ -557,7 +553,7 @@ impl Process {
             && !self.losses.is_read_in_part
             && !self.is_damaged()
             && self.losses.unrecorded_locations == 0
-            && self.losses.unrecorded_calls == 0
+            && self.losses.records.unrecorded_calls == 0
     }
 
     /// The collector that sampled it was killed. What is missing for that is said of all together: `note_killed_sampler`.
@@ -588,17 +584,25 @@ impl Process {
         self.locations.iter().any(|location| location.given_up)
     }
 
+    /// What is missing of its events.
+    pub fn record_losses(&self) -> RecordLosses {
+        let mut sum = self.losses.records;
+        self.locations.iter().for_each(|location| sum.add(&location.losses()));
+        sum
+    }
+
     /// What it has not recorded, in one line.
     pub fn note_of_unrecorded(&self) -> Option<String> {
-        let Losses { unrecorded_locations: locations, unrecorded_calls, .. } = self.losses;
-        let calls = match unrecorded_calls {
+        let (locations, calls) = (self.losses.unrecorded_locations, self.losses.records.unrecorded_calls);
+        let has_calls = calls > 0;
+        let calls = match calls {
             0 if self.life.state == State::Finished => "no calls".to_owned(),
             0 => "how many calls is not known".to_owned(),
             calls => format!("{calls} calls"),
         };
         let group = self.group();
         match locations {
-            0 if unrecorded_calls == 0 => None,
+            0 if !has_calls => None,
             0 => Some(format!("{group}: {calls} could not be recorded")),
             1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
             many => {

@@ -7,6 +7,7 @@
 use crate::run_directory::files::{WriteError, write_own_result};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
+use ampere_figures::losses::RecordLosses;
 use ampere_model::Clocks;
 use ampere_report::job::Job;
 use ampere_ring::process::{boot_id, is_this_node, node_name, start_time};
@@ -82,7 +83,7 @@ pub struct Progress {
     pub has_ended: bool,
     /// What only the rings know, saved before they are removed.
     #[serde(default)]
-    pub losses: Losses,
+    pub losses: SavedLosses,
     /// A trace was begun where no file had its names: such files are ampere's now. Without this they are the application's,
     /// which may write into the same directory.
     #[serde(default)]
@@ -95,11 +96,10 @@ pub struct Progress {
 
 /// What was not recorded of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Losses {
-    /// Calls that were left out because a ring was too full.
-    pub suppressed_calls: u64,
-    /// Records for which a ring had no room.
-    pub dropped_records: u64,
+pub struct SavedLosses {
+    /// Counts that only the rings have.
+    #[serde(flatten)]
+    pub records: RecordLosses,
     /// Some part of the run is lost.
     pub is_incomplete: bool,
     /// The notes of the summary so far.

@@ -1,11 +1,12 @@
 //! A snapshot as OpenMetrics text, encoded by prometheus-client.
 //!
-//! [`METRICS`] is the one table of what is exported: names, units, labels and help texts. All series of a scrape come from
+//! [`METRICS`] is the table of what is exported, with the tables of losses: names, units, labels and help texts. All series of a scrape come from
 //! one snapshot, so that its sums are consistent.
 
 use crate::serving::page::LastPage;
 use crate::serving::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_counters::Quantity;
+use ampere_figures::losses::{ReadingLosses, RecordLosses};
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use prometheus_client::collector::Collector;
@@ -86,7 +87,7 @@ pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -
 }
 
 /// An exported metric. Every series has the label `node`, this node's if it is not among [`Metric::labels`].
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Metric {
     /// Without the unit and the `_total` that prometheus-client appends.
     stem: &'static str,
@@ -96,7 +97,30 @@ pub struct Metric {
     pub labels: &'static [&'static str],
     /// What it means, in one line.
     pub help: &'static str,
-    series: fn(&Scrape) -> Series<'_>,
+    series: Values,
+}
+
+/// Where the values of a metric are from.
+#[derive(Clone, Copy, Debug)]
+enum Values {
+    Of(fn(&Scrape) -> Series<'_>),
+    /// A count of each rank.
+    OfRanks(fn(&RecordLosses) -> u64),
+    /// A count of each device.
+    OfDevices(fn(&ReadingLosses) -> u64),
+}
+
+/// All metrics: first those in [`METRICS`], then a counter for each count of losses.
+pub fn all() -> impl Iterator<Item = Metric> {
+    let of_ranks = RecordLosses::ALL.iter().map(|count| Metric {
+        series: Values::OfRanks(count.get),
+        ..counter(count.metric, None, &["rank"], count.help, |_| Vec::new())
+    });
+    let of_devices = ReadingLosses::ALL.iter().map(|count| Metric {
+        series: Values::OfDevices(count.get),
+        ..counter(count.metric, None, &["device"], count.help, |_| Vec::new())
+    });
+    METRICS.iter().cloned().chain(of_ranks).chain(of_devices)
 }
 
 impl Metric {
@@ -118,7 +142,11 @@ impl Metric {
     }
 
     fn encode(&self, scrape: &Scrape, encoder: &mut DescriptorEncoder) -> fmt::Result {
-        let series = (self.series)(scrape);
+        let series = match self.series {
+            Values::Of(series) => series(scrape),
+            Values::OfRanks(count) => scrape.per_rank(|rank| count(&rank.losses) as f64),
+            Values::OfDevices(count) => scrape.per_device(|device| count(&device.counter.losses) as f64),
+        };
         if series.is_empty() {
             return Ok(());
         }
@@ -162,7 +190,7 @@ const fn counter(
     help: &'static str,
     series: fn(&Scrape) -> Series<'_>,
 ) -> Metric {
-    Metric { stem, unit, kind: MetricType::Counter, labels, help, series }
+    Metric { stem, unit, kind: MetricType::Counter, labels, help, series: Values::Of(series) }
 }
 
 /// A gauge's unit is a part of its name.
@@ -172,15 +200,15 @@ const fn gauge(
     help: &'static str,
     series: fn(&Scrape) -> Series<'_>,
 ) -> Metric {
-    Metric { stem, unit: None, kind: MetricType::Gauge, labels, help, series }
+    Metric { stem, unit: None, kind: MetricType::Gauge, labels, help, series: Values::Of(series) }
 }
 
 const JOULES: Option<Unit> = Some(Unit::Joules);
 const SECONDS: Option<Unit> = Some(Unit::Seconds);
 
-/// All metrics, in the order in which they are exported.
+/// All metrics but the counts of losses, in the order in which they are exported.
 #[rustfmt::skip]
-pub static METRICS: &[Metric] = &[
+static METRICS: &[Metric] = &[
     // The quality of the figures is on the series itself: energy="estimated" is no measurement.
     counter(
         "ampere_device_energy", JOULES, &["device", "energy"],
@@ -261,56 +289,6 @@ pub static METRICS: &[Metric] = &[
         "ampere_region_time", SECONDS, &["rank", "region"],
         "Exclusive time of a region on a rank's main location",
         |s| s.snapshot.region_time.iter().map(|r| (vec![&*r.rank, &r.region], r.seconds)).collect(),
-    ),
-    counter(
-        "ampere_events", None, &["rank"],
-        "Enter and leave events taken from the rings",
-        |s| s.per_rank(|r| r.events as f64),
-    ),
-    counter(
-        "ampere_coalesced_calls", None, &["rank"],
-        "Calls that were recorded together with others, without loss",
-        |s| s.per_rank(|r| r.coalesced_calls as f64),
-    ),
-    counter(
-        "ampere_suppressed_calls", None, &["rank"],
-        "Calls whose enter and leave were left out because a ring was too full",
-        |s| s.per_rank(|r| r.suppressed_calls as f64),
-    ),
-    counter(
-        "ampere_unrecorded_calls", None, &["rank"],
-        "Calls of locations without a ring, and of frames that were too deep; known when the process ends",
-        |s| s.per_rank(|r| r.unrecorded_calls as f64),
-    ),
-    counter(
-        "ampere_dropped_records", None, &["rank"],
-        "Records for which a ring had no room",
-        |s| s.per_rank(|r| r.dropped_records as f64),
-    ),
-    counter(
-        "ampere_late_events", None, &["rank"],
-        "Events that came after their time had been attributed; of the whole node, on its first process",
-        |s| s.per_rank(|r| r.late_events as f64),
-    ),
-    counter(
-        "ampere_counter_resets", None, &["device"],
-        "How often a device's counter was reset",
-        |s| s.per_device(|d| d.counter.counter_resets as f64),
-    ),
-    counter(
-        "ampere_counter_wraps", None, &["device"],
-        "How often a device's counter wrapped, which was corrected",
-        |s| s.per_device(|d| d.counter.counter_wraps as f64),
-    ),
-    counter(
-        "ampere_sampling_gaps", None, &["device"],
-        "Sample intervals that were so long that their energy is lost",
-        |s| s.per_device(|d| d.counter.sampling_gaps as f64),
-    ),
-    counter(
-        "ampere_unusable_samples", None, &["device"],
-        "Readings that were not numbers, came out of order or were impossible",
-        |s| s.per_device(|d| d.counter.unusable_samples as f64),
     ),
     counter(
         "ampere_device_uncovered_seconds", None, &["device"],
@@ -487,7 +465,7 @@ struct Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        METRICS.iter().try_for_each(|metric| metric.encode(self, &mut encoder))
+        all().try_for_each(|metric| metric.encode(self, &mut encoder))
     }
 }
 

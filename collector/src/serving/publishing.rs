@@ -1,7 +1,6 @@
 //! When a snapshot of the live figures is made, and what is in it.
 
 use crate::ingest::Ingest;
-use crate::ingest::location::LiveLocation;
 use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::options::Options;
@@ -149,15 +148,12 @@ fn rank_figures(of: &Published) -> Vec<RankFigures> {
         let main = process.locations.iter().find(|location| location.definition.id.0 == 0);
         let current =
             main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
+        let mut losses = process.record_losses();
+        // The mergers count lateness for the whole node; it is shown once.
+        losses.late_events = if at == 0 { late } else { 0 };
         RankFigures {
             rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),
-            events: process.sum(|l| l.events),
-            coalesced_calls: process.sum(|l| l.decoder.coalesced_calls),
-            suppressed_calls: process.sum(LiveLocation::suppressed_calls),
-            unrecorded_calls: process.losses.unrecorded_calls,
-            // The mergers count lateness for the whole node; it is shown once.
-            late_events: if at == 0 { late } else { 0 },
-            dropped_records: process.sum(|l| l.ring.dropped_records()),
+            losses,
             ring_fill_ratio: process.locations.iter().map(|l| l.fullest).fold(0.0, f64::max),
             current_region: current.map_or_else(String::new, |r| attributor.regions.name(r).to_owned()),
         }

@@ -1,12 +1,12 @@
-//! The reference of all metrics, `docs/src/metrics.md`: made from the table [`METRICS`].
+//! The reference of all metrics, `docs/src/metrics.md`: made from [`metrics::all`].
 
-use super::metrics::METRICS;
+use super::metrics;
 use std::fmt::Write;
 
 const HEAD: &str = "\
 # Metrics
 
-<!-- Made by `ampere shipped`: edit collector/src/serving/metrics.rs instead. -->
+<!-- Made by `ampere shipped`: edit collector/src/serving/metrics.rs or crates/figures/src/losses.rs instead. -->
 
 `/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
 energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
@@ -20,7 +20,7 @@ value that is longer than 512 bytes is cut, and ends with a number that is its o
 /// The page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
-    for metric in METRICS {
+    for metric in metrics::all() {
         let kind = if metric.is_counter() { "counter" } else { "gauge" };
         let node = if metric.names_node() { &[][..] } else { &["node"] };
         let labels = [node, metric.labels].concat().join(", ");

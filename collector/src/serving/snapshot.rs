@@ -2,6 +2,7 @@
 
 use crate::sampling::gauges::GaugeReading;
 use ampere_attribution::LocationIndex;
+use ampere_figures::losses::{Losses, ReadingLosses, RecordLosses};
 use ampere_model::RegionRef;
 use ampere_report::job::Job;
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
@@ -140,15 +141,9 @@ impl EnergyDivision {
 pub struct CounterFigures {
     /// Samples that were recorded.
     pub samples: u64,
-    /// How often it was reset.
-    pub counter_resets: u64,
-    /// How often it wrapped, which was corrected.
-    #[serde(default)]
-    pub counter_wraps: u64,
-    /// Sample intervals that were too long: their energy is lost.
-    pub sampling_gaps: u64,
-    /// Readings that were not numbers, came out of order or were impossible.
-    pub unusable_samples: u64,
+    /// What became of its readings.
+    #[serde(flatten)]
+    pub losses: ReadingLosses,
     /// Time whose energy is unknown.
     #[serde(default)]
     pub uncovered_seconds: f64,
@@ -159,10 +154,7 @@ pub struct CounterFigures {
 impl CounterFigures {
     fn add(&mut self, other: &CounterFigures) {
         self.samples = self.samples.saturating_add(other.samples);
-        self.counter_resets = self.counter_resets.saturating_add(other.counter_resets);
-        self.counter_wraps = self.counter_wraps.saturating_add(other.counter_wraps);
-        self.sampling_gaps = self.sampling_gaps.saturating_add(other.sampling_gaps);
-        self.unusable_samples = self.unusable_samples.saturating_add(other.unusable_samples);
+        self.losses.add(&other.losses);
         self.uncovered_seconds += other.uncovered_seconds;
         self.stale |= other.stale;
     }
@@ -219,19 +211,9 @@ pub struct RegionTime {
 pub struct RankFigures {
     /// See [`rank_label`].
     pub rank: String,
-    /// Enter and leave events taken from its rings.
-    pub events: u64,
-    /// Calls that were recorded in groups, without loss.
-    pub coalesced_calls: u64,
-    /// Calls that were left out because a ring was too full.
-    pub suppressed_calls: u64,
-    /// Calls of locations without a ring, as far as the process has reported them.
-    #[serde(default)]
-    pub unrecorded_calls: u64,
-    /// Events that came after their time had been attributed.
-    pub late_events: u64,
-    /// Records for which a ring had no room.
-    pub dropped_records: u64,
+    /// What became of its events.
+    #[serde(flatten)]
+    pub losses: RecordLosses,
     /// How full its fullest ring was, between 0 and 1.
     pub ring_fill_ratio: f64,
     /// The region that its main location is in; empty if none.
@@ -240,18 +222,13 @@ pub struct RankFigures {
 
 impl RankFigures {
     /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is sampled
-    /// of a rank is a process of its own. Processes may report any number, so no sum overflows.
+    /// of a rank is a process of its own.
     pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
         for process in processes {
             let sum = ranks.entry((process.rank.len(), process.rank.clone())).or_default();
             sum.rank = process.rank;
-            sum.events = sum.events.saturating_add(process.events);
-            sum.coalesced_calls = sum.coalesced_calls.saturating_add(process.coalesced_calls);
-            sum.suppressed_calls = sum.suppressed_calls.saturating_add(process.suppressed_calls);
-            sum.unrecorded_calls = sum.unrecorded_calls.saturating_add(process.unrecorded_calls);
-            sum.late_events = sum.late_events.saturating_add(process.late_events);
-            sum.dropped_records = sum.dropped_records.saturating_add(process.dropped_records);
+            sum.losses.add(&process.losses);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
             // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
             if !process.current_region.is_empty() {
@@ -292,10 +269,7 @@ impl DeviceFigures {
             },
             counter: CounterFigures {
                 samples: counter.samples,
-                counter_resets: ranks.counter_resets,
-                counter_wraps: counter.wraps,
-                sampling_gaps: counter.gaps,
-                unusable_samples: counter.misreadings,
+                losses: ReadingLosses::of(attributor, device),
                 uncovered_seconds: ranks.unknown_ticks as f64 / attributor.ticks_per_second as f64,
                 stale: counter.stale,
             },
@@ -322,6 +296,19 @@ impl Snapshot {
     pub fn of_this_node() -> Snapshot {
         let node = ampere_ring::process::node_name();
         Snapshot { node, ..Snapshot::default() }
+    }
+
+    /// What is missing from the figures.
+    pub fn losses(&self) -> Losses {
+        let mut sum = Losses::default();
+        self.ranks.iter().for_each(|rank| sum.records.add(&rank.losses));
+        for device in &self.devices {
+            sum.readings.add(&device.counter.losses);
+            sum.stale_counters += u64::from(device.counter.stale);
+            let error = device.division.conservation_error_joules;
+            sum.conservation_error_joules = sum.conservation_error_joules.max(error);
+        }
+        sum
     }
 
     /// The devices that no other contains: they may be added up.

@@ -52,10 +52,9 @@ fn devices_of_the_same_name_are_added_up() {
 fn processes_of_a_rank_are_one_rank_wherever_it_is() {
     let process = |rank: &str, events, ring_fill_ratio, region: &str| RankFigures {
         rank: rank.to_owned(),
-        events,
+        losses: RecordLosses { events, ..RecordLosses::default() },
         ring_fill_ratio,
         current_region: region.to_owned(),
-        ..RankFigures::default()
     };
     let ranks = RankFigures::distinct([
         process("10", 1, 0.0, ""),
@@ -64,7 +63,7 @@ fn processes_of_a_rank_are_one_rank_wherever_it_is() {
     ]);
     let shown: Vec<_> = ranks
         .iter()
-        .map(|r| (r.rank.as_str(), r.events, r.ring_fill_ratio, r.current_region.as_str()))
+        .map(|r| (r.rank.as_str(), r.losses.events, r.ring_fill_ratio, r.current_region.as_str()))
         .collect();
     assert_eq!(shown, [("9", 7, 0.5, "step"), ("10", 1, 0.0, "")]);
 }

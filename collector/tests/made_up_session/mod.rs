@@ -97,5 +97,5 @@ pub fn has_clock(run: &mut LiveRun) -> bool {
 /// Events of all processes that have been read.
 pub fn events(run: &mut LiveRun) -> u64 {
     run.publish();
-    run.latest().get().ranks.iter().map(|rank| rank.events).sum()
+    run.latest().get().ranks.iter().map(|rank| rank.losses.events).sum()
 }

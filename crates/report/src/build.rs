@@ -3,10 +3,9 @@
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
 use crate::highlights::UNKNOWN_SHARE_MAX;
-use crate::summary::{
-    Device, Overhead, QualityFigures, Region, Run, SCHEMA, Summary, View, Watts, least_trusted,
-};
+use crate::summary::{Device, Overhead, Region, Run, SCHEMA, Summary, View, Watts, least_trusted};
 use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
+use ampere_figures::losses::{Losses, ReadingLosses};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
@@ -24,14 +23,14 @@ pub(crate) fn summary(
     only: Option<ViewKind>,
     most: usize,
     run: Run,
-    quality: QualityFigures,
+    quality: Losses,
 ) -> Summary {
     let all_threads_lead = threads::all_threads_lead(attributor);
     Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
 }
 
 /// Without call paths, and of each region its exclusive joules alone: cheap enough for once a second.
-pub(crate) fn outline(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+pub(crate) fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     let run = Run { running: true, ..run };
     let all_threads_lead = threads::all_threads_lead(attributor);
     let tables = Tables { attributor, only: None, most: 0, all_threads_lead, is_outline: true };
@@ -39,7 +38,7 @@ pub(crate) fn outline(attributor: &Attributor, run: Run, quality: QualityFigures
 }
 
 /// What is known of a run, without its tables.
-pub(crate) fn described(attributor: &Attributor, run: Run, quality: QualityFigures) -> (Run, QualityFigures) {
+pub(crate) fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
     let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
     tables.described(&tables.devices(), run, quality)
 }
@@ -172,7 +171,7 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn summary(&self, run: Run, quality: QualityFigures) -> Summary {
+    fn summary(&self, run: Run, quality: Losses) -> Summary {
         let mut numbered = self.devices();
         let (run, quality) = self.described(&numbered, run, quality);
         for (number, device) in &mut numbered {
@@ -200,12 +199,7 @@ impl Tables<'_> {
     }
 
     /// Completes what is known of the run by what is known of its devices.
-    fn described(
-        &self,
-        devices: &[(usize, Device)],
-        mut run: Run,
-        mut quality: QualityFigures,
-    ) -> (Run, QualityFigures) {
+    fn described(&self, devices: &[(usize, Device)], mut run: Run, mut quality: Losses) -> (Run, Losses) {
         let attributor = self.attributor;
         for (number, _) in devices {
             self.add_quality(&mut quality, &attributor.devices[*number]);
@@ -233,8 +227,8 @@ impl Tables<'_> {
         });
         run.total_joules = counted.map(|(_, device)| device.total_joules).sum::<f64>() + 0.0;
         let oddities = attributor.engine.oddities();
-        quality.late_events = quality.late_events.max(oddities.late);
-        quality.repaired_events += oddities.unmatched_leaves + oddities.backward;
+        quality.records.late_events = quality.records.late_events.max(oddities.late);
+        quality.records.repaired_events += oddities.unmatched_leaves + oddities.backward;
         let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
         run.stack_period_seconds = attributor.stack_period.map(|period| period.as_secs_f64());
         run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
@@ -264,14 +258,10 @@ impl Tables<'_> {
         })
     }
 
-    fn add_quality(&self, quality: &mut QualityFigures, device: &attributor::Device) {
-        let counter = device.counter_figures();
+    fn add_quality(&self, quality: &mut Losses, device: &attributor::Device) {
         let engine = &self.attributor.engine;
-        quality.counter_resets += engine.totals(device.views.ranks).counter_resets;
-        quality.unusable_samples += counter.misreadings;
-        quality.counter_wraps += counter.wraps;
-        quality.sampling_gaps += counter.gaps;
-        quality.stale_counters += u64::from(counter.stale);
+        quality.readings.add(&ReadingLosses::of(self.attributor, device));
+        quality.stale_counters += u64::from(device.counter_figures().stale);
         let views =
             ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)).map(|kind| device.view(kind));
         for view in views.chain(device.other_ranks().map(|(_, view)| view)) {

@@ -122,7 +122,7 @@ fn can_be_filtered(name: &str) -> bool {
 /// A sentence, where much of a run's time is measuring.
 pub fn much_measuring(summary: &Summary) -> Option<String> {
     let Summary { run, quality, .. } = summary;
-    let calls = quality.events as f64 / 2.0 + quality.coalesced_calls as f64;
+    let calls = quality.records.events as f64 / 2.0 + quality.records.coalesced_calls as f64;
     let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
     let part = calls * cost(run) / rank_seconds;
     (rank_seconds > 0.0 && part > MUCH).then(|| {
@@ -153,7 +153,7 @@ mod tests {
         let said = |rename: &dyn Fn(&str) -> String| {
             let mut summary = summary();
             summary.run.seconds = 1.0;
-            summary.quality.events = 100_000_000;
+            summary.quality.records.events = 100_000_000;
             summary.names.iter_mut().for_each(|name| *name = rename(name).into());
             much_measuring(&summary).unwrap()
         };

@@ -1,5 +1,6 @@
 use super::*;
-use crate::summary::{QualityFigures, Run};
+use crate::summary::Run;
+use ampere_figures::losses::Losses;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 
@@ -24,7 +25,7 @@ fn device(name: &str, joules: f64, contains: &[&str], regions: &[(&str, f64)]) -
 
 fn summary(energy: &str, devices: Vec<Device>) -> Summary {
     let attributor = Attributor::new(Config::default(), 1);
-    let mut summary = Summary::new(&attributor, None, Run::default(), QualityFigures::default());
+    let mut summary = Summary::new(&attributor, None, Run::default(), Losses::default());
     (summary.run.seconds, summary.run.energy, summary.devices) = (10.0, energy.to_owned(), devices);
     summary
 }

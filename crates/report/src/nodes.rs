@@ -4,7 +4,8 @@ use crate::assignment;
 use crate::clock_text::seconds;
 use crate::highlights::topmost;
 use crate::missing;
-use crate::summary::{MpiRanks, NodeCpu, QualityFigures, Run, Summary, least_trusted};
+use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted};
+use ampere_figures::losses::Losses;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -155,31 +156,10 @@ fn notes_of(all: &[Summary]) -> Vec<String> {
     in_order.into_iter().map(line).collect()
 }
 
-fn quality_of(all: &[Summary]) -> QualityFigures {
-    let sum = |of: fn(&QualityFigures) -> u64| {
-        all.iter().map(|node| of(&node.quality)).fold(0, u64::saturating_add)
-    };
-    QualityFigures {
-        events: sum(|q| q.events),
-        coalesced_calls: sum(|q| q.coalesced_calls),
-        suppressed_calls: sum(|q| q.suppressed_calls),
-        unrecorded_calls: sum(|q| q.unrecorded_calls),
-        dropped_records: sum(|q| q.dropped_records),
-        late_events: sum(|q| q.late_events),
-        counter_resets: sum(|q| q.counter_resets),
-        // Of a device in a view the largest, as of a node's.
-        conservation_error_joules: all
-            .iter()
-            .map(|node| node.quality.conservation_error_joules)
-            .fold(0.0, f64::max),
-        unusable_samples: sum(|q| q.unusable_samples),
-        counter_wraps: sum(|q| q.counter_wraps),
-        sampling_gaps: sum(|q| q.sampling_gaps),
-        stale_counters: sum(|q| q.stale_counters),
-        repaired_events: sum(|q| q.repaired_events),
-        damaged_records: sum(|q| q.damaged_records),
-        left_out_definitions: sum(|q| q.left_out_definitions),
-    }
+fn quality_of(all: &[Summary]) -> Losses {
+    let mut sum = Losses::default();
+    all.iter().for_each(|node| sum.add(&node.quality));
+    sum
 }
 
 #[cfg(test)]
@@ -199,8 +179,8 @@ mod tests {
             ..Run::default()
         };
         let attributor = Attributor::new(Config::default(), 1);
-        let mut one =
-            Summary::new(&attributor, None, run, QualityFigures { events: 7, ..Default::default() });
+        let mut one = Summary::new(&attributor, None, run, Losses::default());
+        one.quality.records.events = 7;
         (one.run.energy, one.run.total_joules) = (energy.to_owned(), joules);
         one
     }
@@ -210,7 +190,10 @@ mod tests {
         let whole = joined(of("n1", 3.0, "measured", "job"), vec![of("n2", 2.0, "estimated", "job")]);
         let run = &whole.run;
         assert_eq!((run.nodes.join(","), run.ranks, run.total_joules), ("n1,n2".to_owned(), 8, 5.0));
-        assert_eq!((run.energy.as_str(), run.complete, whole.quality.events), ("estimated", false, 14));
+        assert_eq!(
+            (run.energy.as_str(), run.complete, whole.quality.records.events),
+            ("estimated", false, 14)
+        );
         assert_eq!(run.notes, ["the same", "n1: of n1", "n2: of n2"]);
         assert_eq!(run.start, "2026-01-01T00:00:02Z");
         assert_eq!(

@@ -8,6 +8,7 @@ use crate::gauges::OverTheRun;
 use crate::job::Job;
 use crate::missing::Numbers;
 use ampere_attribution::Policy;
+use ampere_figures::losses::Losses;
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
@@ -38,7 +39,7 @@ pub struct Summary {
     /// What was run.
     pub run: Run,
     /// How much of the run is in the figures.
-    pub quality: QualityFigures,
+    pub quality: Losses,
     /// What measuring cost.
     pub overhead: Overhead,
     /// Which consumer draws from which device, and why.
@@ -78,13 +79,13 @@ pub struct Head {
     /// What was run.
     pub run: Run,
     /// How much of the run is in the figures; `None` of schema 1, which has it at the end.
-    pub quality: Option<QualityFigures>,
+    pub quality: Option<Losses>,
 }
 
 impl Head {
     /// `None` of what is no summary.
     pub fn of(path: &Path) -> Option<Head> {
-        struct Beginning<'a>(&'a mut (Option<String>, Option<Run>, Option<QualityFigures>));
+        struct Beginning<'a>(&'a mut (Option<String>, Option<Run>, Option<Losses>));
         impl<'de> Visitor<'de> for Beginning<'_> {
             type Value = ();
 
@@ -210,17 +211,12 @@ impl Summary {
     }
 
     /// The tables of an attributor, both views or `only` one.
-    pub fn new(
-        attributor: &Attributor,
-        only: Option<ViewKind>,
-        run: Run,
-        quality: QualityFigures,
-    ) -> Summary {
+    pub fn new(attributor: &Attributor, only: Option<ViewKind>, run: Run, quality: Losses) -> Summary {
         build::summary(attributor, only, usize::MAX, run, quality)
     }
 
     /// The figures of a run that goes on: totals, and of each table the [`MOST_RUNNING_ROWS`] largest rows.
-    pub fn of_running(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+    pub fn of_running(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         let run = Run { running: true, ..run };
         let mut summary = build::summary(attributor, None, MOST_RUNNING_ROWS, run, quality);
         let mut views = summary.devices.iter().flat_map(|device| &device.views);
@@ -234,12 +230,12 @@ impl Summary {
 
     /// The figures of a run that goes on without its call paths, and of each region its exclusive joules alone: cheap enough for
     /// once a second.
-    pub fn outline(attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+    pub fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         build::outline(attributor, run, quality)
     }
 
     /// What is known by now of the run, of whose events nothing more has been attributed.
-    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: QualityFigures) -> Summary {
+    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: Losses) -> Summary {
         (self.run, self.quality) = build::described(attributor, run, quality);
         self
     }
@@ -776,45 +772,6 @@ pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
 
 /// The least and the most of [`Device::end_seconds`], but for a device that is sampled less often.
 const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
-
-/// How much of the run is in the figures.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct QualityFigures {
-    /// Enters and leaves.
-    pub events: u64,
-    /// Calls that were recorded in groups.
-    pub coalesced_calls: u64,
-    /// Calls that were left out on purpose.
-    pub suppressed_calls: u64,
-    /// Calls without any record: their locations got no ring, or had none yet.
-    #[serde(default)]
-    pub unrecorded_calls: u64,
-    /// Records for which there was no room.
-    pub dropped_records: u64,
-    /// Events that came after the watermark.
-    pub late_events: u64,
-    /// Times that a counter began again at 0.
-    pub counter_resets: u64,
-    /// The largest of all views.
-    pub conservation_error_joules: f64,
-    /// Samples that were no numbers, negative, impossible, or came out of order.
-    pub unusable_samples: u64,
-    /// Times that a counter reached the end of its range, which was corrected.
-    #[serde(default)]
-    pub counter_wraps: u64,
-    /// Sample intervals that were so long that their joules are lost.
-    #[serde(default)]
-    pub sampling_gaps: u64,
-    /// Counters that stood still when last seen.
-    #[serde(default)]
-    pub stale_counters: u64,
-    /// Frames that had to be closed, and leaves that had to be left out, because a stream did not nest.
-    pub repaired_events: u64,
-    /// Records that could not be decoded.
-    pub damaged_records: u64,
-    /// Definitions for which there was no room.
-    pub left_out_definitions: u64,
-}
 
 /// What measuring cost.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! What a summary says about watts, and about counters that were not as they should be.
 
 use super::*;
+use ampere_figures::losses::Losses;
 use ampere_model::{LocationKind, RegionHandle};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{FoundDevice, LocationInfo};
@@ -47,7 +48,7 @@ fn summary_of(config: &str, joules_per_unit: Option<f64>, readings: &[(u64, u64)
     }
     attributor.end_readings(device);
     attributor.engine.leave(rank, readings.last().map_or(0, |(time, _)| *time));
-    Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), QualityFigures::default())
+    Summary::new(&attributor, Some(ViewKind::Ranks), Run::default(), Losses::default())
 }
 
 /// A rank whose main thread is in `main` from 0 to 100 ms while, from 40 ms on, four threads are in `work`; 1 J in each 10 ms.
@@ -90,7 +91,7 @@ fn threads(config: &str, with_threads: bool) -> Summary {
         attributor.read_now(device, time, 50 + time / 10);
     }
     running.into_iter().for_each(|location| attributor.leave(location, 100));
-    Summary::new(&attributor, None, Run::default(), QualityFigures::default())
+    Summary::new(&attributor, None, Run::default(), Losses::default())
 }
 
 #[test]
@@ -153,10 +154,10 @@ fn a_gap_is_lost_where_it_is_configured() {
     let device = &seen.devices[0];
     assert_eq!((device.total_joules, device.views[0].lost_joules), (51.0, 40.0));
     assert_eq!((device.views[0].attributed_joules, device.views[0].conservation_error_joules), (11.0, 0.0));
-    assert_eq!((seen.quality.sampling_gaps, device.longest_sample_seconds), (1, 3.0));
+    assert_eq!((seen.quality.readings.sampling_gaps, device.longest_sample_seconds), (1, 3.0));
     assert_eq!(device.sampled_seconds, 4.1);
     let without = summary("", &readings);
-    assert_eq!((without.quality.sampling_gaps, without.devices[0].views[0].lost_joules), (0, 0.0));
+    assert_eq!((without.quality.readings.sampling_gaps, without.devices[0].views[0].lost_joules), (0, 0.0));
 }
 
 #[test]
@@ -171,13 +172,13 @@ fn misreadings_resets_and_gaps_are_counted() {
 
     let rapl = "[[device]]\nname = \"socket\"\nmetric = \"energy\"\nwraps_at = 100000";
     let wrapped = summary(rapl, &[(0, 99_990), (100, 5)]);
-    assert_eq!((wrapped.quality.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
-    assert_eq!(wrapped.quality.counter_resets, 0);
+    assert_eq!((wrapped.quality.readings.counter_wraps, wrapped.devices[0].total_joules), (1, 15.0));
+    assert_eq!(wrapped.quality.readings.counter_resets, 0);
 
     // A misreading, and a reset.
     let absurd = [(0, 110), (100, 1_000_000), (200, 112), (250, 113), (300, 3), (400, 4)];
     let seen = summary("", &absurd);
-    assert_eq!((seen.quality.unusable_samples, seen.quality.counter_resets), (1, 1));
+    assert_eq!((seen.quality.readings.unusable_samples, seen.quality.readings.counter_resets), (1, 1));
     assert_eq!((seen.devices[0].total_joules, seen.devices[0].uncovered_seconds), (4.0, 0.05));
     assert!(
         seen.run.notes.iter().any(|note| note.contains("the energy of 0.050 s is not known")),
@@ -226,7 +227,7 @@ fn a_total_contains_each_joule_once() {
             }
         }
     }
-    let summary = Summary::new(&attributor, None, Run::default(), QualityFigures::default());
+    let summary = Summary::new(&attributor, None, Run::default(), Losses::default());
     assert_eq!(summary.run.total_joules, 1000.0 + 200.0 + 10.0 + 2.0);
     let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
     assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
@@ -272,7 +273,7 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
         attributor.end_readings(device);
     }
     let run = Run { complete: true, ..Run::default() };
-    let seen = Summary::new(&attributor, Some(ViewKind::Ranks), run, QualityFigures::default());
+    let seen = Summary::new(&attributor, Some(ViewKind::Ranks), run, Losses::default());
     let said = crate::highlights::sentences(&seen).join("\n");
     assert_eq!(seen.run.complete, !seen.run.notes.iter().any(|note| note.contains("is known for")));
     assert_eq!(seen.run.complete, !said.contains("at least"), "{said}");

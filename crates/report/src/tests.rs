@@ -1,6 +1,7 @@
 use super::*;
 use crate::compare::{Comparison, Form, Per};
-use crate::summary::{QualityFigures, Run};
+use crate::summary::Run;
+use ampere_figures::losses::Losses;
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
@@ -10,7 +11,7 @@ const HOSTILE: &str = "<script>alert(1)</script>\"'&;\n=1+1";
 
 pub(crate) fn summary() -> Summary {
     let run = Run { seconds: 10.0, command: vec![HOSTILE.to_owned()], ..Run::default() };
-    Summary::new(&attributor(), None, run, QualityFigures::default())
+    Summary::new(&attributor(), None, run, Losses::default())
 }
 
 /// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
@@ -527,8 +528,7 @@ fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
 
 #[test]
 fn an_empty_summary_has_every_report() {
-    let empty =
-        Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), QualityFigures::default());
+    let empty = Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), Losses::default());
     for format in Format::value_variants().iter().filter(|format| !format.is_of_events()) {
         render(&empty, *format, false).unwrap();
     }

@@ -420,38 +420,7 @@ impl Page<'_> {
 
     fn foot(&self, out: &mut String) -> std::fmt::Result {
         let summary = self.summary;
-        let q = &summary.quality;
-        writeln!(
-            out,
-            "\nquality: {} events; {} coalesced, {} suppressed, {}{} dropped, {} late; {} counter resets; \
-             conservation error {:.1e} J",
-            q.events,
-            q.coalesced_calls,
-            q.suppressed_calls,
-            if q.unrecorded_calls > 0 {
-                format!("{} unrecorded, ", q.unrecorded_calls)
-            } else {
-                String::new()
-            },
-            q.dropped_records,
-            q.late_events,
-            q.counter_resets,
-            q.conservation_error_joules
-        )?;
-        if q.repaired_events + q.damaged_records + q.unusable_samples + q.left_out_definitions > 0 {
-            writeln!(
-                out,
-                "         {} events mended, {} damaged records, {} unusable samples, {} definitions left out",
-                q.repaired_events, q.damaged_records, q.unusable_samples, q.left_out_definitions
-            )?;
-        }
-        if q.counter_wraps + q.sampling_gaps + q.stale_counters > 0 {
-            writeln!(
-                out,
-                "         {} counter wraps made good, {} gaps in sampling, {} stale counters",
-                q.counter_wraps, q.sampling_gaps, q.stale_counters
-            )?;
-        }
+        writeln!(out, "\nquality: {}", summary.quality.text())?;
         let o = &summary.overhead;
         if o.collector_peak_rss_bytes > 0 {
             writeln!(

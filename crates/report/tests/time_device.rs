@@ -1,8 +1,9 @@
 //! Time, attributed like a counter: rows of a summary against timelines whose seconds are known.
 
 use ampere_attribution::LocationIndex;
+use ampere_figures::losses::Losses;
 use ampere_model::{LocationKind, RegionRef};
-use ampere_report::summary::{Callpath, QualityFigures, Run, Summary};
+use ampere_report::summary::{Callpath, Run, Summary};
 use ampere_settings::{Config, Locations};
 use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::topology::Evidence;
@@ -41,7 +42,7 @@ fn summary(locations: Locations) -> Summary {
     attributor.enter(other, 130, f);
     attributor.leave(other, 150);
     attributor.end_time();
-    Summary::new(&attributor, None, Run::default(), QualityFigures::default())
+    Summary::new(&attributor, None, Run::default(), Losses::default())
 }
 
 #[test]

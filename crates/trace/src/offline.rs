@@ -14,9 +14,10 @@ use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
 use crate::spool::SpoolDirectory;
 use ampere_attribution::{CounterFigures, LocationIndex, Sample};
+use ampere_figures::losses::Losses;
 use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
-use ampere_report::summary::{QualityFigures, Run, Summary};
+use ampere_report::summary::{Run, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use ampere_timeline::conflicts;
@@ -50,7 +51,7 @@ struct Feed<'a> {
     late_ends: HashMap<u64, u64>,
     /// Added to all times, so that none becomes less than 0 by a delay.
     shift: u64,
-    quality: QualityFigures,
+    quality: Losses,
     order: InOrder,
     /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
@@ -379,7 +380,7 @@ fn attribute_once(
         return Ok((None, known));
     }
     let nesting = Nesting::of(&report.nesting);
-    quality.repaired_events += nesting.repaired();
+    quality.records.repaired_events += nesting.repaired();
     attributor.end_recording()?;
     attributor.end_time();
     attributor.learn_silence();
@@ -461,7 +462,7 @@ impl EventHandler for Feed<'_> {
         region: otf2::RegionRef,
         calls: u64,
     ) -> ControlFlow<()> {
-        self.quality.coalesced_calls = self.quality.coalesced_calls.saturating_add(calls);
+        self.quality.records.coalesced_calls = self.quality.records.coalesced_calls.saturating_add(calls);
         self.entered(location, time, region, Some(calls.min(u32::MAX.into()) as u32))
     }
 
@@ -532,7 +533,7 @@ impl<'a> Feed<'a> {
             latest_sample: 0,
             late_ends: HashMap::new(),
             shift,
-            quality: QualityFigures::default(),
+            quality: Losses::default(),
             order,
             calls: calls_attribute(definitions),
             attributor,
@@ -541,7 +542,7 @@ impl<'a> Feed<'a> {
     }
 
     /// What this pass has found.
-    fn finish(self, recorders: Option<Recorders>) -> (Known, QualityFigures) {
+    fn finish(self, recorders: Option<Recorders>) -> (Known, Losses) {
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
         for (number, device) in self.attributor.devices.iter().enumerate() {
@@ -589,18 +590,18 @@ impl<'a> Feed<'a> {
         let time = time.saturating_add(self.shift);
         self.count(time);
         let last = self.locations.get_mut(location.0).map_or(0, |state| state.last);
-        self.quality.repaired_events += u64::from(time < last);
+        self.quality.records.repaired_events += u64::from(time < last);
         time.max(last)
     }
 
     fn count(&mut self, time: u64) {
-        self.quality.events += 1;
+        self.quality.records.events += 1;
         self.order.waited += 1;
         if self.order.waited >= BATCH {
             self.put_in_order(time);
         }
-        if self.quality.events.is_multiple_of(1 << 20) {
-            (self.progress)(self.quality.events);
+        if self.quality.records.events.is_multiple_of(1 << 20) {
+            (self.progress)(self.quality.records.events);
         }
     }
 

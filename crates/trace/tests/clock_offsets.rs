@@ -75,5 +75,5 @@ fn no_joule_is_charged_twice_where_time_goes_back() {
     let view = &attributed.summary.devices[0].views[0];
     assert!((view.attributed_joules - 9.0).abs() < 1e-9, "{view:?}");
     assert!(attributed.summary.quality.conservation_error_joules < 1e-9);
-    assert_eq!(attributed.summary.quality.repaired_events, 2);
+    assert_eq!(attributed.summary.quality.records.repaired_events, 2);
 }

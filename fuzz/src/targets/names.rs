@@ -3,8 +3,9 @@
 use crate::bytes::Bytes;
 use ampere_collector::serving::metrics;
 use ampere_collector::serving::snapshot::{self, Limits, RankFigures};
+use ampere_figures::losses::Losses;
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
-use ampere_report::summary::{QualityFigures, Run, Summary};
+use ampere_report::summary::{Run, Summary};
 use ampere_report::text;
 use ampere_report::{Format, render};
 use ampere_settings::Config;
@@ -60,7 +61,7 @@ pub fn run(data: &[u8]) {
     assert!(body.ends_with("# EOF\n") && found > 0);
 
     let run = Run { notes: names.clone(), command: names.clone(), ..Run::default() };
-    let summary = Summary::new(&attributor, None, run, QualityFigures::default());
+    let summary = Summary::new(&attributor, None, run, Losses::default());
     for colour in [false, true] {
         let table = text::render(&summary, colour);
         // Our own control sequences switch bold on and off.

@@ -215,6 +215,6 @@ mod tests {
     #[test]
     fn the_seed_is_a_run() {
         let Summary { run, quality, .. } = play(include_bytes!("../../seeds/session/real-0")).expect("a run");
-        assert!(quality.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
+        assert!(quality.records.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
     }
 }

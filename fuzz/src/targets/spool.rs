@@ -236,7 +236,7 @@ mod tests {
             let summaries = whole(&mut Bytes::new(&seed[1..]), in_shared_memory);
             assert_eq!(summaries.len(), 1);
             let (run, quality) = (&summaries[0].run, &summaries[0].quality);
-            assert!(quality.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
+            assert!(quality.records.events > 20 && run.total_joules > 0.0, "{quality:?} {run:?}");
         }
     }
 }

@@ -2,48 +2,41 @@
 
 use super::Fact;
 use crate::summary::Summary;
+use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
 
 impl Fact {
     /// A figure that is only told.
     pub fn new(label: &str, value: f64, unit: &str) -> Fact {
         Fact { label: label.to_owned(), value, unit: unit.to_owned(), ..Fact::default() }
     }
-
-    /// A figure that should be 0.
-    pub fn expected_none(label: &str, count: u64) -> Fact {
-        Fact { warns: count > 0, ..Fact::new(label, count as f64, "") }
-    }
 }
 
-/// Of a counter's range that is reached, and of calls that are told in groups, nothing is lost.
 pub(super) fn quality(summary: &Summary) -> Vec<Fact> {
-    let (run, q) = (&summary.run, &summary.quality);
+    let (run, losses) = (&summary.run, &summary.quality);
     let is_measured = run.energy == "measured" || run.energy.is_empty();
     let uncovered = summary.devices.iter().filter(|device| device.unit == "J");
     let uncovered = uncovered.map(|device| device.uncovered_seconds).fold(0.0, f64::max);
-    let count = |label: &str, count: u64| Fact::new(label, count as f64, "");
     let status = run.bad_status();
     let status =
         status.map(|text| Fact { text, warns: true, ..Fact::new("exit status of the command", 0.0, "") });
-    let figures = vec![
-        Fact { text: run.energy.clone(), warns: !is_measured, ..Fact::new("energy", 0.0, "") },
-        Fact::new("conservation error", q.conservation_error_joules, "J"),
-        count("events", q.events),
-        Fact::expected_none("events late", q.late_events),
-        Fact::expected_none("readings that could not be true", q.unusable_samples),
-        Fact::expected_none("counters that stand still", q.stale_counters),
-        Fact { warns: uncovered > 0.0, ..Fact::new("time whose energy is not known", uncovered, "s") },
-        Fact::expected_none("counter resets", q.counter_resets),
-        Fact::expected_none("gaps in sampling", q.sampling_gaps),
-        count("calls coalesced: recorded in groups", q.coalesced_calls),
-        Fact::expected_none("calls suppressed: they found no room", q.suppressed_calls),
-        Fact::expected_none("calls unrecorded: their threads had no ring", q.unrecorded_calls),
-        Fact::expected_none("records dropped", q.dropped_records),
-        Fact::expected_none("records damaged", q.damaged_records),
-        Fact::expected_none("events mended", q.repaired_events),
-        Fact::expected_none("definitions left out", q.left_out_definitions),
-    ];
-    status.into_iter().chain(figures).collect()
+    let energy = Fact { text: run.energy.clone(), warns: !is_measured, ..Fact::new("energy", 0.0, "") };
+    let uncovered =
+        Fact { warns: uncovered > 0.0, ..Fact::new("time whose energy is not known", uncovered, "s") };
+    let stale = losses.stale_counters;
+    let stale = Fact { warns: stale > 0, ..Fact::new("counters that stand still", stale as f64, "") };
+    let error = Fact::new("conservation error", losses.conservation_error_joules, "J");
+    let mut facts: Vec<Fact> = status.into_iter().chain([energy, error]).collect();
+    facts.extend(counts(RecordLosses::ALL, &losses.records));
+    facts.extend([uncovered, stale]);
+    facts.extend(counts(ReadingLosses::ALL, &losses.readings));
+    facts
+}
+
+fn counts<T>(all: &[Count<T>], of: &T) -> impl Iterator<Item = Fact> {
+    all.iter().map(|count| {
+        let number = (count.get)(of);
+        Fact { warns: count.is_loss && number > 0, ..Fact::new(count.label, number as f64, "") }
+    })
 }
 
 /// Nothing where it was not measured live.

@@ -2,7 +2,8 @@ use super::*;
 use crate::page::flame::{Frames, boxes};
 use crate::page::ranks::Groups;
 use crate::page::rows::Names;
-use crate::summary::{QualityFigures, Run, Summary};
+use crate::summary::{Run, Summary};
+use ampere_figures::losses::Losses;
 use proptest::prelude::*;
 
 /// Name, caller's name, joules and calls of each box.
@@ -28,8 +29,8 @@ fn functions(tables: &Tables) -> Vec<(&str, f64, u64, f64)> {
 fn a_live_page_has_the_figures_of_the_summary() {
     let attributor = crate::tests::attributor();
     let run = || Run { seconds: 10.0, complete: true, ..Run::default() };
-    let whole = Page::of(&Summary::new(&attributor, None, run(), QualityFigures::default()));
-    let outline = Summary::outline(&attributor, Run { complete: false, ..run() }, QualityFigures::default());
+    let whole = Page::of(&Summary::new(&attributor, None, run(), Losses::default()));
+    let outline = Summary::outline(&attributor, Run { complete: false, ..run() }, Losses::default());
     let page = Page::outline(&outline);
     assert_eq!((whole.state, page.state), (State::Over, State::Running));
     assert_eq!(format!("{:?}", whole.totals), format!("{:?}", page.totals));
@@ -60,8 +61,7 @@ fn a_live_page_has_the_figures_of_the_summary() {
 
 #[test]
 fn an_update_has_what_is_new() {
-    let page =
-        Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), QualityFigures::default()));
+    let page = Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default()));
     assert!(!page.power[0].segments[0].watts.is_empty());
     let (first, again) = (page.update(None), page.update(page.tables.as_ref()));
     assert!(first.tables.is_some() && again.tables.is_none());

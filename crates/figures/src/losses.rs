@@ -1,0 +1,220 @@
+//! What is missing from a run's figures, or is in them only in part. Every reader of these counts goes through the tables
+//! [`RecordLosses::ALL`] and [`ReadingLosses::ALL`]: a new count is one row here, and a statement where it is counted.
+
+use ampere_timeline::attributor::{Attributor, Device};
+use serde::{Deserialize, Serialize};
+
+/// A count, and what it is called where it is shown.
+#[derive(Debug)]
+pub struct Count<T> {
+    /// The metric's name without `_total`. Without `ampere_`, it is the key in summary.json and /snapshot.json.
+    pub metric: &'static str,
+    /// The metric's help text.
+    pub help: &'static str,
+    /// Its name on the page.
+    pub label: &'static str,
+    /// Its name after a number, in summary.txt and `ampere top`.
+    pub word: &'static str,
+    /// Whether the figures are worse for it.
+    pub is_loss: bool,
+    /// Whether summary.txt shows it even if it is 0.
+    pub is_always_shown: bool,
+    /// Reads it.
+    pub get: fn(&T) -> u64,
+}
+
+/// What a count says of the figures.
+enum Kind {
+    /// Nothing is missing.
+    Normal,
+    /// The same; rare.
+    RareNormal,
+    /// Something is missing, or charged to another region.
+    Loss,
+    /// The same; rare.
+    RareLoss,
+}
+
+macro_rules! counts {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $kind:expr, $word:literal, $label:literal, $help:literal;)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $(#[doc = $help] pub $field: u64,)*
+        }
+
+        impl $name {
+            /// All counts.
+            pub const ALL: &[Count<$name>] = &[$(Count {
+                metric: concat!("ampere_", stringify!($field)),
+                help: $help,
+                label: $label,
+                word: $word,
+                is_loss: matches!($kind, Kind::Loss | Kind::RareLoss),
+                is_always_shown: matches!($kind, Kind::Normal | Kind::Loss),
+                get: |counts| counts.$field,
+            },)*];
+
+            /// Adds the counts of another process, device or node. Processes may report any number, so no sum overflows.
+            pub fn add(&mut self, other: &$name) {
+                $(self.$field = self.$field.saturating_add(other.$field);)*
+            }
+
+            /// Raises each count to that of another observer of the same process, device or node.
+            pub fn raise(&mut self, other: &$name) {
+                $(self.$field = self.$field.max(other.$field);)*
+            }
+
+            /// The losses that occurred, with the words for them.
+            pub fn occurred(&self) -> impl Iterator<Item = (u64, &'static str)> {
+                let losses = $name::ALL.iter().filter(|count| count.is_loss);
+                losses.map(|count| ((count.get)(self), count.word)).filter(|(number, _)| *number > 0)
+            }
+        }
+    };
+}
+
+counts! {
+    /// What became of the events of a rank, of another process, or of all.
+    RecordLosses {
+        events: Kind::Normal, "events", "events",
+            "Enter and leave events taken from the rings";
+        coalesced_calls: Kind::Normal, "coalesced", "calls coalesced: recorded in groups",
+            "Calls that were recorded together with others, without loss";
+        suppressed_calls: Kind::Loss, "suppressed", "calls suppressed: they found no room",
+            "Calls whose enter and leave were left out because a ring was too full";
+        unrecorded_calls: Kind::RareLoss, "unrecorded", "calls unrecorded: their threads had no ring",
+            "Calls of locations without a ring, and of frames that were too deep; known when the process ends";
+        dropped_records: Kind::Loss, "dropped", "records dropped",
+            "Records for which a ring had no room";
+        late_events: Kind::Loss, "late", "events late",
+            "Events that came after their time had been attributed; of the whole node, on its first process";
+        repaired_events: Kind::RareLoss, "repaired events", "events repaired",
+            "Frames that had to be closed, and leaves that had to be left out, because a stream did not nest";
+        damaged_records: Kind::RareLoss, "damaged records", "records damaged",
+            "Records that could not be decoded";
+        left_out_definitions: Kind::RareLoss, "definitions left out", "definitions left out",
+            "Definitions for which there was no room";
+    }
+}
+
+counts! {
+    /// What became of the readings of a device, or of all.
+    ReadingLosses {
+        counter_resets: Kind::Loss, "counter resets", "counter resets",
+            "How often a device's counter was reset";
+        counter_wraps: Kind::RareNormal, "counter wraps", "counter wraps, which were corrected",
+            "How often a device's counter wrapped, which was corrected";
+        sampling_gaps: Kind::RareLoss, "gaps in sampling", "gaps in sampling",
+            "Sample intervals that were so long that their energy is lost";
+        unusable_samples: Kind::RareLoss, "misreadings", "readings that could not be true",
+            "Readings that were not numbers, came out of order or were impossible";
+    }
+}
+
+impl RecordLosses {
+    /// Calls and records of which nothing is known.
+    pub fn lost(&self) -> u64 {
+        self.unrecorded_calls.saturating_add(self.dropped_records).saturating_add(self.damaged_records)
+    }
+}
+
+impl ReadingLosses {
+    /// As far as the attributor has taken the readings of a device.
+    pub fn of(attributor: &Attributor, device: &Device) -> ReadingLosses {
+        let counter = device.counter_figures();
+        ReadingLosses {
+            counter_resets: attributor.engine.totals(device.views.ranks).counter_resets,
+            counter_wraps: counter.wraps,
+            sampling_gaps: counter.gaps,
+            unusable_samples: counter.misreadings,
+        }
+    }
+}
+
+/// The counts of a node or of a run. As JSON, all groups of fields are flat.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Of all processes.
+    #[serde(flatten)]
+    pub records: RecordLosses,
+    /// Of all devices.
+    #[serde(flatten)]
+    pub readings: ReadingLosses,
+    /// Counters that stood still when last seen.
+    #[serde(default)]
+    pub stale_counters: u64,
+    /// The largest difference between the energy of a device and the sum of its parts in a view.
+    pub conservation_error_joules: f64,
+}
+
+impl Losses {
+    /// Adds those of another node.
+    pub fn add(&mut self, other: &Losses) {
+        self.records.add(&other.records);
+        self.readings.add(&other.readings);
+        self.stale_counters = self.stale_counters.saturating_add(other.stale_counters);
+        self.conservation_error_joules = self.conservation_error_joules.max(other.conservation_error_joules);
+    }
+
+    /// The losses that occurred, with the words for them.
+    pub fn occurred(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let stale = (self.stale_counters, "stale counters");
+        let stale = std::iter::once(stale).filter(|(number, _)| *number > 0);
+        self.records.occurred().chain(self.readings.occurred()).chain(stale)
+    }
+
+    /// All counts in one line.
+    pub fn text(&self) -> String {
+        format!(
+            "{}; {}; conservation error {:.1e} J",
+            words(RecordLosses::ALL, &self.records),
+            words(ReadingLosses::ALL, &self.readings),
+            self.conservation_error_joules
+        )
+    }
+}
+
+fn words<T>(all: &[Count<T>], of: &T) -> String {
+    let shown = all.iter().map(|count| (count, (count.get)(of)));
+    let shown = shown.filter(|(count, number)| count.is_always_shown || *number > 0);
+    shown.map(|(count, number)| format!("{number} {}", count.word)).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses() -> Losses {
+        let mut losses = Losses { conservation_error_joules: 2e-9, stale_counters: 1, ..Losses::default() };
+        (losses.records.events, losses.records.late_events) = (7, u64::MAX);
+        losses.readings.counter_resets = 2;
+        losses
+    }
+
+    #[test]
+    fn losses_of_nodes_are_added_without_overflow() {
+        let mut sum = losses();
+        sum.add(&losses());
+        assert_eq!((sum.records.events, sum.records.late_events), (14, u64::MAX));
+        assert_eq!((sum.readings.counter_resets, sum.stale_counters), (4, 2));
+        assert_eq!(sum.conservation_error_joules, 2e-9, "the largest");
+        let mut known = sum.records;
+        known.raise(&RecordLosses { events: 3, dropped_records: 5, ..RecordLosses::default() });
+        assert_eq!((known.events, known.dropped_records), (14, 5));
+    }
+
+    #[test]
+    fn what_occurred_is_named_and_the_rest_is_not() {
+        let occurred: Vec<_> = losses().occurred().collect();
+        assert_eq!(occurred, [(u64::MAX, "late"), (2, "counter resets"), (1, "stale counters")]);
+        let quiet = Losses::default();
+        assert_eq!(quiet.occurred().count(), 0);
+        assert_eq!(
+            quiet.text(),
+            "0 events, 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; \
+             conservation error 0.0e0 J"
+        );
+    }
+}
