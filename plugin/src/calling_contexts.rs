@@ -132,3 +132,64 @@ fn depth_of(mut context: AnyHandle) -> usize {
     }
     depth
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_ring::TestRing;
+
+    /// A context's number is that of its parent times 10, plus its own digit: 0 for no context. Its region is that digit; 6 to 9
+    /// are other places in the regions 1 to 4.
+    extern "C" fn parent(context: AnyHandle) -> u32 {
+        context / 10
+    }
+
+    extern "C" fn region(context: AnyHandle) -> u32 {
+        let digit = context % 10;
+        if digit > 5 { digit - 5 } else { digit }
+    }
+
+    /// A context that is nested `context - 1_000_000_000` deep, each in region 1.
+    const DEEP: AnyHandle = 1_000_000_000;
+
+    extern "C" fn parent_or_deep(context: AnyHandle) -> u32 {
+        match context {
+            DEEP => NO_CONTEXT,
+            _ if context > DEEP => context - 1,
+            _ => parent(context),
+        }
+    }
+
+    extern "C" fn region_or_deep(context: AnyHandle) -> u32 {
+        if context >= DEEP { 1 } else { region(context) }
+    }
+
+    #[test]
+    fn moving_between_contexts_leaves_and_enters_the_frames_in_which_they_differ() {
+        set_callbacks(&Callbacks {
+            calling_context_handle_get_parent: Some(parent_or_deep),
+            calling_context_handle_get_region: Some(region_or_deep),
+            ..Callbacks::EMPTY
+        });
+        let mut ring = TestRing::new();
+        let mut moves = |target, distance| {
+            assert!(ring.data.begin());
+            // SAFETY: this thread is the only writer, between `begin` and `end`.
+            move_to(unsafe { ring.data.inner() }, 1, target, distance);
+            ring.data.end();
+            ring.events()
+        };
+        assert_eq!(moves(123, 1), ["+1", "+2", "+3"], "the first context enters all frames");
+        assert_eq!(moves(1234, 2), ["+4"]);
+        assert_eq!(moves(125, 2), ["-4", "-3", "+5"]);
+        assert_eq!(moves(17, 1), ["-5"], "another place in the same region is the same frame");
+        assert_eq!(moves(17, 1), Vec::<String>::new());
+        assert_eq!(moves(1, 1), ["-2"]);
+        assert_eq!(moves(NO_CONTEXT, 1), ["-1"]);
+        assert_eq!(moves(3, 1), ["+3"], "after recording was switched off");
+        let depth = 2 * CONTEXTS_AT_ONCE + 10;
+        let events = moves(DEEP + depth as u32 - 1, depth as u32 + 1);
+        assert_eq!((&events[0][..], events.len()), ("-3", 1 + depth));
+        assert_eq!(moves(NO_CONTEXT, 1).len(), depth);
+    }
+}

@@ -88,3 +88,40 @@ pub fn forget_all() {
         place.location.store(CLOSED, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_ring::TestRing;
+
+    /// One test, because the table is the process's.
+    #[test]
+    fn a_location_is_found_from_when_it_is_remembered_until_it_is_forgotten() {
+        let [first, second, third] =
+            [(); 3].map(|()| &Box::leak(Box::new(TestRing::new())).data as &'static LocationData);
+        let location = |number: usize| without_provenance_mut::<Location>(number * 64);
+        let has = |number: usize, data: &LocationData| {
+            find(location(number)).is_some_and(|found| std::ptr::eq(found, data))
+        };
+        assert!(find(location(100)).is_none());
+        remember(location(100), first);
+        remember(location(200), second);
+        assert!(has(100, first) && has(200, second));
+        // Another location with the same place is not remembered, so that Score-P is asked.
+        let same = (201..)
+            .find(|number| std::ptr::eq(place_of(location(*number)), place_of(location(200))))
+            .unwrap();
+        remember(location(same), third);
+        assert!(find(location(same)).is_none() && has(200, second));
+        forget(location(200));
+        remember(location(same), third);
+        assert!(find(location(200)).is_none() && has(same, third) && has(100, first));
+        // The first location's place is free for another one, too.
+        forget(location(100));
+        remember(location(200), second);
+        assert!(find(location(100)).is_none() && has(200, second));
+        forget_all();
+        remember(location(100), first);
+        assert!([100, 200, same].iter().all(|number| find(location(*number)).is_none()));
+    }
+}

@@ -45,6 +45,8 @@ mod process;
 mod ring_size;
 mod start;
 mod strings;
+#[cfg(test)]
+mod test_ring;
 
 use guard::{guarded, guarded_also_inert};
 use scorep_abi::{AnyHandle, Callbacks, EventFunction, Location, SubstratePluginInfo};

@@ -138,3 +138,54 @@ impl LocationData {
         self.busy.store(FREE, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_ring::TestRing;
+
+    /// Writes one event as the event path does. Returns whether it was written.
+    fn event(data: &LocationData, here: usize, write: impl FnOnce(&mut EventWriter)) -> bool {
+        let is_written = data.begin() || data.take_over(here);
+        if is_written {
+            // SAFETY: this thread is the only writer, between `begin` and `end`.
+            write(&mut unsafe { data.inner() }.writer);
+            data.end();
+        }
+        is_written
+    }
+
+    #[test]
+    fn events_of_a_handler_that_interrupts_an_event_are_dropped_and_reported_with_it() {
+        let mut ring = TestRing::new();
+        assert!(ring.data.begin());
+        let handlers = stack_address() - 2 * SIGNAL_FRAME;
+        assert!(!event(&ring.data, handlers, |writer| writer.enter(1, 7)));
+        assert!(!event(&ring.data, handlers, |writer| writer.leave(2, 7)));
+        assert!(!ring.data.is_free() && ring.dropped() == 0);
+        ring.data.end();
+        assert!(ring.data.is_free() && ring.dropped() == 2 && !ring.data.has_unreported());
+        assert!(event(&ring.data, 0, |writer| writer.enter(3, 8)));
+        assert_eq!(ring.events(), ["+8"]);
+    }
+
+    #[test]
+    fn an_event_that_a_handler_abandoned_by_a_jump_gives_way_to_the_next_one() {
+        let mut ring = TestRing::new();
+        assert!(ring.data.begin());
+        assert!(event(&ring.data, stack_address(), |writer| writer.enter(1, 7)));
+        assert!(ring.data.is_free() && ring.dropped() == 1);
+        assert!(event(&ring.data, 0, |writer| writer.leave(2, 7)));
+        assert_eq!(ring.events(), ["+7", "-7"]);
+    }
+
+    #[test]
+    fn calls_that_other_threads_count_are_reported_by_the_event_that_is_being_written() {
+        let ring = TestRing::new();
+        assert!(!ring.data.add_dropped(2) && ring.data.has_unreported());
+        assert!(ring.data.begin());
+        assert!(ring.data.add_dropped(3));
+        ring.data.end();
+        assert_eq!((ring.dropped(), ring.data.has_unreported()), (5, false));
+    }
+}

@@ -102,3 +102,27 @@ unsafe impl GlobalAlloc for WithReserve {
         moved
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_the_reserve_are_aligned_and_disjoint_until_it_is_used_up() {
+        assert!(is_left(100) && !is_left(usize::MAX));
+        let (mut end, mut bytes) = (0, 0);
+        for (size, align) in [(1, 1), (100, 8), (1, 4096), (4000, 64)].into_iter().cycle() {
+            let layout = Layout::from_size_align(size, align).unwrap();
+            let block = take_from_reserve(layout);
+            if block.is_null() {
+                break;
+            }
+            assert!(is_in_reserve(block) && block.addr() % align == 0 && block.addr() >= end);
+            (end, bytes) = (block.addr() + size, bytes + size);
+            // SAFETY: blocks of the reserve are never given back: this does nothing.
+            unsafe { WithReserve.dealloc(block, layout) };
+        }
+        assert!(bytes > RESERVE_BYTES / 4 && bytes <= RESERVE_BYTES && !is_left(100));
+        assert!(take_from_reserve(Layout::from_size_align(8, 8192).unwrap()).is_null());
+    }
+}

@@ -20,7 +20,7 @@ use ampere_ring::{
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -177,7 +177,10 @@ fn join() -> Result<State, Error> {
         callbacks: OnceLock::new(),
         pid: std::process::id(),
         joined,
-        overload_policy: overload_policy(),
+        overload_policy: overload_policy(variable("AMPERE_EVENTS").as_deref()).unwrap_or_else(|why| {
+            report(&why);
+            OverloadPolicy::CoalesceUnderPressure
+        }),
         ring_sizes,
         finalize_timeout: seconds_from("AMPERE_FINALIZE_TIMEOUT").unwrap_or(FINALIZE_TIMEOUT),
         refused_locations: AtomicU64::new(0),
@@ -189,18 +192,21 @@ fn join() -> Result<State, Error> {
 /// `srun --pty bash`, are one run with the first program's output directory.
 fn report_other_output(session: &Session) {
     let wanted = std::env::var_os("AMPERE_OUTPUT").filter(|path| !path.is_empty());
-    let Some((wanted, output)) = wanted.map(std::path::PathBuf::from).zip(session.output()) else { return };
-    // Names are compared: working directories may differ, and each node but the first has a directory inside the first one's.
-    let is_in =
-        |path: &std::path::Path| path.file_name().is_none_or(|name| output.iter().any(|part| part == name));
-    let is_named = is_in(&wanted) || std::fs::canonicalize(&wanted).is_ok_and(|path| is_in(&path));
-    if !is_named {
+    let Some((wanted, output)) = wanted.map(PathBuf::from).zip(session.output()) else { return };
+    let is_output = |path: &Path| names_output(path, &output);
+    if !is_output(&wanted) && !std::fs::canonicalize(&wanted).is_ok_and(|path| is_output(&path)) {
         report(&format!(
             "the results go to {} and not to {}: that directory belongs to another run, or this process joined a run that was started with the first",
             output.display(),
             wanted.display()
         ));
     }
+}
+
+/// Whether a path names the run's output directory. Names are compared: working directories may differ, and each node but the
+/// first has a directory inside the first one's.
+fn names_output(path: &Path, output: &Path) -> bool {
+    path.file_name().is_none_or(|name| output.iter().any(|part| part == name))
 }
 
 /// A new definitions log of this process.
@@ -255,7 +261,7 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
 }
 
 /// Whether this process wrote the log before `exec`.
-fn is_log_of_earlier_program(path: &std::path::Path, start_time: u64) -> bool {
+fn is_log_of_earlier_program(path: &Path, start_time: u64) -> bool {
     let Ok(Some(mut log)) = LogReader::open(path) else { return false };
     let mut is_own = false;
     let read = log.read_new(|definition| {
@@ -427,16 +433,13 @@ pub fn new_location(location: *const Location) {
     }
 }
 
-/// The value of `AMPERE_EVENTS`. An unknown value is reported and counts as `auto`.
-fn overload_policy() -> OverloadPolicy {
-    match std::env::var("AMPERE_EVENTS").ok().as_deref().map(str::trim) {
-        None | Some("" | "auto") => OverloadPolicy::CoalesceUnderPressure,
-        Some("all") => OverloadPolicy::Wait,
-        Some("folded") => OverloadPolicy::Coalesce,
-        Some(other) => {
-            report(&format!("AMPERE_EVENTS={other:?}: use all, auto or folded; continuing with auto"));
-            OverloadPolicy::CoalesceUnderPressure
-        }
+/// The policy for a value of `AMPERE_EVENTS`. The error is the line for the user; it means `auto`.
+fn overload_policy(value: Option<&str>) -> Result<OverloadPolicy, String> {
+    match value.map(str::trim) {
+        None | Some("" | "auto") => Ok(OverloadPolicy::CoalesceUnderPressure),
+        Some("all") => Ok(OverloadPolicy::Wait),
+        Some("folded") => Ok(OverloadPolicy::Coalesce),
+        Some(other) => Err(format!("AMPERE_EVENTS={other:?}: use all, auto or folded; continuing with auto")),
     }
 }
 
@@ -479,4 +482,44 @@ pub fn init_mpp() {
     // SAFETY: AFTER INIT_MPP.
     let (rank, size) = unsafe { (rank(), size()) };
     state.define(&Definition::Rank { rank: rank.max(0) as u32, size: size.max(1) as u32 });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_the_output_directory_by_its_last_part() {
+        let output = Path::new("/scratch/job/ampere-out/node-2");
+        for (path, expected) in
+            [("ampere-out", true), ("../elsewhere/ampere-out", true), ("/", true), ("out", false)]
+        {
+            assert_eq!(names_output(Path::new(path), output), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn events_are_recorded_as_the_user_sets_and_an_unknown_value_is_reported() {
+        use OverloadPolicy::{Coalesce, CoalesceUnderPressure, Wait};
+        let known = [None, Some(""), Some(" auto\n"), Some("all"), Some("folded")];
+        let policies = known.map(|value| overload_policy(value).unwrap());
+        assert_eq!(
+            policies,
+            [CoalesceUnderPressure, CoalesceUnderPressure, CoalesceUnderPressure, Wait, Coalesce]
+        );
+        assert!(overload_policy(Some("most")).unwrap_err().contains("AMPERE_EVENTS=\"most\""));
+    }
+
+    /// This process may have been started with another program, as by `exec`, and other processes may have had its pid.
+    #[test]
+    fn a_log_of_this_process_is_told_from_one_of_another_process_with_its_pid() {
+        let directory = tempfile::tempdir().unwrap();
+        let session = Session::open_or_create_in(directory.path()).unwrap();
+        let first = log_of_this_process(&session, clock::read_clocks()).unwrap();
+        assert_eq!((first.name.clone(), first.is_another_program), (std::process::id().to_string(), false));
+        let second = log_of_this_process(&session, clock::read_clocks()).unwrap();
+        assert_eq!((second.name, second.is_another_program), (format!("{}-2", first.name), true));
+        let path = session.directory().join(format!("{}.defs", first.name));
+        assert!(!is_log_of_earlier_program(&path, 1));
+    }
 }

@@ -133,6 +133,23 @@ mod tests {
     }
 
     #[test]
+    fn the_users_size_the_launchers_ranks_and_the_other_processes_count_in_this_order() {
+        let sizes = |set: &[(&str, &str)], others: OtherProcesses| {
+            let variable =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+            let (sizes, complaint) = RingSizes::from_environment(variable, || others);
+            assert_eq!(complaint, None);
+            [(0, false), (1, false), (1, true), (FEW, false)].map(|(id, is_gpu)| sizes.next(id, is_gpu) >> 10)
+        };
+        let crowd = OtherProcesses { count: 63, ring_bytes: NODE_BYTES / 2 };
+        assert_eq!(sizes(&[], OtherProcesses::default()), [8192, 1024, 8192, 64]);
+        assert_eq!(sizes(&[], crowd), [512, 256, 128, 64]);
+        let ranks = [("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "128")];
+        assert_eq!(sizes(&ranks, crowd), [1024, 512, 256, 64]);
+        assert_eq!(sizes(&[("AMPERE_RING_BYTES", "131072"), ranks[0], ranks[1]], crowd), [128; 4]);
+    }
+
+    #[test]
     fn a_size_out_of_range_is_clamped_and_reported() {
         assert_eq!(setting(None), (None, None));
         assert_eq!(setting(Some(" ")), (None, None));

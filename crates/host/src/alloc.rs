@@ -67,6 +67,10 @@ impl Pages {
     }
 }
 
+/// The allocator of this library.
+#[global_allocator]
+pub static MEMORY: Pages = Pages::new();
+
 const RESERVE_BYTES: usize = 1 << 20;
 
 #[repr(align(4096))]

@@ -1,27 +1,18 @@
 //! The functions that the preloaded library (`crates/preload`) calls: it opens this library, attaches to it, and asks for
 //! wrappers.
 
-use crate::measurement::{guarded, scorep_is_here};
+use crate::functions;
+use crate::guard::guarded;
+use crate::measurement::scorep_is_here;
+use crate::mpi::wrappers;
+use crate::preloaded::{self, Offer};
 use crate::ranges::roctx;
-use crate::{functions, mpi, tls};
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-
-/// What the preloaded library gives to the host.
-#[repr(C)]
-pub struct Offer {
-    /// The distance of a thread's record from the thread pointer.
-    slot_offset: isize,
-    /// Wraps functions in the objects that the program has opened since the last call.
-    treat_new_objects: extern "C" fn(),
-}
 
 /// Returns the wrapper of a function, or null. The wrapper calls `target`: the program's one definition, which may be another one
 /// after a library was closed. This is called under the loader's lock, and neither allocates nor calls the loader.
 type Wrap = unsafe extern "C" fn(name: *const c_char, target: *mut c_void) -> *mut c_void;
-
-static TREAT_NEW_OBJECTS: OnceLock<extern "C" fn()> = OnceLock::new();
 
 /// The preloaded library calls this once. `None` means that nothing in this process is to be measured.
 ///
@@ -35,17 +26,9 @@ pub unsafe extern "C" fn ampere_host_attach(offer: *const Offer) -> Option<Wrap>
         if scorep_is_here() || ampere_model::is_switched_off() {
             return None;
         }
-        tls::set_offset(offer.slot_offset);
-        let _ = TREAT_NEW_OBJECTS.set(offer.treat_new_objects);
+        preloaded::take(offer);
         Some(wrap as Wrap)
     })
-}
-
-/// Wraps functions in the objects that the program has opened meanwhile. Takes the loader's lock for a moment.
-pub fn treat_new_objects() {
-    if let Some(treat) = TREAT_NEW_OBJECTS.get() {
-        treat();
-    }
 }
 
 unsafe extern "C" fn wrap(name: *const c_char, target: *mut c_void) -> *mut c_void {
@@ -62,6 +45,6 @@ unsafe extern "C" fn wrap(name: *const c_char, target: *mut c_void) -> *mut c_vo
             roctx::POP.store(target, Ordering::Release);
             roctx::pop_range as *mut c_void
         }
-        _ => mpi::wrapper(name, target),
+        _ => wrappers::wrapper(name, target),
     }
 }

@@ -1,8 +1,8 @@
 //! The functions that the plugin can call: Score-P's callback table, as far as our plugin uses it. The other entries are NULL.
 
 use crate::definitions::get_region;
-use crate::mpi;
-use crate::thread::{LocationData, PLUGINS_MAX};
+use crate::location::{LocationData, PLUGINS_MAX};
+use crate::ranks;
 use scorep_abi::{AnyHandle, Callbacks, Location, location_type, paradigm, region_type};
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -28,11 +28,11 @@ pub static TABLE: Callbacks = Callbacks {
 };
 
 unsafe extern "C" fn ipc_size() -> c_int {
-    mpi::SIZE.load(Ordering::Relaxed)
+    ranks::SIZE.load(Ordering::Relaxed)
 }
 
 unsafe extern "C" fn ipc_rank() -> c_int {
-    mpi::RANK.load(Ordering::Relaxed)
+    ranks::RANK.load(Ordering::Relaxed)
 }
 
 /// The host's data behind a location pointer.

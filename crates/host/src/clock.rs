@@ -6,30 +6,34 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-const TSC: u8 = 0;
-const CLOCK_GETTIME: u8 = 1;
-const GETTIMEOFDAY: u8 = 2;
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Timer {
+    Tsc,
+    ClockGettime,
+    Gettimeofday,
+}
 
-static TIMER: AtomicU8 = AtomicU8::new(TSC);
+static TIMER: AtomicU8 = AtomicU8::new(Timer::Tsc as u8);
 
 /// Chooses the timer. Called once, before the first event.
 pub fn choose() {
     let wanted = std::env::var("SCOREP_TIMER").unwrap_or_default();
     let timer = match wanted.trim().to_ascii_lowercase().as_str() {
-        "gettimeofday" => GETTIMEOFDAY,
-        "clock_gettime" => CLOCK_GETTIME,
-        "tsc" if cfg!(target_arch = "x86_64") => TSC,
+        "gettimeofday" => Timer::Gettimeofday,
+        "clock_gettime" => Timer::ClockGettime,
+        "tsc" if cfg!(target_arch = "x86_64") => Timer::Tsc,
         other => {
             if !other.is_empty() {
                 crate::messages::report(format_args!(
                     "SCOREP_TIMER={other} is unknown (tsc, clock_gettime, gettimeofday); using the default"
                 ));
             }
-            if tsc_is_steady() { TSC } else { CLOCK_GETTIME }
+            if tsc_is_steady() { Timer::Tsc } else { Timer::ClockGettime }
         }
     };
     // Relaxed: other threads see it through the state, which is published later.
-    TIMER.store(timer, Ordering::Relaxed);
+    TIMER.store(timer as u8, Ordering::Relaxed);
 }
 
 fn tsc_is_steady() -> bool {
@@ -47,7 +51,7 @@ fn tsc_is_steady() -> bool {
 pub fn now() -> u64 {
     let timer = TIMER.load(Ordering::Relaxed);
     #[cfg(target_arch = "x86_64")]
-    if timer == TSC {
+    if timer == Timer::Tsc as u8 {
         // SAFETY: every x86-64 has the instruction, and Linux allows it.
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
@@ -56,7 +60,7 @@ pub fn now() -> u64 {
 
 #[cold]
 fn slow(timer: u8) -> u64 {
-    if timer == GETTIMEOFDAY {
+    if timer == Timer::Gettimeofday as u8 {
         let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
         // SAFETY: writes the given structure.
         unsafe { libc::gettimeofday(&mut time, std::ptr::null_mut()) };

@@ -1,12 +1,12 @@
 //! The hooks of `-finstrument-functions`, and the regions of functions by their addresses.
 
 use crate::definitions::{self, FILTERED, INVALID};
-use crate::measurement::{
-    self, NEW, RUNNING, StartedBy, count_missed, inside, inside_or, on_own_stack_uninterrupted,
-};
+use crate::guard::{count_missed, inside, inside_or, on_own_stack_uninterrupted, report_missed};
+use crate::measurement::{self, StartedBy};
 use crate::regions_by_key::RegionsByKey;
-use crate::tls::Slot;
-use crate::{alloc, filter, signal, symbols, thread};
+use crate::state::{State, state};
+use crate::thread::Slot;
+use crate::{alloc, filter, signal, symbols, thread, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::c_void;
@@ -17,7 +17,7 @@ static FUNCTIONS: RegionsByKey = RegionsByKey::new();
 /// Called on entry to every instrumented function, as `__cyg_profile_func_enter`.
 pub extern "C" fn on_enter(function: *mut c_void, _site: *mut c_void) {
     inside_or(count_missed, |slot| {
-        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+        if state() == State::Running && !slot.thread.get().is_null() {
             let region = FUNCTIONS.get(function as usize);
             if region != INVALID {
                 // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
@@ -32,7 +32,7 @@ pub extern "C" fn on_enter(function: *mut c_void, _site: *mut c_void) {
 /// Called on exit from every instrumented function, as `__cyg_profile_func_exit`.
 pub extern "C" fn on_exit(function: *mut c_void, _site: *mut c_void) {
     inside((), |slot| {
-        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+        if state() == State::Running && !slot.thread.get().is_null() {
             // SAFETY: as above.
             unsafe { &mut *slot.thread.get() }.leave(function as usize);
         }
@@ -42,9 +42,9 @@ pub extern "C" fn on_exit(function: *mut c_void, _site: *mut c_void) {
 /// Handles the first call of the process, of the thread, or of the function.
 #[cold]
 fn enter_first(slot: &Slot, function: *mut c_void) {
-    let is_running = match measurement::state() {
-        NEW => measurement::start(slot, StartedBy::Function),
-        state => state == RUNNING,
+    let is_running = match state() {
+        State::New => measurement::start(slot, StartedBy::Function),
+        state => state == State::Running,
     };
     if is_running {
         enter_new(slot, function as usize, || define(function as usize));
@@ -84,12 +84,12 @@ fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
         if signal::inside_handler() {
             return refuse();
         }
-        if slot.thread.get().is_null() && measurement::attach(slot).is_none() {
+        if slot.thread.get().is_null() && threads::attach(slot).is_none() {
             return INVALID;
         }
         // SAFETY: as in `enter_new`; `attach` has set the pointer.
         if let Some(thread) = unsafe { slot.thread.get().as_ref() } {
-            measurement::report_missed(&slot.missed, thread.location);
+            report_missed(&slot.missed, thread.location);
         }
         define()
     })

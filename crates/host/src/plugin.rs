@@ -1,8 +1,6 @@
 //! Finding, loading and calling the substrate plugin.
 
-use crate::callbacks;
 use crate::clock;
-use crate::definitions;
 use crate::messages::report;
 use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, MpiCollectiveBeginEvent, MpiCollectiveEndEvent,
@@ -21,6 +19,9 @@ const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
 /// The plugin's functions. Set once, before the state becomes running.
 static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
 static EVENTS: OnceLock<Events> = OnceLock::new();
+
+/// The handle of a program's name that is not known: Score-P's "invalid" handle.
+const NO_NAME: AnyHandle = 0;
 
 /// An addition to Score-P's interface: reports calls without events to our plugin. The location may be null.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
@@ -108,7 +109,7 @@ fn find() -> Result<OsString, PathBuf> {
 
 /// Loads and initializes the plugin, and stores its event functions. Returns whether it succeeded; an error is reported, and the
 /// plugin is unloaded again.
-pub fn load() -> bool {
+pub fn load(callbacks: &'static Callbacks) -> bool {
     let path = match find() {
         Ok(path) => path,
         Err(here) => {
@@ -121,7 +122,7 @@ pub fn load() -> bool {
     };
     let shown = path.to_string_lossy().into_owned();
     let Some(library) = open(path) else { return false };
-    let started = info_of(library, &shown).filter(|info| start(library, info, &shown));
+    let started = info_of(library, &shown).filter(|info| start(library, info, callbacks, &shown));
     let Some(info) = started else {
         close(library);
         return false;
@@ -173,7 +174,12 @@ fn info_of(library: *mut c_void, shown: &str) -> Option<SubstratePluginInfo> {
 }
 
 /// Calls the plugin's first functions, as Score-P does and in its order.
-fn start(library: *mut c_void, info: &SubstratePluginInfo, shown: &str) -> bool {
+fn start(
+    library: *mut c_void,
+    info: &SubstratePluginInfo,
+    callbacks: &'static Callbacks,
+    shown: &str,
+) -> bool {
     // SAFETY: the functions are the plugin's, called as Score-P calls them and in its order. The first one, an addition to
     // Score-P's interface, announces this host to ampere's plugin.
     unsafe {
@@ -189,7 +195,7 @@ fn start(library: *mut c_void, info: &SubstratePluginInfo, shown: &str) -> bool 
             }
         }
         if let Some(set_callbacks) = info.set_callbacks {
-            set_callbacks(&callbacks::TABLE, size_of::<Callbacks>());
+            set_callbacks(callbacks, size_of::<Callbacks>());
         }
         if let Some(get) = info.get_event_functions {
             let mut functions: *const EventFunction = null();
@@ -272,7 +278,7 @@ pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
         // SAFETY: the plugin's own function; pid and tid are passed as by Score-P.
         unsafe {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
-            function(location, time, definitions::INVALID, 0, null(), region, process, thread);
+            function(location, time, NO_NAME, 0, null(), region, process, thread);
         }
     }
 }

@@ -1,35 +1,51 @@
-//! A thread's location and its open frames.
+//! A thread's record and its open frames.
 //!
 //! The host has its own stack of open frames. Exits are matched against it, so that the plugin's events always nest, whatever
 //! exits a `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
 
 use crate::definitions::is_recorded;
-use crate::tls::Slot;
-use crate::{alloc, clock, measurement, plugin};
+use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
-use std::ffi::{CString, c_void};
+use std::cell::Cell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The largest number of open frames. Deeper frames are not recorded but counted. A frame has 16 bytes, committed only when used.
 pub const FRAMES_MAX: usize = 1 << 16;
 
-/// The number of plugins that can attach data to a location: there is one.
-pub const PLUGINS_MAX: usize = 1;
+/// The size of the largest `MPI_Status`, in words.
+pub const STATUS_WORDS: usize = 8;
 
-/// The host's data of a location. A `SCOREP_Location*` points to it.
-pub struct LocationData {
-    /// The sequence number in this process.
-    pub id: u32,
-    /// The name: "Master thread", "Pthread thread 1" and so on.
-    pub name: CString,
-    /// A value of Score-P's enum `SCOREP_LocationType`.
-    pub location_type: i32,
-    /// Whether the location is activated and not yet deactivated.
-    pub active: AtomicBool,
-    /// The data that plugins have attached, by plugin id.
-    pub data: [AtomicPtr<c_void>; PLUGINS_MAX],
+/// Keys of frames below this are MPI functions.
+pub const MPI_KEYS_END: usize = 1024;
+/// The largest number of domains, in each of which ranges nest.
+pub const DOMAINS_MAX: usize = 1024;
+/// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges. All addresses are above.
+pub const RANGE_KEYS_END: usize = MPI_KEYS_END + DOMAINS_MAX;
+
+/// The record of a thread; all zero at first.
+#[repr(C)]
+pub struct Slot {
+    /// [`FREE`], or the stack address at which this thread entered the host or the plugin: events that arrive meanwhile (from a
+    /// signal handler, an instrumented allocator) are not recorded. The end of measurement waits for it to be free.
+    pub busy: AtomicUsize,
+    /// The number of calls that were not recorded and have not been reported to the plugin.
+    pub missed: AtomicU64,
+    /// The thread's frames and location, once it has had an event.
+    pub thread: Cell<*mut Thread>,
+    /// Whether the thread is not recorded any more: it is ending, or got no location.
+    pub finished: AtomicBool,
+    /// Whether the end of the thread has been postponed once, so that the program's own destructors run before.
+    pub is_postponed: AtomicBool,
 }
+
+/// The thread is outside of the host and the plugin.
+pub const FREE: usize = 0;
+/// The thread is inside, on a stack of our own: calls that arrive are our own and not the program's (except in handlers while the
+/// measurement is ending, when signals are not blocked).
+pub const OWN_STACK: usize = usize::MAX;
+
+const _: () = assert!(size_of::<Slot>() == 32);
 
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -54,13 +70,15 @@ pub struct Thread {
     /// The stack address of the recorded outermost MPI call; 0 outside of MPI.
     pub mpi_stack: usize,
     /// The MPI_Status for calls in which the program passes none.
-    pub status: [usize; crate::mpi::STATUS_WORDS],
+    pub status: [usize; STATUS_WORDS],
     /// The slot that points here, valid while the thread lives.
     pub slot: *const Slot,
     /// The thread's id in the kernel.
     id: libc::pid_t,
 }
 
+/// The number of calls without a location that have not been reported: of threads without one, or in frames that are too deep.
+pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 /// The number of calls that are not recorded because their frames are too deep.
 pub static TOO_DEEP: AtomicU64 = AtomicU64::new(0);
 /// The number of calls that are not recorded because the first call of their function or thread is in a signal handler.
@@ -73,7 +91,7 @@ impl Thread {
         (!frames.is_null()).then(|| {
             // SAFETY: a system call without arguments.
             let id = unsafe { libc::gettid() };
-            let status = [0; crate::mpi::STATUS_WORDS];
+            let status = [0; STATUS_WORDS];
             Box::new(Thread {
                 frames,
                 depth: 0,
@@ -112,7 +130,7 @@ impl Thread {
     #[cold]
     fn enter_unrecorded(&mut self) {
         self.unrecorded_depth += 1;
-        measurement::MISSED_WITHOUT_LOCATION.fetch_add(1, Ordering::Relaxed);
+        MISSED_WITHOUT_LOCATION.fetch_add(1, Ordering::Relaxed);
         TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -173,9 +191,9 @@ impl Thread {
             self.depth -= 1;
             // SAFETY: this frame is below the old `depth`.
             let frame = unsafe { *self.frames.add(self.depth) };
-            if frame.key < crate::mpi::KEYS_END {
+            if frame.key < MPI_KEYS_END {
                 self.mpi_stack = 0;
-            } else if frame.key < crate::ranges::KEYS_END {
+            } else if frame.key < RANGE_KEYS_END {
                 self.ended_ranges += 1;
             }
             if is_recorded(frame.region) {
@@ -198,7 +216,7 @@ impl Thread {
         while level > 0 {
             level -= 1;
             // SAFETY: `level` is below `depth`.
-            if unsafe { (*self.frames.add(level)).key } < crate::mpi::KEYS_END {
+            if unsafe { (*self.frames.add(level)).key } < MPI_KEYS_END {
                 return self.close_down_to(level, clock::now());
             }
         }

@@ -14,7 +14,7 @@ __attribute__((weak)) int dl_iterate_phdr(visit *, void *);
 __attribute__((weak)) int dladdr(const void *, void *);
 __attribute__((weak)) const char *gnu_get_libc_version(void);
 
-/* The host's record of a thread (crates/host/src/tls.rs). It is here because a library that is loaded at the start takes
+/* The host's record of a thread (crates/host/src/preloaded.rs). It is here because a library that is loaded at the start takes
  * nothing from the little room for thread-local storage that the loader keeps for later libraries. */
 static __thread long slot[4] __attribute__((tls_model("initial-exec"), aligned(16)));
 

@@ -75,3 +75,26 @@ fn hand_over(pairs: &[TimeValuePair]) -> (*mut TimeValuePair, u64) {
     unsafe { std::ptr::copy_nonoverlapping(pairs.as_ptr(), list, pairs.len()) };
     (list, pairs.len() as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_within_the_measurement_are_delivered_by_score_ps_clock_in_microjoules() {
+        let samples = [(999, 1), (1000, 5_000_000), (3000, 6_999_999), (5000, 9_000_000), (5001, 10_000_000)];
+        let (begin, end) = (Moment { usual: 1000, other: 50 }, Moment { usual: 5000, other: 90 });
+        let (list, length) = hand_over(&between(&samples, begin, end));
+        // SAFETY: the list has this number of entries, and comes from malloc.
+        let delivered = unsafe {
+            let pairs: Vec<(u64, u64)> = (0..length as usize)
+                .map(|at| *list.add(at))
+                .map(|pair| (pair.timestamp, pair.value))
+                .collect();
+            libc::free(list.cast());
+            pairs
+        };
+        assert_eq!(delivered, [(50, 5000), (70, 6999), (90, 9000)]);
+        assert_eq!(hand_over(&between(&samples, end, begin)), (null_mut(), 0));
+    }
+}

@@ -145,7 +145,7 @@ unsafe extern "C" fn get_event_info(token: *mut c_char) -> *mut MetricProperties
             }
         }
         let Some(node) = &state.node else { return selection::none() };
-        match selection::select(&pattern, node, &state.metrics) {
+        match selection::select(&pattern, &node.devices, &node.notes, &state.metrics) {
             Ok(new) => {
                 node.want_samples();
                 let properties = selection::hand_over(&new);

@@ -31,7 +31,7 @@ impl Node {
     /// Finds the collector of the substrate plugin, if that is loaded as well: only one process of a node reads counters.
     /// Otherwise starts one for the metrics alone, which leaves no results.
     pub fn find() -> Result<Node, Error> {
-        let (session, own_log) = if substrate_plugin_is_wanted() {
+        let (session, own_log) = if substrate_plugin_is_wanted(|name| std::env::var(name).ok()) {
             let session = Session::open_or_create(&session_name())?;
             if !session.collector_is_alive() {
                 return Err(Error::CollectorIsNotRunning);
@@ -89,10 +89,11 @@ fn join_own_session() -> Result<(Session, Option<LogWriter>), Error> {
     }
 }
 
-fn substrate_plugin_is_wanted() -> bool {
-    let separator = std::env::var("SCOREP_SUBSTRATE_PLUGINS_SEP").ok().filter(|text| !text.is_empty());
+/// Whether Score-P loads the substrate plugin, by its variables.
+fn substrate_plugin_is_wanted(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let separator = variable("SCOREP_SUBSTRATE_PLUGINS_SEP").filter(|text| !text.is_empty());
     let separators = separator.unwrap_or_else(|| ",".to_owned());
-    let plugins = std::env::var("SCOREP_SUBSTRATE_PLUGINS").unwrap_or_default();
+    let plugins = variable("SCOREP_SUBSTRATE_PLUGINS").unwrap_or_default();
     plugins.split(|c| separators.contains(c)).any(|plugin| plugin == "ampere")
 }
 
@@ -128,4 +129,29 @@ fn read_devices(session: &Session) -> Option<Vec<Device>> {
     };
     log.read_new(each).ok()?;
     Some(devices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_substrate_plugin_is_wanted_if_score_ps_list_names_it() {
+        let lists = [
+            ("ampere", "", true),
+            ("a,ampere", "", true),
+            ("a;ampere", "", false),
+            ("a;ampere", ":;", true),
+            ("ampere2", "", false),
+            ("", "", false),
+        ];
+        for (plugins, separators, expected) in lists {
+            let variable = |name: &str| {
+                let text = if name == "SCOREP_SUBSTRATE_PLUGINS" { plugins } else { separators };
+                Some(text.to_owned())
+            };
+            assert_eq!(substrate_plugin_is_wanted(variable), expected, "{plugins:?} by {separators:?}");
+        }
+        assert!(!substrate_plugin_is_wanted(|_| None));
+    }
 }

@@ -66,11 +66,6 @@ fn search() -> *mut c_void {
     null_mut()
 }
 
-/// Whether this process has had an MPI library from its start, so that MPI_Init can be expected.
-pub fn is_loaded() -> bool {
-    !global(c"PMPI_Init").is_null()
-}
-
 /// The value of MPI_COMM_WORLD in the MPICH family.
 const MPICH_WORLD: usize = 0x4400_0000;
 

@@ -5,7 +5,7 @@
 //! frames only. Bytes are counted as Score-P counts them.
 
 use super::library::{Library, Membership};
-use crate::measurement::on_own_stack;
+use crate::guard::on_own_stack;
 use crate::plugin::{self, CollectiveEnd, Message};
 use crate::thread::Thread;
 use scorep_abi::{AnyHandle, collective, root};

@@ -12,83 +12,36 @@ mod table;
 // MPI program counts as rank 0 of 1.
 #[cfg(target_arch = "x86_64")]
 mod trampoline;
+pub mod wrappers;
 
 use crate::definitions::INVALID;
-use crate::measurement::{
-    self, INERT, NEW, RUNNING, count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted,
-};
-use crate::tls::Slot;
-use crate::{attach, definitions, plugin, signal};
+use crate::guard::{count_missed, guarded, inside, inside_or, on_own_stack_uninterrupted};
+use crate::state::{State, state};
+use crate::thread::{MPI_KEYS_END, Slot};
+use crate::{definitions, measurement, plugin, preloaded, ranks, signal, threads};
 use ampere_signal_safety::is_on_alternate_stack;
-use call::{Call, PROFILING, VARIANTS, Variant};
-pub use library::is_loaded as library_is_loaded;
+use call::{Call, VARIANTS};
 use messages::Frame;
 use scorep_abi::{AnyHandle, paradigm};
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use table::{FUNCTIONS, Function};
 
-/// The size of the largest `MPI_Status`, in words.
-pub const STATUS_WORDS: usize = 8;
-
-/// Keys of MPI frames are below this, and addresses of functions are above.
-pub const KEYS_END: usize = 1024;
-
-/// The rank in MPI_COMM_WORLD, once known.
-pub static RANK: AtomicI32 = AtomicI32::new(0);
-/// The size of MPI_COMM_WORLD, once known.
-pub static SIZE: AtomicI32 = AtomicI32::new(1);
-
 /// The real functions, by symbol. They are set before their wrappers are called.
-static TARGETS: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
-    [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
+static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
+    [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The real functions to which the wrappers jump at once, by symbol: those of which no call will be recorded any more. The others
 /// are null.
-static DIRECT: [AtomicPtr<c_void>; KEYS_END * VARIANTS] =
-    [const { AtomicPtr::new(null_mut()) }; KEYS_END * VARIANTS];
+static DIRECT: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
+    [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions' regions, which are defined at the first call.
-static REGIONS: [AtomicU32; KEYS_END] = [const { AtomicU32::new(INVALID) }; KEYS_END];
+static REGIONS: [AtomicU32; MPI_KEYS_END] = [const { AtomicU32::new(INVALID) }; MPI_KEYS_END];
 /// What is recorded for a function in addition to its frame, once it has a region.
-static KINDS: [OnceLock<Option<messages::Kind>>; KEYS_END] = [const { OnceLock::new() }; KEYS_END];
+static KINDS: [OnceLock<Option<messages::Kind>>; MPI_KEYS_END] = [const { OnceLock::new() }; MPI_KEYS_END];
 /// Whether MPI_Init has returned and MPI_Finalize has not.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
-
-/// The wrapper of the MPI function with this name, whose real function is `target`; null if there is no wrapper.
-pub fn wrapper(name: &[u8], target: *mut c_void) -> *mut c_void {
-    let Some((function, variant)) = named(name) else { return null_mut() };
-    #[cfg(target_arch = "x86_64")]
-    let wrapper = trampoline::WRAPPERS[function][variant] as *mut c_void;
-    #[cfg(not(target_arch = "x86_64"))]
-    let wrapper = null_mut();
-    let symbol = variant << 10 | function;
-    TARGETS[symbol].store(target, Ordering::Release);
-    if !DIRECT[symbol].load(Ordering::Relaxed).is_null() {
-        DIRECT[symbol].store(target, Ordering::Release);
-    }
-    wrapper
-}
-
-/// The function and the variant of a symbol's name.
-fn named(name: &[u8]) -> Option<(usize, usize)> {
-    let is_c = name.starts_with(b"MPI_") || name.starts_with(b"PMPI_");
-    let profiling = name.strip_prefix(if is_c { b"P" } else { b"p" });
-    let public = profiling.unwrap_or(name);
-    let more = profiling.map_or(0, |_| PROFILING);
-    let find = |stem: &[u8], name: fn(&table::Row) -> &'static str| {
-        FUNCTIONS.binary_search_by(|row| name(row).as_bytes().cmp(stem)).ok()
-    };
-    if is_c {
-        return find(public, |row| row.name).map(|function| (function, more + Variant::C as usize));
-    }
-    let tails: [(&[u8], Variant); 3] =
-        [(b"_f08_", Variant::F08), (b"__", Variant::FortranTwo), (b"_", Variant::Fortran)];
-    tails.into_iter().find_map(|(tail, variant)| {
-        let function = find(public.strip_suffix(tail)?, |row| row.lower)?;
-        Some((function, more + variant as usize))
-    })
-}
 
 /// The result of `enter`, for the wrapper.
 #[repr(C)]
@@ -100,14 +53,14 @@ pub struct Decision {
 /// Every wrapper calls this first. `stack` is the address of the wrapper's frame.
 extern "C" fn enter(call: Call, stack: usize) -> Decision {
     // Acquire pairs with the Release of `wrapper`.
-    // SAFETY: a call's symbol is below KEYS_END * VARIANTS by the layout of `Call`.
+    // SAFETY: a call's symbol is below MPI_KEYS_END * VARIANTS by the layout of `Call`.
     let target = unsafe { TARGETS.get_unchecked(call.symbol()) }.load(Ordering::Acquire);
     let function = call.function();
-    let record = match measurement::state() {
-        RUNNING if function == Function::MPI_Abort as usize => enter_abort(call, stack),
-        RUNNING => enter_running(call, stack),
-        NEW if is_init(function) => enter_init(call, stack),
-        INERT => {
+    let record = match state() {
+        State::Running if function == Function::MPI_Abort as usize => enter_abort(call, stack),
+        State::Running => enter_running(call, stack),
+        State::New if is_init(function) => enter_init(call, stack),
+        State::Inert => {
             DIRECT[call.symbol()].store(target, Ordering::Relaxed);
             false
         }
@@ -122,8 +75,8 @@ fn enter_running(call: Call, stack: usize) -> bool {
         false
     };
     inside_or(missed, |slot| {
-        // The state is checked again now that the thread counts as inside: see `measurement::drain`.
-        if measurement::state() != RUNNING {
+        // The state is checked again now that the thread counts as inside: see `threads::drain`.
+        if state() != State::Running {
             return false;
         }
         let function = call.function();
@@ -169,10 +122,10 @@ fn make_known(slot: &Slot, function: usize) -> bool {
         return false;
     }
     on_own_stack_uninterrupted(false, || {
-        if signal::inside_handler() || slot.thread.get().is_null() && measurement::attach(slot).is_none() {
+        if signal::inside_handler() || slot.thread.get().is_null() && threads::attach(slot).is_none() {
             return false;
         }
-        attach::treat_new_objects();
+        preloaded::treat_new_objects();
         REGIONS[function].load(Ordering::Relaxed) != INVALID || define(function) != INVALID
     })
 }
@@ -191,7 +144,7 @@ extern "C" fn leave(call: Call, stack: usize) {
 
 fn leave_frame(call: Call, stack: usize) {
     inside((), |slot| {
-        if measurement::state() != RUNNING || slot.thread.get().is_null() {
+        if state() != State::Running || slot.thread.get().is_null() {
             return;
         }
         // SAFETY: as in `enter_running`.
@@ -219,7 +172,7 @@ fn is_left_to_sampling(function: usize) -> bool {
         "MPI_Request_get_status",
     ];
     TESTING.contains(&FUNCTIONS[function].name)
-        && measurement::state() == RUNNING
+        && state() == State::Running
         && !measurement::started_by_function()
         && plugin::stacks_are_sampled()
 }
@@ -261,13 +214,13 @@ fn enter_abort(call: Call, stack: usize) -> bool {
 fn initialized() {
     inside((), |_| {
         guarded((), || {
-            if measurement::state() == RUNNING
+            if state() == State::Running
                 && !ACTIVE.load(Ordering::Relaxed)
                 && let Some((rank, size)) = library::rank_and_size()
             {
                 ACTIVE.store(true, Ordering::Relaxed);
                 library::prepare_for_messages();
-                measurement::init_mpp(rank, size);
+                ranks::set(rank, size);
                 measurement::at_exit();
             }
         })
@@ -290,41 +243,4 @@ fn define(function: usize) -> AnyHandle {
     // behind a handle itself.
     REGIONS[function].store(region, Ordering::Relaxed);
     region
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_found_in_every_variant() {
-        for (at, row) in FUNCTIONS.iter().enumerate() {
-            let names = [
-                row.name.to_owned(),
-                format!("{}_", row.lower),
-                format!("{}__", row.lower),
-                format!("{}_f08_", row.lower),
-                format!("P{}", row.name),
-                format!("p{}_", row.lower),
-                format!("p{}__", row.lower),
-                format!("p{}_f08_", row.lower),
-            ];
-            for (variant, name) in names.iter().enumerate() {
-                assert_eq!(named(name.as_bytes()), Some((at, variant)), "{name}");
-            }
-        }
-        for name in ["MPI_Wtime", "mpi_send", "MPI_Send_", "PPMPI_Send", "mpi_send___", "P", "MPI_", ""] {
-            assert_eq!(named(name.as_bytes()), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn each_name_has_a_wrapper_of_its_own() {
-        let target = std::ptr::dangling_mut();
-        let wrappers = ["MPI_Barrier", "PMPI_Barrier", "mpi_barrier_", "MPI_Bcast"]
-            .map(|name| wrapper(name.as_bytes(), target));
-        let different: std::collections::HashSet<_> = wrappers.into_iter().collect();
-        assert!(different.len() == 4 && !different.contains(&null_mut()));
-        assert!(wrapper(b"MPI_Nothing", target).is_null());
-    }
 }

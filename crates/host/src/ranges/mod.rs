@@ -12,16 +12,14 @@ pub mod roctx;
 
 use crate::definitions::{self, INVALID};
 use crate::functions::enter_new;
-use crate::measurement::{self, NEW, RUNNING, StartedBy, count_missed, inside, inside_or};
-use crate::mpi;
+use crate::guard::{count_missed, inside, inside_or};
+use crate::measurement::{self, StartedBy};
 use crate::regions_by_key::RegionsByKey;
-use crate::tls::Slot;
+use crate::state::{State, state};
+use crate::thread::{DOMAINS_MAX, MPI_KEYS_END, Slot};
 use scorep_abi::{AnyHandle, region_type};
 use std::ffi::{CStr, c_char};
 
-/// Keys of frames from [`mpi::KEYS_END`] up to this are domains, in each of which ranges nest. All addresses are above.
-pub const KEYS_END: usize = mpi::KEYS_END + DOMAINS_MAX;
-const DOMAINS_MAX: usize = 1024;
 /// The domain of ranges that have no other one.
 const DEFAULT: usize = 0;
 
@@ -41,9 +39,9 @@ struct Interface {
 
 fn push(interface: Interface, domain: usize, name: &[u8]) {
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
-    let (key, known_by) = (mpi::KEYS_END + domain, hash(interface, name));
+    let (key, known_by) = (MPI_KEYS_END + domain, hash(interface, name));
     inside_or(count_missed, |slot| {
-        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+        if state() == State::Running && !slot.thread.get().is_null() {
             let region = RANGES.get(known_by);
             if region != INVALID {
                 // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
@@ -58,9 +56,9 @@ fn push(interface: Interface, domain: usize, name: &[u8]) {
 /// Handles the first range of the process, of the thread, or with this name.
 #[cold]
 fn push_first(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
-    let is_running = match measurement::state() {
-        NEW => measurement::start(slot, StartedBy::Range),
-        state => state == RUNNING,
+    let is_running = match state() {
+        State::New => measurement::start(slot, StartedBy::Range),
+        state => state == State::Running,
     };
     if is_running {
         enter_new(slot, key, define);
@@ -78,9 +76,9 @@ fn define(interface: Interface, known_by: usize, name: &[u8]) -> AnyHandle {
 
 fn pop(domain: usize) {
     inside((), |slot| {
-        if measurement::state() == RUNNING && !slot.thread.get().is_null() {
+        if state() == State::Running && !slot.thread.get().is_null() {
             // SAFETY: this thread's own state, which nothing else uses while the slot is busy.
-            unsafe { &mut *slot.thread.get() }.leave_range(mpi::KEYS_END + domain);
+            unsafe { &mut *slot.thread.get() }.leave_range(MPI_KEYS_END + domain);
         }
     });
 }

@@ -2,8 +2,8 @@
 //! functions.
 
 use super::{DEFAULT, DOMAINS_MAX, Interface, bytes, pop, push};
-use crate::measurement::guarded;
-use crate::tls;
+use crate::guard::guarded;
+use crate::preloaded;
 use scorep_abi::paradigm;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -62,7 +62,7 @@ static DOMAINS: AtomicUsize = AtomicUsize::new(DEFAULT);
 pub unsafe extern "C" fn InitializeInjectionNvtx2(
     export: Option<unsafe extern "C" fn(u32) -> *const c_void>,
 ) -> c_int {
-    let Some(export) = export.filter(|_| tls::has_offset()) else { return 0 };
+    let Some(export) = export.filter(|_| preloaded::is_taken()) else { return 0 };
     guarded(0, || {
         // SAFETY: NVTX's function; the table with this number has this type, if there is one.
         let callbacks = unsafe { export(CALLBACKS).cast::<ExportedCallbacks>().as_ref() };

@@ -1,0 +1,81 @@
+//! What the preloaded library gives to the host: a record for each thread, and the treatment of objects that the program opens.
+//!
+//! A thread's record is reached in two instructions. It is in the thread-local storage of the preloaded library (`crates/preload`), which lies at a fixed distance from the
+//! thread pointer. The host is opened later: storage of its own would cost a function call per access, which the event path
+//! cannot afford, or take from the little room that the loader keeps for other libraries.
+
+use crate::thread::Slot;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+/// What the preloaded library gives to the host.
+#[repr(C)]
+pub struct Offer {
+    /// The distance of a thread's record from the thread pointer.
+    slot_offset: isize,
+    /// Wraps functions in the objects that the program has opened since the last call.
+    treat_new_objects: extern "C" fn(),
+}
+
+static TREAT_NEW_OBJECTS: OnceLock<extern "C" fn()> = OnceLock::new();
+
+/// The distance of the record from the thread pointer. It is set before anything is recorded.
+static OFFSET: AtomicIsize = AtomicIsize::new(0);
+
+/// Takes what the preloaded library gives. Called once.
+pub fn take(offer: &Offer) {
+    OFFSET.store(offer.slot_offset, Ordering::Relaxed);
+    let _ = TREAT_NEW_OBJECTS.set(offer.treat_new_objects);
+}
+
+/// Whether threads have records.
+pub fn is_taken() -> bool {
+    OFFSET.load(Ordering::Relaxed) != 0
+}
+
+/// Wraps functions in the objects that the program has opened meanwhile. Takes the loader's lock for a moment.
+pub fn treat_new_objects() {
+    if let Some(treat) = TREAT_NEW_OBJECTS.get() {
+        treat();
+    }
+}
+
+/// The calling thread's record. Valid as long as the thread lives.
+#[cfg(all(target_arch = "x86_64", not(test)))]
+#[inline(always)]
+pub fn slot() -> *const Slot {
+    let address: *const Slot;
+    // SAFETY: reads the record's distance and the thread pointer, which the x86-64 ABI keeps at fs:0. Both values are the same
+    // throughout a thread's life.
+    unsafe {
+        std::arch::asm!(
+            "mov {address}, qword ptr [rip + {offset}]",
+            "add {address}, qword ptr fs:[0]",
+            address = out(reg) address,
+            offset = sym OFFSET,
+            options(nostack, pure, readonly),
+        );
+    }
+    address
+}
+
+/// The calling thread's record. Valid as long as the thread lives.
+#[cfg(not(all(target_arch = "x86_64", not(test))))]
+#[inline(always)]
+pub fn slot() -> *const Slot {
+    use crate::thread::FREE;
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+    thread_local! {
+        static SLOT: Slot = const {
+            Slot {
+                busy: AtomicUsize::new(FREE),
+                missed: AtomicU64::new(0),
+                thread: Cell::new(std::ptr::null_mut()),
+                finished: AtomicBool::new(false),
+                is_postponed: AtomicBool::new(false),
+            }
+        };
+    }
+    SLOT.with(|slot| &raw const *slot)
+}

@@ -1,0 +1,45 @@
+//! The state of this process's measurement.
+//!
+//! ```text
+//!   New ──start──► Starting ──► Running ──end──► Ending ──► Ended
+//!                      │            └──fork, in the child──► Inert
+//!                      └── no plugin, or Score-P measures ──► Inert
+//! ```
+//!
+//! If the process ends in a signal handler, Running is followed by Ended at once. Events are recorded only while Running.
+//! MPI_Init or the first hook or range starts the measurement; a process without any of them stays New.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The states, as in the diagram at the top of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    New,
+    Starting,
+    Running,
+    Ending,
+    Ended,
+    /// Nothing is recorded in this process.
+    Inert,
+}
+
+/// Holds nothing but values of [`State`].
+static STATE: AtomicU8 = AtomicU8::new(State::New as u8);
+
+/// The state. Acquire pairs with the Release of `Running`: a thread that sees `Running` sees the plugin's functions.
+#[inline(always)]
+pub fn state() -> State {
+    // SAFETY: only `set` and `change` store, and they store states.
+    unsafe { std::mem::transmute::<u8, State>(STATE.load(Ordering::Acquire)) }
+}
+
+/// Sets the state.
+pub fn set(state: State) {
+    STATE.store(state as u8, Ordering::Release);
+}
+
+/// Changes the state if it is `from`. Returns whether it was.
+pub fn change(from: State, to: State) -> bool {
+    STATE.compare_exchange(from as u8, to as u8, Ordering::AcqRel, Ordering::Acquire).is_ok()
+}
