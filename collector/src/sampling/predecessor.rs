@@ -59,7 +59,7 @@ impl Predecessor {
             for at in 0..source.devices().len() {
                 let Some(device) = devices.next() else { break };
                 if let Some(last) = last.get(&device.index) {
-                    source.go_on(at, *last);
+                    source.resume(at, *last);
                 }
             }
         }

@@ -13,12 +13,12 @@ const LOCATIONS: usize = 3;
 enum Event {
     Enter(u64, usize, u32),
     Leave(u64, usize),
-    Sample(u64, Told),
+    Sample(u64, Meaning),
 }
 
 /// What a sample means for the time since the previous one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Told {
+enum Meaning {
     Joules(f64),
     Lost,
     Reset,
@@ -42,7 +42,7 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
         let mut events = Vec::new();
         for (ticks, what, location, region, joules) in steps {
             time += ticks;
-            let told = match what {
+            let meaning = match what {
                 0..4 => {
                     depth[location] += 1;
                     events.push(Event::Enter(time, location, region));
@@ -55,11 +55,11 @@ fn any_timeline() -> impl Strategy<Value = Vec<Event>> {
                     }
                     continue;
                 }
-                8 => Told::Lost,
-                9 if joules < 5 => Told::Reset,
-                _ => Told::Joules(joules as f64),
+                8 => Meaning::Lost,
+                9 if joules < 5 => Meaning::Reset,
+                _ => Meaning::Joules(joules as f64),
             };
-            events.push(Event::Sample(time, told));
+            events.push(Event::Sample(time, meaning));
         }
         events
     })
@@ -99,9 +99,9 @@ fn naive(events: &[Event], groups: &[Option<u64>], policy: Policy, sharing: Shar
     }
     let mut last = None;
     for event in events {
-        let Event::Sample(time, told) = *event else { continue };
+        let Event::Sample(time, meaning) = *event else { continue };
         let from = last.replace(time);
-        if let (Some(from), Told::Joules(joules)) = (from, told) {
+        if let (Some(from), Meaning::Joules(joules)) = (from, meaning) {
             charge(&mut calls, &stacks, (from, time), joules, (groups, policy, sharing));
         }
     }
@@ -192,11 +192,11 @@ fn recorded(events: &[Event], rule: Rule, often: usize) -> (Vec<Call>, Engine, V
             waiting[at].push(step);
         }
         match *event {
-            Event::Sample(time, told) => {
-                let known = match told {
-                    Told::Joules(joules) => Increase::Joules(joules),
-                    Told::Lost => Increase::Lost(1.0),
-                    Told::Reset => Increase::Reset,
+            Event::Sample(time, meaning) => {
+                let known = match meaning {
+                    Meaning::Joules(joules) => Increase::Joules(joules),
+                    Meaning::Lost => Increase::Lost(1.0),
+                    Meaning::Reset => Increase::Reset,
                 };
                 let first = engine.last_sample(view).is_none();
                 engine.sample(view, time, if first { Increase::First } else { known });

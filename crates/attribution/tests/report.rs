@@ -234,7 +234,7 @@ fn energy_without_time() {
 }
 
 #[test]
-fn energy_without_time_is_idle_where_nothing_ran() {
+fn energy_without_time_is_idle_if_nothing_ran() {
     for sharing in [Sharing::Shared, Sharing::Independent] {
         let (mut engine, view, all) = engine(1, Policy::TimeSliced, sharing);
         engine.sample(view, 10, Increase::First);

@@ -1,5 +1,5 @@
-//! Prints the node's counters, what they count in a time and what a read costs:
-//! `read_counters [SECONDS [PERIOD_MS]]`, by default 2 s and 1 ms; 0 ms reads without a pause.
+//! Prints the node's counters, what they count in some time and what a read costs: `read_counters [SECONDS [PERIOD_MS]]`, by
+//! default 2 s and 1 ms; 0 ms reads without a pause.
 
 use std::time::{Duration, Instant};
 

@@ -1,40 +1,40 @@
-//! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, out of the blade's own controller. Ten times
-//! a second it renews all files at once, and `freshness` with them: a line is like `4721362 J 1700000000123456 us`.
+//! HPE Cray nodes: the power management counters in `/sys/cray/pm_counters`, from the blade's own controller. It renews all
+//! files, including `freshness`, ten times a second; a line is like `4721362 J 1700000000123456 us`.
 //!
-//! The files are read as one set, when `freshness` has moved, and again if it moves meanwhile: so that node, CPU and
-//! accelerators are of the same moment, and a look at what has not changed costs one read.
+//! The files are read as one set when `freshness` has changed, and again if it changes meanwhile: so node, CPU and accelerators
+//! are of the same moment, and a look at unchanged figures costs one read.
 //!
-//! `energy` is the node's and has everything in it, also what is in no other file. An accelerator's is more than its own
-//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not
-//! documented: they are taken to be in the same order.
+//! `energy` is the node's and contains everything, including what is in no other file. An accelerator's is more than its own
+//! counter shows: the module, with its voltage regulators. Which `accelN` is which GPU is not documented: they are assumed to be
+//! in the same order.
 
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, leading_number};
-use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "cray_pm";
 
-/// A set that is older is read again even if `freshness` has not moved: `freshness` itself may have stopped.
+/// An older set is read again even if `freshness` has not changed, because `freshness` itself may have stopped.
 const SET_LASTS: Duration = Duration::from_secs(1);
-/// How often a set is begun again because `freshness` moved.
+/// The maximum number of attempts to read a set without a change of `freshness`.
 const ATTEMPTS: u32 = 3;
 
 pub(crate) struct CrayPm {
     devices: Vec<Device>,
     counters: Vec<Counter>,
     freshness: Option<ValueFile>,
-    /// `freshness` of the set that is held, and when it was read.
+    /// The `freshness` of the present set, and when it was read.
     held: Option<(u64, Instant)>,
-    /// It changes when a power cap is set.
+    /// Changes when a power cap is set.
     generation: Watched,
-    /// It changes when the controller starts again.
+    /// Changes when the controller restarts.
     startup: Watched,
 }
 
 struct Counter {
     file: ValueFile,
-    /// Watts, of the same thing.
+    /// The power of the same part, in watts.
     power: Option<ValueFile>,
     value: Result<(u64, Option<u64>), ReadError>,
 }
@@ -52,7 +52,7 @@ impl Watched {
         Watched { file, value }
     }
 
-    /// The value before and now, if it is another.
+    /// The previous and the present value, if they differ.
     fn change(&mut self) -> Option<(u64, u64)> {
         let now = self.file.as_mut()?.number().ok()?;
         let before = self.value.replace(now)?;
@@ -60,11 +60,11 @@ impl Watched {
     }
 }
 
-/// Opens all energies. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm> {
+/// Opens all energies. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayPm> {
     let folder = settings.sys_root.join("sys/cray/pm_counters");
     if !folder.exists() {
-        trouble.absent(format!("{NAME}: no {}", folder.display()));
+        errors.absent(format!("{NAME}: no {}", folder.display()));
         return None;
     }
     let (mut devices, mut counters) = (Vec::new(), Vec::new());
@@ -79,11 +79,11 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm>
         let (file, value) = match first {
             Ok(opened) => opened,
             Err(error) => {
-                trouble.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display()));
+                errors.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display()));
                 continue;
             }
         };
-        // A file for a thing that the node does not have shows 0.
+        // A file for a part that the node does not have shows 0.
         if value.0 == 0 {
             continue;
         }
@@ -103,7 +103,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm>
         counters.push(Counter { file, power, value: Ok(value) });
     }
     if devices.is_empty() {
-        trouble.notes.push(format!("{NAME}: no energy in {} that can be read", folder.display()));
+        errors.notes.push(format!("{NAME}: no energy in {} that can be read", folder.display()));
         return None;
     }
     let freshness = ValueFile::open(folder.join("freshness")).ok();
@@ -117,7 +117,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<CrayPm>
     })
 }
 
-/// The device that a file is about, if it is an energy.
+/// The device to which a file belongs, if it is an energy.
 fn device_of(file: &str) -> Option<(String, Kind)> {
     if file == "energy" {
         return Some(("node".to_owned(), Kind::Node));
@@ -132,7 +132,7 @@ fn device_of(file: &str) -> Option<(String, Kind)> {
     Some((name.to_owned(), kind))
 }
 
-/// Joules, and the controller's time in nanoseconds, of `4721362 J 1700000000123456 us`.
+/// Returns joules, and the controller's time in nanoseconds, from `4721362 J 1700000000123456 us`.
 fn energy(text: &[u8]) -> Option<(u64, Option<u64>)> {
     let (joules, rest) = leading_number(text)?;
     let rest = rest.trim_ascii_start();
@@ -144,14 +144,14 @@ fn energy(text: &[u8]) -> Option<(u64, Option<u64>)> {
     Some((joules, time.and_then(|(microseconds, _)| microseconds.checked_mul(1000))))
 }
 
-/// Watts of `800 W 1700000000123456 us`.
+/// Returns the watts of `800 W 1700000000123456 us`.
 fn power(text: &[u8]) -> Option<f64> {
     let (watts, rest) = leading_number(text)?;
     rest.trim_ascii_start().starts_with(b"W").then_some(watts as f64)
 }
 
 impl CrayPm {
-    /// Reads the set anew if it is not the one that is held.
+    /// Reads the set again if it is not the present one.
     fn refresh(&mut self) {
         for _ in 0..ATTEMPTS {
             let before = self.freshness.as_mut().and_then(|file| file.number().ok());
@@ -169,7 +169,7 @@ impl CrayPm {
                 return;
             }
         }
-        // Where `freshness` never stands still, the figures may be of different moments; each is right by itself.
+        // If `freshness` never stays the same, the figures may be of different moments; each of them is right.
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn energies_are_told_from_powers_and_caps() {
+    fn energies_are_distinguished_from_powers_and_caps() {
         assert_eq!(device_of("energy"), Some(("node".to_owned(), Kind::Node)));
         assert_eq!(device_of("accel3_energy"), Some(("accel3".to_owned(), Kind::Gpu)));
         assert_eq!(device_of("cpu_energy"), Some(("cpu".to_owned(), Kind::Cpu)));

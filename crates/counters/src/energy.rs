@@ -1,12 +1,12 @@
-//! From raw ticks to nanojoules without floating point on the way.
+//! Converts raw ticks to nanojoules without floating point.
 
-/// Energy of one tick in attojoules (1e-18 J): fine enough to hold 15.3 uJ and 2^-16 J exactly.
+/// The energy of one tick in attojoules (1e-18 J), which is fine enough to hold 15.3 uJ and 2^-16 J exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolution(u64);
 
 impl Resolution {
-    /// From microjoules. `None` unless it is above 1e-12 uJ and at most 1 J, which no real counter exceeds: a library
-    /// of another ABI would write anything here.
+    /// Converts microjoules. `None` unless they are above 1e-12 uJ and at most 1 J, which no real counter exceeds: a library of
+    /// another ABI could write anything here.
     pub fn from_microjoules(microjoules: f64) -> Option<Resolution> {
         // The comparison is false for NaN too.
         if microjoules > 1e-12 && microjoules <= 1e6 {
@@ -16,18 +16,18 @@ impl Resolution {
         }
     }
 
-    /// From a library's `float`. Its shortest decimal is taken, which is what the library's authors wrote: 15.3, not
-    /// the nearest float's 15.300000190734863. Either way is within 6e-8 of the other.
+    /// Converts a library's `float`. Its shortest decimal is used, which is what the library's authors wrote: 15.3, not the
+    /// nearest float's 15.300000190734863. The two differ by at most 6e-8.
     pub fn from_float(microjoules: f32) -> Option<Resolution> {
         Resolution::from_microjoules(microjoules.to_string().parse().ok()?)
     }
 
-    /// Joules per tick.
+    /// The joules of one tick.
     pub fn joules(self) -> f64 {
         self.0 as f64 / 1e18
     }
 
-    /// Energy of `raw` ticks in whole nanojoules, modulo 2^64.
+    /// The energy of `raw` ticks in whole nanojoules, modulo 2^64.
     pub fn nanojoules(self, raw: u64) -> u64 {
         (u128::from(raw) * u128::from(self.0) / 1_000_000_000) as u64
     }

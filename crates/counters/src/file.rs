@@ -1,5 +1,5 @@
-//! A figure in a file of the kernel's that is read again and again: its descriptor stays open, and a read at its
-//! beginning makes the kernel write it anew. Allocates nothing.
+//! A figure in a file of the kernel that is read repeatedly: its descriptor stays open, and a read at its start makes the kernel
+//! write it anew. A read allocates nothing.
 
 use std::fs::File;
 use std::io;
@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use crate::ReadError;
 
-/// Every file has one line, shorter than this.
+/// Every file has one line, which is shorter than this.
 const READ_BYTES: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct ValueFile {
     path: PathBuf,
-    /// `None` after a failed read: a device that has gone and come back has another file under the same name.
+    /// `None` after a failed read: a device that was removed and came back has another file under the same name.
     file: Option<File>,
 }
 
@@ -28,12 +28,12 @@ impl ValueFile {
         &self.path
     }
 
-    /// The number that the file begins with.
+    /// Reads the number at the start of the file.
     pub fn number(&mut self) -> Result<u64, ReadError> {
         self.read(|text| leading_number(text).map(|(number, _)| number))
     }
 
-    /// What `parse` makes of the file's text.
+    /// Returns what `parse` makes of the file's text.
     pub fn read<T>(&mut self, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, ReadError> {
         let result = self.try_read(parse);
         if result.is_err() {
@@ -54,8 +54,8 @@ impl ValueFile {
     }
 }
 
-/// A number at the beginning of a text, after blanks, and what follows it. `None` if there is none, or if it is too large
-/// or runs straight into something else.
+/// A number at the start of a text, after blanks, and the text after it. `None` if there is none, if it is too large, or if other
+/// characters follow immediately.
 pub(crate) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.trim_ascii_start();
     let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
@@ -66,7 +66,7 @@ pub(crate) fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((std::str::from_utf8(digits).ok()?.parse().ok()?, rest))
 }
 
-/// The text of a small file without blanks around it, for what is looked at once.
+/// The text of a small file without blanks around it, for files that are read once.
 pub(crate) fn text_of(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)
@@ -82,7 +82,7 @@ pub(crate) fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
     all
 }
 
-/// Runs of digits as numbers of a fixed width.
+/// A sort key in which digits are numbers of a fixed width.
 fn natural(name: &str) -> String {
     let mut key = String::new();
     let mut digits = String::new();

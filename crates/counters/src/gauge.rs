@@ -1,32 +1,32 @@
-//! What a device reports besides its energy: shown as the device reports it, never attributed.
+//! What a device reports besides its energy. It is shown as the device reports it, and never attributed.
 
-/// One such figure. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
+/// A figure that a device reports. Values are in base units: watts, degrees Celsius, a part of 1, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Gauge {
     /// Power as a mean over a short time that the device chooses.
     AveragePower,
-    /// Power now.
+    /// The power at this moment.
     CurrentPower,
-    /// Power as NVML has it: on some models now, on others a mean over a second.
+    /// Power as NVML reports it: on some models at this moment, on others a mean over a second.
     Power,
-    /// At the edge of the die.
+    /// The temperature at the edge of the die.
     EdgeTemperature,
-    /// The hottest place of the die.
+    /// The temperature at the hottest place of the die.
     JunctionTemperature,
-    /// Of the device's own memory.
+    /// The temperature of the device's own memory.
     MemoryTemperature,
-    /// Where there is one sensor.
+    /// The temperature of a device with a single sensor.
     Temperature,
-    /// The part of the time in which it computes, or as much of it as the device reports.
+    /// The part of the time in which the device computes, as far as it reports it.
     Busy,
-    /// The device's own memory.
+    /// The used part of the device's own memory.
     MemoryUsed,
-    /// As much memory of its own as it has.
+    /// The size of the device's own memory.
     MemorySize,
 }
 
-/// What a gauge is a figure of.
+/// The quantity that a gauge measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Quantity {
@@ -37,11 +37,11 @@ pub enum Quantity {
     MemorySize,
 }
 
-/// Below absolute zero, or above what any chip survives: not a temperature.
+/// Below absolute zero, or above what any chip survives, a value is no temperature.
 const CELSIUS: std::ops::RangeInclusive<f64> = -273.15..=1000.0;
 
 impl Gauge {
-    /// What it is a figure of.
+    /// The quantity that the gauge measures.
     pub fn quantity(self) -> Quantity {
         match self {
             Gauge::AveragePower | Gauge::CurrentPower | Gauge::Power => Quantity::Power,
@@ -55,7 +55,7 @@ impl Gauge {
         }
     }
 
-    /// Which power or which sensor it is: `average`, `junction`. Empty where a device has but one.
+    /// Which power or which sensor it is, such as `average` or `junction`. Empty if a device has only one.
     pub fn which(self) -> &'static str {
         match self {
             Gauge::AveragePower => "average",
@@ -69,10 +69,10 @@ impl Gauge {
         }
     }
 
-    /// A value that can be one. Libraries fill in what a device does not have with all bits set.
+    /// Returns a value if it is possible. Libraries fill in what a device does not have with all bits set.
     pub(crate) fn possible(self, value: f64) -> Option<f64> {
         let possible = match self.quantity() {
-            // 65535 W, and no device takes so much.
+            // 65535 W means that it is not known, and no device draws that much.
             Quantity::Power => (0.0..65_535.0).contains(&value),
             Quantity::Temperature => CELSIUS.contains(&value),
             Quantity::Busy => (0.0..=1.0).contains(&value),
@@ -83,7 +83,7 @@ impl Gauge {
 }
 
 impl Quantity {
-    /// With its unit, as in the summary: `power_watts`.
+    /// The name with its unit, as in the summary: `power_watts`.
     pub fn as_str(self) -> &'static str {
         match self {
             Quantity::Power => "power_watts",
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_is_no_value() {
+    fn impossible_values_are_rejected() {
         for (gauge, bad) in [
             (Gauge::AveragePower, 65_535.0),
             (Gauge::CurrentPower, f64::from(u32::MAX)),
@@ -113,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(gauge.possible(bad), None, "{gauge:?} {bad}");
         }
-        // A node's power is no GPU's, and cold is possible.
+        // A large power and a low temperature are possible.
         for (gauge, good) in
             [(Gauge::CurrentPower, 12_000.0), (Gauge::EdgeTemperature, -5.0), (Gauge::Busy, 1.0)]
         {

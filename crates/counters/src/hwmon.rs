@@ -1,36 +1,36 @@
-//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) of the power or energy of a part of the node, where
-//! no better source has it. Only chips whose sensors are known to mean that are used:
+//! Sensors in `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst) of the power or energy of a part of the node, if no
+//! better source has it. Only chips whose sensors are known to mean that are used:
 //!
 //! | chip | what it is | file |
 //! | --- | --- | --- |
 //! | `power_meter` | the node, by ACPI's meter at the supply | `power1_average`, integrated |
-//! | `amdgpu` | an AMD GPU, where neither of AMD's libraries serves | `power1_average` or `power1_input`, integrated |
-//! | `amdgpu` of an APU | the whole package, cores included, where RAPL does not show it | the same |
-//! | `xe`, `i915` | an Intel GPU: the card, or where that does not count its package | `energy1_input` or `energy2_input` |
-//! | `i915_gtN` | a tile of an Intel GPU, where `i915` shows neither | `energy1_input` |
-//! | `amd_energy` | AMD packages, where RAPL does not show them | `energyN_input` labelled `Esocket` |
+//! | `amdgpu` | an AMD GPU, if neither of AMD's libraries can be used | `power1_average` or `power1_input`, integrated |
+//! | `amdgpu` of an APU | the whole package including cores, if RAPL does not show it | the same |
+//! | `xe`, `i915` | an Intel GPU: the card, or its package if the card is not counted | `energy1_input` or `energy2_input` |
+//! | `i915_gtN` | a tile of an Intel GPU, if `i915` shows neither | `energy1_input` |
+//! | `amd_energy` | AMD packages, if RAPL does not show them | `energyN_input` labelled `Esocket` |
 //! | `fam15h_power` | an AMD package of 2011 to 2016, likewise | `power1_input`, integrated |
 //!
-//! Of other chips that count energy a note says that they are left out; of those with a power alone, only what the node does not
-//! have says it: batteries and regulators have one, too.
+//! A note reports other chips that count energy and are not used. Chips that have only a power are listed among what the node
+//! does not have: batteries and regulators have one, too.
 //!
-//! A power is integrated here, from reading to reading, as its mean over the two. The power is measured, but what it did
-//! between two readings is not known: the result is called `integrated`. Nothing is added for longer than [`GAP`].
+//! A power is integrated here, from reading to reading, as its mean over the two. The power is measured, but what it did between
+//! two readings is not known: the result is called `integrated`. Nothing is added for intervals longer than [`GAP`].
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::file::{ValueFile, entries, text_of};
-use crate::{Device, Gauge, Kind, LastReading, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, LastReading, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "hwmon";
 
-/// A power that was not read for so long may have been anything meanwhile.
+/// A power that was not read for longer than this may have had any value meanwhile.
 const GAP: Duration = Duration::from_secs(2);
-/// Such a sensor asks a firmware: to read it more often is of no use and may take long.
-const SHORTEST_PERIOD: Duration = Duration::from_millis(10);
+/// Such a sensor queries a firmware: reading it more often is useless and may take long.
+const PERIOD_MIN: Duration = Duration::from_millis(10);
 
-/// PCI device of an MI300A.
+/// The PCI device of an MI300A.
 const MI300A: &str = "0x74a0";
 
 /// What other sources measure already.
@@ -43,37 +43,37 @@ pub(crate) struct Known {
 
 pub(crate) struct Hwmon {
     devices: Vec<Device>,
-    /// For each of `devices`: what its chip is a part of.
+    /// For each of `devices`, the device to which its chip belongs.
     chips: Vec<Option<PathBuf>>,
     sensors: Vec<Sensor>,
 }
 
 enum Sensor {
-    /// Microjoules.
+    /// An energy in microjoules.
     Energy(ValueFile),
-    /// Microwatts, and what power that is.
+    /// A power in microwatts, and which power it is.
     Power(ValueFile, Integral, Gauge),
 }
 
-/// Energy from a power that is read now and then.
+/// The energy of a power that is read at intervals.
 #[derive(Default)]
 struct Integral {
-    /// When it was last read, and microwatts.
+    /// The time of the last reading, and its microwatts.
     last: Option<(Instant, u64)>,
     /// Twice the energy in femtojoules, which are microwatts times nanoseconds.
     twice_femtojoules: u128,
-    /// `last` was read by an earlier collector, which has ended: all the time since then counts, however long it was.
+    /// Whether `last` was read by an earlier collector, which has ended: then all the time since counts, however long it was.
     bridges: bool,
 }
 
 impl Integral {
     /// Continues after a process that has ended, at the power that it read last.
-    fn go_on(last: LastReading, now: Instant) -> Integral {
+    fn resume(last: LastReading, now: Instant) -> Integral {
         let then = now.checked_sub(last.ago).map(|then| (then, (last.watts.max(0.0) * 1e6) as u64));
         Integral { last: then, twice_femtojoules: u128::from(last.nanojoules) * 2_000_000, bridges: true }
     }
 
-    /// Nanojoules so far.
+    /// Adds a reading, and returns the nanojoules so far.
     fn add(&mut self, now: Instant, microwatts: u64) -> u64 {
         let bridges = std::mem::take(&mut self.bridges);
         if let Some((before, then)) = self.last.replace((now, microwatts)) {
@@ -86,8 +86,8 @@ impl Integral {
     }
 }
 
-/// Opens all sensors that are of use. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> Option<Hwmon> {
+/// Opens all sensors that are useful. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, known: Known, errors: &mut OpenErrors) -> Option<Hwmon> {
     let folder = settings.sys_root.join("sys/class/hwmon");
     let mut found = Hwmon { devices: Vec::new(), chips: Vec::new(), sensors: Vec::new() };
     let (mut meters, mut tiles) = (Vec::new(), Vec::new());
@@ -97,80 +97,80 @@ pub(crate) fn open(settings: &Settings, known: Known, trouble: &mut Trouble) -> 
             "power_meter" if !known.node => meters.push(path),
             "amdgpu" if known.amd_gpus => {}
             "amdgpu" if is_apu(&path) && known.packages => {}
-            "amdgpu" if is_apu(&path) => found.add_power(&path, "apu", Kind::Cpu, trouble),
-            "amdgpu" => found.add_power(&path, "amdgpu", Kind::Gpu, trouble),
-            "xe" | "i915" => found.add_intel_gpu(&path, &chip, trouble),
+            "amdgpu" if is_apu(&path) => found.add_power(&path, "apu", Kind::Cpu, errors),
+            "amdgpu" => found.add_power(&path, "amdgpu", Kind::Gpu, errors),
+            "xe" | "i915" => found.add_intel_gpu(&path, &chip, errors),
             tile if tile.starts_with("i915_gt") => tiles.push((path, chip)),
-            "amd_energy" if !known.packages => found.add_sockets(&path, trouble),
-            "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, trouble),
+            "amd_energy" if !known.packages => found.add_sockets(&path, errors),
+            "fam15h_power" if !known.packages => found.add_power(&path, "package", Kind::Cpu, errors),
             "power_meter" | "amd_energy" | "fam15h_power" => {}
-            other => leave_out(&path, other, trouble),
+            other => report_unused(&path, other, errors),
         }
     }
-    // The GPU's own counter has all of its tiles in it.
+    // The GPU's own counter contains all of its tiles.
     for (path, chip) in tiles {
         if !found.has_gpu_at(&path) {
-            found.add_intel_gpu(&path, &chip, trouble);
+            found.add_intel_gpu(&path, &chip, errors);
         }
     }
     match &meters[..] {
         [] => {}
-        [one] => found.add_power(one, "power-meter", Kind::Node, trouble),
-        // One for each supply, or for each part of the board: ACPI does not say, and a sum may count twice.
-        many => trouble.notes.push(format!(
+        [one] => found.add_power(one, "power-meter", Kind::Node, errors),
+        // There may be one for each supply, or for each part of the board: ACPI does not define it, and a sum could count twice.
+        many => errors.notes.push(format!(
             "{NAME}: {} ACPI power meters, and which of them is the node's is not known: they are left out",
             many.len()
         )),
     }
     if found.devices.is_empty() {
-        trouble.absent(format!("{NAME}: no sensor of use in {}", folder.display()));
+        errors.absent(format!("{NAME}: no sensor of use in {}", folder.display()));
         return None;
     }
     Some(found)
 }
 
 impl Hwmon {
-    fn add_power(&mut self, chip: &Path, name: &str, kind: Kind, trouble: &mut Trouble) {
+    fn add_power(&mut self, chip: &Path, name: &str, kind: Kind, errors: &mut OpenErrors) {
         let files = ["power1_average", "power1_input"].map(|file| chip.join(file));
         let Some(path) = files.into_iter().find(|path| path.exists()) else { return };
-        let Some(file) = first_read(&path, trouble) else { return };
+        let Some(file) = first_read(&path, errors) else { return };
         self.add(chip, name, kind, Quality::Integrated, &path);
         let average = path.ends_with("power1_average");
         let gauge = if average { Gauge::AveragePower } else { Gauge::CurrentPower };
         self.sensors.push(Sensor::Power(file, Integral::default(), gauge));
     }
 
-    fn add_energy(&mut self, path: &Path, chip: &Path, name: &str, kind: Kind, trouble: &mut Trouble) {
+    fn add_energy(&mut self, path: &Path, chip: &Path, name: &str, kind: Kind, errors: &mut OpenErrors) {
         if !path.exists() {
             return;
         }
-        let Some(file) = first_read(path, trouble) else { return };
+        let Some(file) = first_read(path, errors) else { return };
         self.add(chip, name, kind, Quality::Measured, path);
         self.sensors.push(Sensor::Energy(file));
     }
 
-    /// The card's counter, else its package's: cards differ in which of the two they have, or show one that stays 0.
-    fn add_intel_gpu(&mut self, chip: &Path, name: &str, trouble: &mut Trouble) {
+    /// Adds the card's counter, or else its package's: cards differ in which of the two they have, or show one that stays 0.
+    fn add_intel_gpu(&mut self, chip: &Path, name: &str, errors: &mut OpenErrors) {
         let [card, package] = ["energy1_input", "energy2_input"].map(|file| chip.join(file));
         let counts = |path: &Path| {
             ValueFile::open(path.to_owned())
                 .is_ok_and(|mut file| file.number().is_ok_and(|number| number > 0))
         };
         if !card.exists() && !package.exists() {
-            return leave_out(chip, name, trouble);
+            return report_unused(chip, name, errors);
         }
         if counts(&card) || !counts(&package) && card.exists() {
-            return self.add_energy(&card, chip, name, Kind::Gpu, trouble);
+            return self.add_energy(&card, chip, name, Kind::Gpu, errors);
         }
-        self.add_energy(&package, chip, name, Kind::Gpu, trouble);
+        self.add_energy(&package, chip, name, Kind::Gpu, errors);
         let names = self.devices.last().map_or(name, |device| device.name.as_str());
-        trouble.notes.push(format!(
+        errors.notes.push(format!(
             "{NAME}: {names} is the GPU's package alone: its card has no counter in {}",
             chip.display()
         ));
     }
 
-    /// Whether the GPU that a tile belongs to is counted: any, where it is not known which one that is.
+    /// Whether the GPU to which a tile belongs is counted; any GPU, if it is not known which one that is.
     fn has_gpu_at(&self, tile: &Path) -> bool {
         let own = std::fs::canonicalize(tile.join("device")).ok();
         let gpus =
@@ -178,18 +178,18 @@ impl Hwmon {
         gpus.map(|(of, _)| of).any(|of| own.is_none() || of.is_none() || *of == own)
     }
 
-    fn add_sockets(&mut self, chip: &Path, trouble: &mut Trouble) {
+    fn add_sockets(&mut self, chip: &Path, errors: &mut OpenErrors) {
         for (entry, path) in entries(chip) {
             let number = entry.strip_prefix("energy").and_then(|rest| rest.strip_suffix("_label"));
             let (Some(number), Some(label)) = (number, text_of(&path)) else { continue };
             if label.starts_with("Esocket") {
                 let file = chip.join(format!("energy{number}_input"));
-                self.add_energy(&file, chip, "package", Kind::Cpu, trouble);
+                self.add_energy(&file, chip, "package", Kind::Cpu, errors);
             }
         }
     }
 
-    /// Names are numbered, as nothing better is known: `amdgpu-0`, `package-0`; there is one `power-meter`.
+    /// Adds a device. Names are numbered, because nothing better is known: `amdgpu-0`, `package-0`; there is one `power-meter`.
     fn add(&mut self, chip: &Path, name: &str, kind: Kind, quality: Quality, path: &Path) {
         let name = if kind == Kind::Node {
             name.to_owned()
@@ -217,8 +217,8 @@ impl Hwmon {
     }
 }
 
-/// Names a chip that is not used, and whose files look as if they might be of use.
-fn leave_out(chip: &Path, name: &str, trouble: &mut Trouble) {
+/// Reports a chip that is not used, if its files look useful.
+fn report_unused(chip: &Path, name: &str, errors: &mut OpenErrors) {
     let files: Vec<String> = entries(chip).into_iter().map(|(file, _)| file).collect();
     let is = |file: &str, quantity: &str, kinds: &[&str]| {
         let rest =
@@ -227,36 +227,36 @@ fn leave_out(chip: &Path, name: &str, trouble: &mut Trouble) {
     };
     let energies: Vec<&str> =
         files.iter().map(String::as_str).filter(|file| is(file, "energy", &["_input"])).collect();
-    let says = |files: &str| {
+    let note = |files: &str| {
         let shown = chip.display();
         format!("{NAME}: {name}: what {files} in {shown} measures is not known: it is left out")
     };
     if !energies.is_empty() {
-        trouble.notes.push(says(&energies.join(", ")));
+        errors.notes.push(note(&energies.join(", ")));
     } else if files.iter().any(|file| is(file, "power", &["_input", "_average"])) {
-        trouble.absent(says("the power"));
+        errors.absent(note("the power"));
     }
 }
 
-/// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge; an
-/// MI300A shows none and is known by its number.
+/// Whether the power of an `amdgpu` is that of a package with cores: only APUs have a voltage of the north bridge; an MI300A has
+/// none and is known by its number.
 fn is_apu(chip: &Path) -> bool {
-    let says = |file: &str, text: &str| text_of(&chip.join(file)).is_some_and(|found| found == text);
-    says("in1_label", "vddnb") || says("device/device", MI300A)
+    let has = |file: &str, text: &str| text_of(&chip.join(file)).is_some_and(|found| found == text);
+    has("in1_label", "vddnb") || has("device/device", MI300A)
 }
 
 /// Opens a sensor and reads it once.
-fn first_read(path: &Path, trouble: &mut Trouble) -> Option<ValueFile> {
+fn first_read(path: &Path, errors: &mut OpenErrors) -> Option<ValueFile> {
     let opened = ValueFile::open(path.to_owned()).map_err(ReadError::Io).and_then(|mut file| {
         file.number()?;
         Ok(file)
     });
     opened
-        .map_err(|error| trouble.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display())))
+        .map_err(|error| errors.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display())))
         .ok()
 }
 
-/// Whether the kernel shows sensors of the AMD GPU with a PCI address.
+/// Whether the kernel shows sensors of the AMD GPU at a PCI address.
 pub(crate) fn has_sensors(root: &Path, pci: &str) -> bool {
     entries(&root.join("sys/class/hwmon")).iter().any(|(_, chip)| {
         text_of(&chip.join("name")).is_some_and(|name| name == "amdgpu")
@@ -264,7 +264,7 @@ pub(crate) fn has_sensors(root: &Path, pci: &str) -> bool {
     })
 }
 
-/// The PCI address of a chip's device, by the name of the folder that `device` links to.
+/// The PCI address of a chip's device, from the name of the folder to which `device` links.
 fn pci_of(chip: &Path) -> Option<String> {
     let device: PathBuf = std::fs::canonicalize(chip.join("device")).ok()?;
     let name = device.file_name()?.to_str()?;
@@ -286,7 +286,7 @@ impl Source for Hwmon {
 
     fn shortest_period(&self, device: usize) -> Duration {
         match self.sensors.get(device) {
-            Some(Sensor::Power(..)) => SHORTEST_PERIOD,
+            Some(Sensor::Power(..)) => PERIOD_MIN,
             _ => Duration::ZERO,
         }
     }
@@ -305,9 +305,9 @@ impl Source for Hwmon {
         }
     }
 
-    fn go_on(&mut self, device: usize, last: LastReading) {
+    fn resume(&mut self, device: usize, last: LastReading) {
         if let Some(Sensor::Power(_, integral, _)) = self.sensors.get_mut(device) {
-            *integral = Integral::go_on(last, Instant::now());
+            *integral = Integral::resume(last, Instant::now());
         }
     }
 
@@ -318,7 +318,7 @@ impl Source for Hwmon {
         }
     }
 
-    /// The power as it was read for the energy: to read it again would cost as much.
+    /// Returns the power that was read for the energy: reading it again would cost as much.
     fn gauge(&mut self, device: usize, gauge: Gauge) -> Option<f64> {
         let Some(Sensor::Power(_, integral, own)) = self.sensors.get(device) else { return None };
         let (_, microwatts) = integral.last.filter(|(at, _)| *own == gauge && at.elapsed() <= GAP)?;
@@ -331,15 +331,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_process_integral_goes_on_over_the_gap() {
+    fn the_integral_of_an_ended_process_continues_over_the_gap() {
         let now = Instant::now();
         let last = LastReading { nanojoules: 7_000_000_000, watts: 100.0, ago: Duration::from_secs(10) };
-        let mut integral = Integral::go_on(last, now);
-        // 10 s at (100 W + 200 W) / 2.
+        let mut integral = Integral::resume(last, now);
+        // The expected energy is that of 10 s at (100 W + 200 W) / 2.
         assert_eq!(integral.add(now, 200_000_000), 1_507_000_000_000);
-        // Once: what comes then is a gap like any other.
+        // This happens once: a later interval of that length is a gap like any other.
         assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 1_507_000_000_000);
-        let mut integral = Integral::go_on(LastReading { ago: Duration::ZERO, ..last }, now);
+        let mut integral = Integral::resume(LastReading { ago: Duration::ZERO, ..last }, now);
         assert_eq!(integral.add(now, 200_000_000), 7_000_000_000);
         assert_eq!(integral.add(now + Duration::from_secs(10), 200_000_000), 7_000_000_000);
     }
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!(integral.add(at(0), 100_000_000), 0);
         assert_eq!(integral.add(at(10), 100_000_000), 1_000_000_000);
         assert_eq!(integral.add(at(20), 300_000_000), 3_000_000_000);
-        // What was in a long pause is not made up.
+        // Energy of a long pause is not invented.
         assert_eq!(integral.add(at(60_000), 300_000_000), 3_000_000_000);
         assert_eq!(integral.add(at(60_010), 300_000_000), 6_000_000_000);
     }

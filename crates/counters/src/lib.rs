@@ -1,42 +1,43 @@
 //! Energy counters of a node.
 //!
-//! [`open_sources`] looks for what the node has and returns [`Source`]s, each with [`Device`]s whose cumulative energy
-//! can be read as [`Reading`]s. For what cannot be used there is a line in [`Opened::notes`]; nothing here panics,
-//! prints or ends the process. A read allocates nothing and is meant to be done every millisecond.
+//! [`open_sources`] looks for what the node has and returns [`Source`]s, each with [`Device`]s whose cumulative energy can be
+//! read as [`Reading`]s. For what cannot be used there is a line in [`Opened::notes`]; nothing here panics, prints or ends the
+//! process. A read allocates nothing and is fast enough to be made every millisecond.
 //!
 //! | source | what it reads | quality |
 //! | --- | --- | --- |
 //! | `rocm_smi` | AMD GPUs' energy accumulators through `librocm_smi64.so` | measured |
-//! | `amdsmi` | the same through `libamd_smi.so`, where rocm_smi does not serve | measured |
+//! | `amdsmi` | the same accumulators through `libamd_smi.so`, if rocm_smi cannot be used | measured |
 //! | `nvml` | NVIDIA GPUs' energy counters through `libnvidia-ml.so.1` | measured |
 //! | `cray_pm` | an HPE Cray node, its CPU, memory and accelerators, from `/sys/cray/pm_counters` | measured |
 //! | `rapl` | CPU packages and memory, Intel's and AMD's, from `/sys/class/powercap` | measured |
 //! | `hwmon` | other sensors in `/sys/class/hwmon` | measured, or integrated from power |
 //! | `estimate` | CPU time of a run's own processes ([`RunCpu`]), times the watts of [`Settings`] | estimated |
 //!
-//! **No joule twice.** A device says which others' joules are in its own ([`Device::contains`]).
+//! **No joule twice.** A device names the others whose joules are in its own ([`Device::contains`]).
 //!
 //! **One reader per node**: AMD's libraries are not thread-safe before ROCm 7.2. Within a process all
 //! calls of vendors' libraries made here are serialised, whatever the number of sources.
 //!
 //! **When to stop.** Take the last reading before the process's exit handlers run, or in one that was registered after
-//! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may be gone by then.
+//! [`open_sources`]. In an older one, a library's readings are [`ReadError::Ended`]: the library may have been destroyed by then.
 //!
-//! **A counter can do anything**: go back (driver reload, GPU reset), stand still, fail for a while. Readings are
-//! passed on as they are; the caller judges them. Only what follows from a source's definition is done here: a power is
-//! integrated, and the estimate never goes back.
+//! **A counter can do anything**: go back (driver reload, GPU reset), stop, fail for a while. Readings are passed on unchanged;
+//! the caller judges them. Only what follows from a source's definition is done here: a power is integrated, and the estimate
+//! never goes back.
 //!
-//! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are asked for one by
-//! one ([`Source::gauge`]), as each is a call or a file of its own.
+//! **Gauges** are what some devices report besides: power, temperatures, how busy they are, memory. They are read one by one
+//! ([`Source::gauge`]), because each is a call or a file of its own.
 //!
-//! **Queues** ([`Queues`]) say which process uses which AMD GPU, NVIDIA's driver says it of its own ([`Source::processes`]).
+//! **Queues** ([`Queues`]) show which process uses which AMD GPU; NVIDIA's driver lists its own processes
+//! ([`Source::processes`]).
 //!
 //! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi`,
 //! `amdsmi` and `nvml`.
 //!
 //! ```text
 //! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate/      the sources
-//! select.rs     which sources are opened                relations.rs  which device contains which, and their names
+//! select.rs     which sources are opened                relations.rs  which device contains which; names
 //! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share; queues
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
@@ -74,22 +75,22 @@ pub use run_cpu::{BusyTime, ProcessCpu, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
 pub use vendor::Status;
 
-/// What a counter counts the energy of.
+/// The part of a node whose energy a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A GPU package. On an MI300A that is the whole socket, CPU included.
+    /// A GPU package. On an MI300A this is the whole socket, including the CPU.
     Gpu,
     /// A CPU package, or a part of one.
     Cpu,
-    /// The node's main memory.
+    /// The main memory of the node.
     Memory,
     /// The whole node, or as much of it as its board supplies.
     Node,
 }
 
 impl Kind {
-    /// `gpu`, `cpu`, `memory` or `node`.
+    /// The word for it: `gpu`, `cpu`, `memory` or `node`.
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Gpu => "gpu",
@@ -106,72 +107,73 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Something with an energy counter.
+/// A part of a node with an energy counter.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Device {
-    /// `GPU-0`, `package-0`, `node`. Unique on the node. A GPU's number is the library's own index and so may have gaps.
+    /// The name, such as `GPU-0`, `package-0` or `node`, which is unique on the node. A GPU's number is the library's own index
+    /// and so may have gaps.
     pub name: String,
-    /// Name of the counter: `rocm_smi:::energy_count:device=0`, `rapl:::energy:package-0`, `estimate:::energy`.
+    /// The counter's name: `rocm_smi:::energy_count:device=0`, `rapl:::energy:package-0`, `estimate:::energy`.
     pub metric: String,
-    /// One of [`COUNTER_SOURCES`].
+    /// The name of its source, one of [`COUNTER_SOURCES`].
     pub source: &'static str,
-    /// Whether it is measured, or estimated.
+    /// Whether it is measured, integrated, estimated or simulated.
     pub quality: Quality,
-    /// What it counts the energy of.
+    /// The part of the node whose energy it counts.
     pub kind: Kind,
-    /// Names of all devices whose joules are also in this one's: a node's counter has those of its GPUs. Devices that no other
-    /// contains may be added up.
+    /// The names of all devices whose joules are also in this one's: a node's counter contains those of its GPUs. Devices that no
+    /// other contains may be added up.
     pub contains: Vec<String>,
-    /// Joules per tick of [`Reading::raw`], as the library reports it or as [`Settings`] overrides it.
+    /// Joules per tick of [`Reading::raw`], as the library reports them or as [`Settings`] overrides them.
     pub resolution_joules: f64,
-    /// For people: model, library and its version; or the estimate's formula.
+    /// A text for people: model, library and its version; or the estimate's formula.
     pub description: String,
-    /// PCI address, `0000:c1:00.0`, where the library reports it.
+    /// The PCI address, such as `0000:c1:00.0`, if the library reports it.
     pub pci: Option<String>,
-    /// [`Reading::nanojoules`] start again at 0 there.
+    /// The value at which [`Reading::nanojoules`] starts again at 0.
     pub wraps_at_nanojoules: Option<u64>,
 }
 
-/// One look at a counter.
+/// The result of one read of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. The whole of `raw`
-    /// times the resolution, so that rounding (to the nanojoule, downwards) never accumulates; of a power, its integral. It is
-    /// free-running: beyond 2^64 nJ (1.2 years at 500 W) it starts again from 0.
+    /// Cumulative energy in nanojoules since a start that only the counter knows: use differences. It is the whole of `raw` times
+    /// the resolution, so that rounding (to the nanojoule, downwards) never accumulates; for a power, its integral. It wraps:
+    /// beyond 2^64 nJ (1.2 years at 500 W) it starts again from 0.
     pub nanojoules: u64,
-    /// The counter as it was read, in ticks of [`Device::resolution_joules`]; of a power, microwatts.
+    /// The counter as it was read, in ticks of [`Device::resolution_joules`]; for a power, microwatts.
     pub raw: u64,
     /// The time of the value in nanoseconds, by the clock of the part that counted: for AMD's libraries the driver's
-    /// (CLOCK_BOOTTIME in amdgpu), for Cray's files the controller's, for the estimate CLOCK_MONOTONIC. `None` where there
-    /// is none. A time that stands still means that the value is an old one.
+    /// (CLOCK_BOOTTIME in amdgpu), for Cray's files the controller's, for the estimate CLOCK_MONOTONIC. `None` if there is none.
+    /// A time that does not change means that the value is an old one.
     pub counter_timestamp_ns: Option<u64>,
 }
 
 /// The last reading of a device by a process that has ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LastReading {
-    /// As [`Reading::nanojoules`].
+    /// The last value of [`Reading::nanojoules`].
     pub nanojoules: u64,
-    /// Power over the time before it; 0 where that is not known.
+    /// The power over the time before it; 0 if it is not known.
     pub watts: f64,
-    /// How long before now it was read.
+    /// The time since the reading.
     pub ago: Duration,
 }
 
-/// Why a counter could not be read. None is final: the next read may go well, except after [`ReadError::Ended`].
+/// Why a counter could not be read. No error is final: the next read may succeed, except after [`ReadError::Ended`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
     /// `device` is not an index into [`Source::devices`].
     NoSuchDevice,
-    /// The library refused.
+    /// The library returned an error.
     Library { function: &'static str, status: Status },
-    /// The process is ending and the library's memory may be gone already: nothing is called any more.
+    /// The process is ending and the library's memory may have been freed: nothing is called any more.
     Ended,
-    /// A file of the kernel's could not be read.
+    /// A file of the kernel could not be read.
     Io(io::Error),
-    /// A file of the kernel's did not have what was looked for.
+    /// A file of the kernel did not have the expected figure.
     Malformed,
 }
 
@@ -196,69 +198,68 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// A way to read counters, with the devices that it has.
+/// A way to read counters, and the devices for which it can be used.
 pub trait Source: Send {
-    /// One of [`COUNTER_SOURCES`].
+    /// The source's name, one of [`COUNTER_SOURCES`].
     fn name(&self) -> &'static str;
-    /// The devices, at least one, always the same.
+    /// The devices, at least one, always the same ones.
     fn devices(&self) -> &[Device];
-    /// To make names unique and fill in relations, which depend on the other sources.
+    /// Used to make names unique and to fill in relations, which depend on the other sources.
     #[doc(hidden)]
     fn devices_mut(&mut self) -> &mut [Device];
     /// Reads the counter of `devices()[device]` now. Allocates nothing, unless it counts for a run.
     fn read(&mut self, device: usize) -> Result<Reading, ReadError>;
-    /// Continues after another process that read this device and has ended. A source that counts by itself goes on from its
-    /// last reading; most pass on a counter of the hardware's, and have nothing to do. To be called before the device is read.
-    fn go_on(&mut self, _device: usize, _last: LastReading) {}
-    /// Counts the CPU time of this run alone from now on, instead of the node's. To be called before anything is read.
+    /// Continues after another process that read this device and has ended. A source that counts by itself continues from its
+    /// last reading; most pass on a counter of the hardware, and have nothing to do. To be called before the device is read.
+    fn resume(&mut self, _device: usize, _last: LastReading) {}
+    /// Makes the source count the CPU time of this run instead of the node's. To be called before anything is read.
     fn count_for(&mut self, _run: &SharedRunCpu) {}
-    /// Reading a device more often than this is of no use. Zero where it depends on how often the counter moves.
+    /// Reading a device more often than this is useless. Zero if it depends on how often the counter changes.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
-    /// The same while no process of the run does anything.
+    /// The same limit while no process of the run is active.
     fn shortest_calm_period(&self, device: usize) -> Duration {
         self.shortest_period(device)
     }
-    /// What `devices()[device]` can be asked for beside its energy: always the same, none of it is certain to be answered.
+    /// The gauges that may be read of `devices()[device]`: always the same ones, though none is certain to return a value.
     fn gauges(&self, _device: usize) -> &[Gauge] {
         &[]
     }
-    /// One of [`Source::gauges`] now. `None`: the device does not have it, or not just now; nothing else follows from that.
-    /// Allocates nothing.
+    /// Reads one of [`Source::gauges`] now. `None`: the device does not have it, or not at present; nothing else follows from
+    /// that. Allocates nothing.
     fn gauge(&mut self, _device: usize, _gauge: Gauge) -> Option<f64> {
         None
     }
-    /// The pids of processes that use `devices()[device]` now. `None` where that is not known from here.
+    /// The pids of processes that use `devices()[device]` now; `None` if this source does not know them.
     fn processes(&mut self, _device: usize) -> Option<Vec<u32>> {
         None
     }
-    /// One line about something that has changed since it was last asked, apart from the counters. To be asked every
-    /// second or so.
+    /// One line about something besides the counters that has changed since the last call. To be called about once a second.
     fn news(&mut self) -> Option<String> {
         None
     }
 }
 
-/// What a node turned out to have.
+/// The sources that a node has.
 #[derive(Default)]
 pub struct Opened {
-    /// May be empty: energy is then not known at all, and the notes say why.
+    /// The opened sources. If there is none, energy is not known at all, and the notes contain the reasons.
     pub sources: Vec<Box<dyn Source>>,
-    /// One line each: what was not found although it was asked for, or is there and not usable, and what to do.
+    /// One line for each thing that was requested and not found, or is there and not usable, and what to do.
     pub notes: Vec<String>,
-    /// One line each: what the node does not have, and was not asked for.
+    /// One line for each thing that the node does not have and that was not requested.
     pub absent: Vec<String>,
 }
 
 /// Why sources cannot be opened.
 #[derive(Default)]
-struct Trouble {
+struct OpenErrors {
     notes: Vec<String>,
     absent: Vec<String>,
 }
 
-impl Trouble {
+impl OpenErrors {
     fn absent(&mut self, line: String) {
         self.absent.push(line);
     }

@@ -1,25 +1,25 @@
-//! Which GPUs a process uses, as their drivers tell.
+//! Which GPUs a process uses, according to their drivers.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The kernel's first pid namespace. Drivers' numbers of processes are that one's: elsewhere they mean other processes.
+/// The kernel's first pid namespace. Drivers number processes by it: elsewhere their numbers mean other processes.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The GPUs that a process uses, as the driver tells.
+/// The GPUs that a process uses, according to the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum UsedGpus {
-    /// It has not opened AMD's driver.
+    /// The process has not opened AMD's driver.
     None,
-    /// Its driver tells nothing of it now.
+    /// The driver has no information about the process at present.
     Unknown,
-    /// These: PCI addresses, as `0000:c1:00.0`.
+    /// The GPUs at these PCI addresses, such as `0000:c1:00.0`.
     At(BTreeSet<String>),
 }
 
 impl UsedGpus {
-    /// With what another driver tells: PCI addresses.
+    /// Adds the PCI addresses that another driver reports.
     pub fn and(self, more: &BTreeSet<String>) -> UsedGpus {
         match self {
             used if more.is_empty() => used,
@@ -29,7 +29,7 @@ impl UsedGpus {
     }
 }
 
-/// Whether a pid is the same process to drivers. `root`: where `proc` is.
+/// Whether pids are the ones that drivers use. `root`: where `proc` is.
 pub(crate) fn pids_are_the_kernels(root: &Path) -> bool {
     fs::read_link(root.join("proc/self/ns/pid")).is_ok_and(|space| space == Path::new(FIRST_NAMESPACE))
 }

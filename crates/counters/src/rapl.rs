@@ -1,44 +1,44 @@
 //! CPU packages, their cores and memory: the running average power limit's counters (RAPL) of Intel and AMD, as the kernel
 //! shows them in `/sys/class/powercap` (Documentation/power/powercap/powercap.rst).
 //!
-//! `intel-rapl:0` is a package (or the platform, `psys`), `intel-rapl:0:1` a part of it: core and uncore are in the
-//! package's figure, dram is not. `intel-rapl-mmio` shows the same packages by another way and is passed over.
+//! `intel-rapl:0` is a package (or the platform, `psys`), `intel-rapl:0:1` a part of it: core and uncore are in the package's
+//! figure, dram is not. `intel-rapl-mmio` shows the same packages in another way and is ignored.
 //!
-//! AMD has no counter of a package's cores: what the kernel shows as `core` there is the one of a single core, and is called so.
+//! AMD has no counter of a package's cores: what the kernel shows as `core` there is that of a single core, and is named so.
 //!
-//! A counter has 32 bits, of 61 uJ on a server, and so starts again within minutes to hours, at `max_energy_range_uj`. What
-//! is read is passed on as it is: whether a decrease is the range's end, a reset or a misreading is not decided here.
+//! A counter has 32 bits, of 61 uJ on a server, and so starts again within minutes to hours, at `max_energy_range_uj`. Readings
+//! are passed on unchanged: whether a decrease is the range's end, a reset or a misreading is not decided here.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::file::{ValueFile, entries, text_of};
-use crate::{Device, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 
 pub(crate) const NAME: &str = "rapl";
 
-/// What AMD's `core` is called.
+/// The name for what AMD shows as `core`.
 const ONE_CORE: &str = "one-core";
-/// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have others.
+/// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have other ranges.
 const AMD_RANGE_UJ: u64 = 65_532_610_987;
 
 pub(crate) struct Rapl {
     devices: Vec<Device>,
     is_amd: bool,
-    /// `energy_uj` of each device.
+    /// The file `energy_uj` of each device.
     counters: Vec<ValueFile>,
 }
 
 /// Why a domain cannot be used.
 enum Unusable {
-    /// Only root may read it.
+    /// Only root may read this file.
     Denied(PathBuf),
-    /// A note, which says that it is left out.
+    /// The text of the note about it.
     LeftOut(String),
 }
 
-/// Opens all domains that may be read. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
+/// Opens all domains that may be read. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl> {
     let folder = settings.sys_root.join("sys/class/powercap");
     let mut found =
         Rapl { devices: Vec::new(), counters: Vec::new(), is_amd: is_amd(&settings.sys_root, &folder) };
@@ -46,14 +46,14 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
         has_zones = true;
-        match found.add(&folder, zone, &path, trouble) {
+        match found.add(&folder, zone, &path, errors) {
             Ok(()) => {}
             Err(Unusable::Denied(file)) => denied = denied.or(Some(file)),
-            Err(Unusable::LeftOut(why)) => trouble.notes.push(format!("{NAME}: {why}; it is left out")),
+            Err(Unusable::LeftOut(why)) => errors.notes.push(format!("{NAME}: {why}; it is left out")),
         }
     }
     if let Some(path) = denied {
-        trouble.notes.push(format!(
+        errors.notes.push(format!(
             "{NAME}: {} may not be read: since 2020 (CVE-2020-8694) the kernel lets only root. An administrator can allow \
              it: chmod a+r /sys/class/powercap/intel-rapl*/energy_uj, a udev rule that does so at boot, or setcap \
              cap_dac_read_search+ep for ampere-collector",
@@ -61,14 +61,20 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Rapl> {
         ));
     }
     if !has_zones {
-        trouble.absent(format!("{NAME}: no intel-rapl in {}", folder.display()));
+        errors.absent(format!("{NAME}: no intel-rapl in {}", folder.display()));
     }
     (!found.devices.is_empty()).then_some(found)
 }
 
 impl Rapl {
     /// Adds the domain of a zone, whose directory is `path`.
-    fn add(&mut self, folder: &Path, zone: &str, path: &Path, trouble: &mut Trouble) -> Result<(), Unusable> {
+    fn add(
+        &mut self,
+        folder: &Path,
+        zone: &str,
+        path: &Path,
+        errors: &mut OpenErrors,
+    ) -> Result<(), Unusable> {
         let shown = path.display();
         let Some((name, kind)) = name_of(folder, zone, self.is_amd) else {
             return Err(Unusable::LeftOut(format!("{shown} has no name")));
@@ -83,7 +89,7 @@ impl Rapl {
         let range = text_of(&path.join("max_energy_range_uj")).and_then(|text| text.parse::<u64>().ok());
         let range = range.filter(|range| *range > 0);
         if range.is_none() {
-            trouble.notes.push(format!(
+            errors.notes.push(format!(
                 "{NAME}: {name}: no range in {shown}/max_energy_range_uj: when the counter starts again, that is taken for \
                  a reset"
             ));
@@ -112,7 +118,7 @@ impl Rapl {
     }
 }
 
-/// Whether the counters are AMD's: by the processor's maker, or by the packages' range where the kernel does not name it.
+/// Whether the counters are AMD's: by the processor's maker, or by the packages' range if the kernel does not name it.
 fn is_amd(root: &Path, folder: &Path) -> bool {
     match std::fs::read_to_string(root.join("proc/cpuinfo")) {
         Ok(text) => text
@@ -124,7 +130,7 @@ fn is_amd(root: &Path, folder: &Path) -> bool {
     }
 }
 
-/// `package-0`, `package-0-core`, `psys`, of a zone such as `0` or `0:1`.
+/// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`.
 fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
     let own = |zone: &str| text_of(&folder.join(format!("intel-rapl:{zone}")).join("name")).map(clean);
     let name = own(zone).map(|name| if is_amd && name == "core" { ONE_CORE.to_owned() } else { name })?;
@@ -139,7 +145,7 @@ fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
     }
 }
 
-/// A name becomes part of a metric's: no blanks, no separators.
+/// Cleans a name, which becomes part of a metric's: it may have no blanks or separators.
 fn clean(name: String) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '-' }).collect()
 }

@@ -1,5 +1,5 @@
-//! Which device's joules are also in another's, and names that are unique on the node. So no report needs to add the same
-//! joule twice: what nothing contains may be added up.
+//! Which device's joules are also in another's, and names that are unique on the node. With this no report adds the same joule
+//! twice: devices that no other contains may be added up.
 
 use ampere_model::accelerator_of_gpu;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ pub(crate) fn relate(sources: &mut [Box<dyn Source>], root: &Path) {
     let in_apu = |part: &Device, whole: &Device| {
         all_gpus_are_apus && part.name != whole.name && apu_contains(whole, part, &all, root)
     };
-    // An accelerator is a GPU, and what is in that.
+    // An accelerator contains a GPU, and what is in that GPU.
     let in_accelerator = |part: &Device, whole: &Device| {
         let Some(accelerator) = number(whole).filter(|_| whole.source == cray_pm::NAME) else { return false };
         let is_own = |gpu: &&Device| {
@@ -44,8 +44,8 @@ fn number(device: &Device) -> Option<u32> {
     device.name.strip_prefix("GPU-").or(device.name.strip_prefix("accel"))?.parse().ok()
 }
 
-/// Of two devices of one name, the later has its source's behind it: `GPU-0-nvml`. Its metric is then named so that it
-/// gives the same name when it is read from a trace.
+/// If two devices have the same name, the later one gets its source as a suffix: `GPU-0-nvml`. Its metric is then named so that
+/// it gives the same name when it is read from a trace.
 fn make_unique(sources: &mut [Box<dyn Source>]) {
     let mut taken: Vec<String> = Vec::new();
     for device in sources.iter_mut().flat_map(|source| source.devices_mut()) {
@@ -60,7 +60,8 @@ fn make_unique(sources: &mut [Box<dyn Source>]) {
 /// Whether the joules of `part` are in those of `whole`, by what their sources measure.
 fn contains(whole: &Device, part: &Device) -> bool {
     match (whole.source, whole.kind) {
-        // Measured where the current comes in: everything is behind it. Of two such meters the blade's own is the whole.
+        // These are measured where the current comes in, so they contain everything. If there are two such meters, the blade's
+        // own is the whole.
         (cray_pm::NAME, Kind::Node) => true,
         (hwmon::NAME, Kind::Node) => !(part.source == cray_pm::NAME && part.kind == Kind::Node),
         // `accel0` is in `accel`, `cpu0` in `cpu`; and the CPU's regulators feed what RAPL counts.
@@ -69,15 +70,15 @@ fn contains(whole: &Device, part: &Device) -> bool {
         }
         (cray_pm::NAME, Kind::Cpu) => part.kind == Kind::Cpu && whole.name == "cpu",
         (cray_pm::NAME, Kind::Memory) => part.kind == Kind::Memory,
-        // The platform: packages and memory; a graphics card has a supply of its own.
+        // The platform contains packages and memory; a graphics card has its own supply.
         (rapl::NAME, Kind::Node) => part.source == rapl::NAME && part.kind != Kind::Node,
-        // Core and uncore are parts of the package; dram is beside it.
+        // Core and uncore are parts of the package; dram is not.
         (rapl::NAME, Kind::Cpu) => {
             part.source == rapl::NAME
                 && part.kind == Kind::Cpu
                 && part.name.strip_prefix(whole.name.as_str()).is_some_and(|rest| rest.starts_with('-'))
         }
-        // Its watts are those of a node without GPUs.
+        // The estimate's watts are those of a node without GPUs.
         (estimate::NAME, _) => match part.kind {
             Kind::Cpu | Kind::Memory => true,
             Kind::Node => part.source == rapl::NAME,
@@ -96,13 +97,13 @@ fn is_amd_gpu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.source != cray_pm::NAME && !device.source.starts_with("nvml")
 }
 
-/// The counter of an MI300A is its whole socket's, cores included.
+/// The counter of an MI300A is that of its whole socket, including the cores.
 fn is_apu(device: &Device) -> bool {
     device.kind == Kind::Gpu && device.description.to_ascii_uppercase().contains("MI300A")
 }
 
-/// The package whose cores are on the APU's NUMA node; where the kernel does not show it, the one of the same place in the
-/// list: every package is in one of them, so that a sum is right in any case.
+/// Whether an APU contains a package: the one whose cores are on the APU's NUMA node, or, if the kernel does not show it, the one
+/// of the same place in the list. Every package is in one of them, so a sum is right in any case.
 fn apu_contains(whole: &Device, part: &Device, all: &[Device], root: &Path) -> bool {
     if !is_apu(whole) || part.source != rapl::NAME || part.kind != Kind::Cpu {
         return false;

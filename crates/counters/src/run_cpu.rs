@@ -1,13 +1,13 @@
-//! CPU time of a run's own processes, and of all of its node beside it.
+//! CPU time of a run's own processes, and of all processes of its node.
 //!
 //! The run's processes are those that were named ([`RunCpu::add`]), the children of `ampere run` ([`RunCpu::add_launcher`]), and
-//! the descendants of both. A control group's time is not used: a batch job's may have several runs in it, a login session's
+//! the descendants of both. A control group's time is not used: a batch job's may contain several runs, a login session's
 //! everything that its user does.
 //!
 //! A living process' time is read from its own clock, in nanoseconds and with all its threads. What a process used between the
-//! last such reading and its end, and processes too short to be seen at all, are in what the kernel adds to the parent that
-//! waits for them (`cutime` and `cstime`): what these have grown by beyond what was counted of ended children is counted for
-//! the parent. Lost are only the last moments of a process whose parent does not wait for it, or is not of the run.
+//! last such reading and its end, and processes too short to be seen at all, are in what the kernel adds to the parent that waits
+//! for them (`cutime` and `cstime`): the increase of these beyond what was counted of ended children is counted for the parent.
+//! Only the last moments of a process whose parent does not wait for it, or does not belong to the run, are lost.
 
 use crate::Settings;
 use crate::estimate::CpuTime;
@@ -18,76 +18,76 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often new descendants are looked for, and for no more than a thousandth of the time.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
-const LOOK_SHARE: u32 = 1000;
-/// Until then, more often: many commands are shorter.
+/// The interval at which new descendants are searched for. The search takes at most a thousandth of the time.
+const SEARCH_PERIOD: Duration = Duration::from_millis(100);
+const SEARCH_SHARE: u32 = 1000;
+/// While the run is younger, they are searched for more often: many commands are shorter.
 const YOUNG: Duration = Duration::from_millis(200);
 
-/// Shared by the estimate, in the sampler's thread, and by the thread that shows the figures.
+/// Shared by the estimate, in the sampler's thread, and the thread that shows the figures.
 pub type SharedRunCpu = Arc<Mutex<RunCpu>>;
 
-/// CPU time since counting began, in nanoseconds.
+/// CPU time since counting started, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BusyTime {
-    /// Of the run's own processes.
+    /// The CPU time of the run's own processes.
     pub own_ns: u64,
-    /// Of all processes of the node.
+    /// The CPU time of all processes of the node.
     pub node_ns: u64,
-    /// How long they have been counted.
+    /// The time for which they have been counted.
     pub counted_ns: u64,
 }
 
 /// What a process of the run has used, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessCpu {
-    /// Its number, and its start time in clock ticks since boot.
+    /// The number of the process.
     pub pid: u32,
-    /// See `pid`.
+    /// Its start time in clock ticks since boot, which together with `pid` identifies it.
     pub started: u64,
     /// The name that it had when it was found.
     pub name: String,
-    /// Since counting began, as last read.
+    /// What it has used since counting started, as last read.
     pub own_ns: u64,
-    /// The same of its children that were not seen, as far as it has waited for them.
+    /// What its children that were not seen have used, as far as it has waited for them.
     pub children_ns: u64,
 }
 
-/// Ended processes with less are not kept for [`RunCpu::processes`], nor more than so many.
+/// Ended processes that used less are not kept for [`RunCpu::processes`], and at most this many are.
 const KEPT_NS: u64 = 20_000_000;
 const KEPT_MAX: usize = 4096;
 
 /// The processes of a run, and the CPU time that they have used.
 pub struct RunCpu {
-    /// Absent where the node's time cannot be read.
+    /// `None` if the node's time cannot be read.
     node: Option<CpuTime>,
-    /// CLOCK_MONOTONIC, and what the node's CPUs had been busy by then.
+    /// CLOCK_MONOTONIC when counting started, and the busy time of the node's CPUs until then.
     began_ns: u64,
     node_began_ns: u64,
     node_ns: u64,
-    /// CPUs that the run may use, and those of the node.
+    /// The number of CPUs that the run may use, and that of the node.
     cpus: (usize, usize),
-    /// By pid.
+    /// The living processes, by pid.
     members: HashMap<u32, Member>,
-    /// Of processes that have ended.
+    /// The CPU time of processes that have ended.
     ended_ns: u64,
-    /// The whole of an ended command, to the microsecond.
+    /// The whole CPU time of an ended command, to the microsecond.
     command_ns: u64,
     ended: Vec<ProcessCpu>,
-    /// In clock ticks since boot, as start times of processes are.
+    /// When counting started, in clock ticks since boot, as start times of processes are.
     began: u64,
-    next_look: Instant,
+    next_search: Instant,
 }
 
-/// Times are in nanoseconds.
+/// A process of the run. Times are in nanoseconds.
 #[derive(Debug, Default)]
 struct Member {
     name: String,
     parent: u32,
     started: u64,
-    /// The time of `ampere run` itself is not the run's.
+    /// Whether it is `ampere run` itself, whose time is not the run's.
     is_launcher: bool,
-    /// What it and its children had used before counting began.
+    /// What it and its children had used before counting started.
     base: u64,
     children_base: u64,
     own: u64,
@@ -98,7 +98,7 @@ struct Member {
 }
 
 impl RunCpu {
-    /// Counting begins. `cpus`: how many of the node's CPUs the run may use.
+    /// Starts to count. `cpus`: the number of the node's CPUs that the run may use.
     pub fn new(settings: &Settings, cpus: usize) -> RunCpu {
         let mut node = CpuTime::open(&settings.sys_root).ok().map(|(time, _)| time);
         let began_ns = now_ns();
@@ -119,41 +119,41 @@ impl RunCpu {
                 since_boot.tv_sec as u64 * ticks_per_second
                     + since_boot.tv_nsec as u64 * ticks_per_second / 1_000_000_000,
             ),
-            next_look: Instant::now(),
+            next_search: Instant::now(),
         }
     }
 
-    /// CPUs that the run may use, and those of the node.
+    /// The number of CPUs that the run may use, and that of the node.
     pub fn cpus(&self) -> (usize, usize) {
         self.cpus
     }
 
-    /// A process of the run, by its pid and its start time in clock ticks since boot. What it used before counting began is not
-    /// counted.
+    /// Adds a process of the run, by its pid and its start time in clock ticks since boot. What it used before counting started
+    /// is not counted.
     pub fn add(&mut self, pid: u32, started: u64) {
         if let Some(stat) = Stat::of(pid).filter(|stat| stat.started == started) {
             self.insert(pid, &stat, false);
-            self.next_look = Instant::now();
+            self.next_search = Instant::now();
         }
     }
 
-    /// A process that is about to become a program of the run, by its pid and its start time in clock ticks since boot. What it has
-    /// used until now is not counted.
+    /// Adds a process that is about to become a program of the run, by its pid and its start time in clock ticks since boot. What
+    /// it has used until now is not counted.
     pub fn add_command(&mut self, pid: u32, started: u64) {
         self.add(pid, started);
         let used = cpu_time_ns(pid).unwrap_or(0);
         self.members.get_mut(&pid).into_iter().for_each(|member| member.base = used);
     }
 
-    /// `ampere run`: its children are the run's, but for this process.
+    /// Adds `ampere run`, whose children belong to the run, except this process.
     pub fn add_launcher(&mut self, pid: u32) {
         if let Some(stat) = Stat::of(pid) {
             self.insert(pid, &stat, true);
         }
     }
 
-    /// The command of `ampere run` has ended, and used so much with the children that it waited for: the kernel shows the launcher's
-    /// sum only in steps of 10 ms.
+    /// Sets what the ended command of `ampere run` has used, including the children that it waited for: the kernel shows the
+    /// launcher's sum only in steps of 10 ms.
     pub fn command_used(&mut self, cpu_ns: u64) {
         self.command_ns = cpu_ns;
     }
@@ -176,9 +176,9 @@ impl RunCpu {
         self.members.insert(pid, member);
     }
 
-    /// The run's own CPU time. Never less than before.
+    /// The run's own CPU time, which never decreases.
     pub fn own_ns(&mut self) -> u64 {
-        if Instant::now() >= self.next_look {
+        if Instant::now() >= self.next_search {
             self.look();
         } else {
             self.read_clocks();
@@ -187,28 +187,28 @@ impl RunCpu {
         self.ended_ns + living
     }
 
-    /// Those that run, and those that have ended, but for the smallest.
+    /// The running processes, and those that have ended, except the smallest.
     pub fn processes(&self) -> impl Iterator<Item = ProcessCpu> + '_ {
         let living = self.members.iter().filter(|(_, member)| !member.is_launcher);
         living.map(|(pid, member)| member.cpu(*pid)).chain(self.ended.iter().cloned())
     }
 
-    /// `None` where the node's CPU time cannot be read.
+    /// Returns `None` if the node's CPU time cannot be read.
     pub fn busy(&mut self) -> Option<BusyTime> {
         let own_ns = self.own_ns();
         let now_ns = now_ns();
         let node_ns = self.node.as_mut()?.busy_ns(now_ns).ok()?.saturating_sub(self.node_began_ns);
         let counted_ns = now_ns.saturating_sub(self.began_ns);
-        // The kernel counts the node's in steps, which may have begun before, and end later.
-        let most_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
-        self.node_ns = self.node_ns.max(node_ns.min(most_ns)).max(own_ns);
+        // The kernel counts the node's time in steps, which may have started before, and end later.
+        let max_ns = counted_ns.saturating_mul(self.cpus.1 as u64);
+        self.node_ns = self.node_ns.max(node_ns.min(max_ns)).max(own_ns);
         Some(BusyTime { own_ns, node_ns: self.node_ns, counted_ns })
     }
 
-    /// Looks for processes that are new, and for what those that have ended used last.
+    /// Searches for new processes, and for what ended processes used last.
     pub fn look(&mut self) {
         let begun = Instant::now();
-        // Parents' sums are read before ended processes are looked for: what ends in between is counted once.
+        // Parents' sums are read before ended processes are searched for: what ends in between is counted once.
         let mut waited_for = Vec::new();
         let mut children = Vec::new();
         let mut replaced = Vec::new();
@@ -216,8 +216,9 @@ impl RunCpu {
             match Stat::of(*pid) {
                 Some(stat) if stat.started == member.started => {
                     member.parent = stat.parent;
-                    let told = if member.is_launcher { member.children_base + self.command_ns } else { 0 };
-                    waited_for.push((*pid, stat.children_ns.max(told)));
+                    let from_command =
+                        if member.is_launcher { member.children_base + self.command_ns } else { 0 };
+                    waited_for.push((*pid, stat.children_ns.max(from_command)));
                     children_of(*pid, &mut children);
                 }
                 Some(_) => replaced.push(*pid),
@@ -231,7 +232,7 @@ impl RunCpu {
             let used = children_ns.saturating_sub(member.children_base).saturating_sub(member.reaped);
             member.unseen = member.unseen.max(used);
         }
-        // And their children, until there are no more.
+        // Their children follow, until there are no more.
         while let Some(pid) = children.pop() {
             let Some(stat) = Stat::of(pid).filter(|_| !self.members.contains_key(&pid)) else { continue };
             self.insert(pid, &stat, false);
@@ -241,10 +242,10 @@ impl RunCpu {
         }
         self.read_clocks();
         let age = Duration::from_nanos(now_ns().saturating_sub(self.began_ns));
-        self.next_look = Instant::now()
+        self.next_search = Instant::now()
             + match age < YOUNG {
                 true => age / 2,
-                false => LOOK_PERIOD.max(begun.elapsed() * LOOK_SHARE),
+                false => SEARCH_PERIOD.max(begun.elapsed() * SEARCH_SHARE),
             };
     }
 
@@ -268,10 +269,10 @@ impl RunCpu {
         }
         self.ended_ns += counted;
         if let Some(parent) = self.members.get_mut(&member.parent) {
-            // All that the kernel has added to the parent's sum.
+            // This is all that the kernel has added to the parent's sum.
             parent.reaped += counted + member.reaped + member.base + member.children_base;
         }
-        // Its children may have ended before it, and be found to have only now: the kernel added their time to its parent's, too.
+        // Its children may have ended before it, and be noticed only now: the kernel added their time to its parent's, too.
         let children = self.members.values_mut().filter(|child| child.parent == pid);
         children.for_each(|child| child.parent = member.parent);
     }
@@ -289,7 +290,7 @@ impl Member {
     }
 }
 
-/// CLOCK_MONOTONIC.
+/// The time of CLOCK_MONOTONIC in nanoseconds.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -298,7 +299,7 @@ pub(crate) fn now_ns() -> u64 {
 /// What all threads of a process have used; `None` once it has been waited for.
 #[allow(unsafe_code)]
 fn cpu_time_ns(pid: u32) -> Option<u64> {
-    // As `clock_getcpuclockid` makes it, which asks the kernel about it each time. The last bits: run time, of a process.
+    // `clock_getcpuclockid` computes the same, but asks the kernel each time. The last bits mean the run time of a process.
     let clock = !i32::try_from(pid).ok()? << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes to what it is given, and keeps nothing of it.
@@ -306,7 +307,7 @@ fn cpu_time_ns(pid: u32) -> Option<u64> {
     is_read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// How many CPUs the node has, by the lines of `/proc/stat`.
+/// The number of the node's CPUs, from the lines of `/proc/stat`.
 fn cpus_of(root: &Path) -> usize {
     let text = std::fs::read_to_string(root.join("proc/stat")).unwrap_or_default();
     text.lines().skip(1).take_while(|line| line.starts_with("cpu")).count()
@@ -321,28 +322,28 @@ fn children_of(pid: u32, to: &mut Vec<u32>) {
     }
 }
 
-/// Of a process or a thread, from its `stat` in `/proc`.
+/// Figures of a process or a thread, from its `stat` in `/proc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// The name that it has now, of 15 bytes at most.
+    /// Its present name, of at most 15 bytes.
     pub name: String,
     /// The pid of its parent.
     pub parent: u32,
-    /// CPU time of a process, with all its threads, or of a thread, in steps of 10 ms.
+    /// The CPU time of a process, with all its threads, or of a thread, in steps of 10 ms.
     pub cpu_ns: u64,
-    /// That of the children that it has waited for, and of theirs.
+    /// The CPU time of the children that it has waited for, and of theirs.
     pub children_ns: u64,
-    /// In clock ticks since boot.
+    /// Its start time, in clock ticks since boot.
     pub started: u64,
 }
 
 impl Stat {
-    /// `None`: there is no such process.
+    /// Returns `None` if there is no such process.
     pub fn of(pid: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/stat"))
     }
 
-    /// `None`: there is no such thread.
+    /// Returns `None` if there is no such thread.
     pub fn of_thread(pid: u32, thread: u32) -> Option<Stat> {
         Stat::read(&format!("/proc/{pid}/task/{thread}/stat"))
     }
@@ -374,10 +375,10 @@ mod tests {
 
     /// The kernel adds a child's time to its parent's, and so to that of the parent's parent.
     #[test]
-    fn what_ends_together_with_its_parent_is_counted_once() {
+    fn a_process_that_ends_together_with_its_parent_is_counted_once() {
         let mut run = RunCpu::new(&Settings::default(), 1);
         let launcher = std::process::id();
-        // Above every pid that there can be.
+        // This is above every possible pid.
         let first = 1 << 23;
         run.members.insert(launcher, Member { is_launcher: true, ..Member::default() });
         for (pid, parent) in

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{AMD_SMI, NVML, ROCM_SMI, Told, bare_node, compile, probe_under, probe_with, stand_in};
+use common::{AMD_SMI, Answer, NVML, ROCM_SMI, bare_node, compile, probe_under, probe_with, stand_in};
 
 #[test]
 #[ignore = "a process that other tests start"]
@@ -11,104 +11,108 @@ fn probe_child() {
     common::child();
 }
 
-fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Answer {
     probe_with(&AMD_SMI, script, steps, more)
 }
 
 const NO_NOTES: [&str; 0] = [];
 
 #[test]
-fn counters_advance_as_the_power_says() {
-    let told = probe("watts=300,150,75", "read;sleep 300;read", &[]);
-    assert_eq!(told.notes, NO_NOTES);
+fn counters_advance_by_the_power() {
+    let answer = probe("watts=300,150,75", "read;sleep 300;read", &[]);
+    assert_eq!(answer.notes, NO_NOTES);
     assert_eq!(
-        told.devices[2],
+        answer.devices[2],
         "GPU-2|amdsmi:::energy_count:device=2|amdsmi|simulated|gpu|0.0000153|0000:c3:00.0|Stand-in GPU, amdsmi \
          24.7.0.0 stand-in"
     );
     for (device, watts) in [(0, 300.0), (1, 150.0), (2, 75.0)] {
-        let (first, last) = (told.seen(0, device), told.seen(1, device));
+        let (first, last) = (answer.seen(0, device), answer.seen(1, device));
         assert_eq!(last.nanojoules, last.raw * 15_300);
         let seconds = (last.timestamp_ns.unwrap() - first.timestamp_ns.unwrap()) as f64 * 1e-9;
         assert!(seconds >= 0.3);
-        assert!((told.joules(device, 0, 1) - watts * seconds).abs() < 1e-4, "{told:?}");
+        assert!((answer.joules(device, 0, 1) - watts * seconds).abs() < 1e-4, "{answer:?}");
     }
 }
 
 #[test]
 fn the_second_die_of_a_package_is_not_offered() {
     for script in ["devices=4;zero=odd", "devices=4;error=1:2,3:2"] {
-        let told = probe(script, "read", &[]);
-        assert_eq!(told.names(), ["GPU-0", "GPU-2"], "{script}");
+        let answer = probe(script, "read", &[]);
+        assert_eq!(answer.names(), ["GPU-0", "GPU-2"], "{script}");
         assert!(
-            told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"),
+            answer.notes[1].contains("device 3") && answer.notes[1].contains("counted by device 2"),
             "{script}"
         );
     }
 }
 
 #[test]
-fn a_device_that_errs_is_noted_and_the_others_go_on() {
-    let told = probe("devices=3;error=0:10,1:30", "read", &[]);
-    assert_eq!(told.names(), ["GPU-2"]);
-    assert!(told.notes[0].contains("device 0 may not be read, NO_PERM (10)"), "{:?}", told.notes);
-    assert!(told.notes[1].contains("device 1's energy cannot be read, BUSY (30)"), "{:?}", told.notes);
+fn a_failing_device_is_noted_and_the_others_are_read() {
+    let answer = probe("devices=3;error=0:10,1:30", "read", &[]);
+    assert_eq!(answer.names(), ["GPU-2"]);
+    assert!(answer.notes[0].contains("device 0 may not be read, NO_PERM (10)"), "{:?}", answer.notes);
+    assert!(answer.notes[1].contains("device 1's energy cannot be read, BUSY (30)"), "{:?}", answer.notes);
 }
 
 #[test]
 fn a_counter_may_go_back_stand_still_jump_and_go_away() {
-    let told = probe(
+    let answer = probe(
         "watts=200,200,200,200;reset=0@0.3;freeze=1@0-5;jump=2@0.3;gone=3@0.3-0.5",
         "read;sleep 350;read;sleep 300;read",
         &[],
     );
-    assert!(told.seen(1, 0).raw < told.seen(0, 0).raw);
-    assert_eq!(told.seen(1, 1).raw, told.seen(0, 1).raw);
-    assert!(told.joules(2, 0, 1) > 1e9);
-    assert_eq!(told.rounds[1][3], Err("amdsmi_get_energy_count returned NOT_FOUND (31)".to_owned()));
-    assert!(told.joules(3, 0, 2) > 200.0 * 0.6, "it has come back");
+    assert!(answer.seen(1, 0).raw < answer.seen(0, 0).raw);
+    assert_eq!(answer.seen(1, 1).raw, answer.seen(0, 1).raw);
+    assert!(answer.joules(2, 0, 1) > 1e9);
+    assert_eq!(answer.rounds[1][3], Err("amdsmi_get_energy_count returned NOT_FOUND (31)".to_owned()));
+    assert!(answer.joules(3, 0, 2) > 200.0 * 0.6, "it has come back");
 }
 
 #[test]
 fn nothing_is_called_after_a_failed_init() {
-    // The stand-in aborts the process if anything is.
-    let told = probe("init=34", "read;drop", &[]);
-    assert!(told.devices.is_empty());
-    assert!(told.notes[0].contains("amdsmi_init of"), "{:?}", told.notes);
-    assert!(told.notes[0].contains("failed with DRIVER_NOT_LOADED (34)"), "{:?}", told.notes);
+    // The stand-in aborts the process if anything is called.
+    let answer = probe("init=34", "read;drop", &[]);
+    assert!(answer.devices.is_empty());
+    assert!(answer.notes[0].contains("amdsmi_init of"), "{:?}", answer.notes);
+    assert!(answer.notes[0].contains("failed with DRIVER_NOT_LOADED (34)"), "{:?}", answer.notes);
 }
 
 #[test]
 fn devices_that_cannot_be_listed_are_noted() {
-    let told = probe("count=7", "read;drop", &[]);
-    assert!(told.notes[0].contains("amdsmi_get_socket_handles of"), "{:?}", told.notes);
-    assert!(told.notes[0].contains("API_FAILED (7)"), "{:?}", told.notes);
-    let told = probe("devices=0", "read", &[]);
-    assert_eq!(told.notes, ["amdsmi: none of 0 devices has a usable energy counter"]);
+    let answer = probe("count=7", "read;drop", &[]);
+    assert!(answer.notes[0].contains("amdsmi_get_socket_handles of"), "{:?}", answer.notes);
+    assert!(answer.notes[0].contains("API_FAILED (7)"), "{:?}", answer.notes);
+    let answer = probe("devices=0", "read", &[]);
+    assert_eq!(answer.notes, ["amdsmi: none of 0 devices has a usable energy counter"]);
 }
 
 #[test]
 fn nothing_is_called_when_the_process_ends() {
-    let told = probe("watts=200", "read;exit", &[]);
-    assert!(told.stderr.contains("at exit: the process is ending"), "{}", told.stderr);
+    let answer = probe("watts=200", "read;exit", &[]);
+    assert!(answer.stderr.contains("at exit: the process is ending"), "{}", answer.stderr);
 }
 
 #[test]
-fn a_library_that_is_not_there_or_is_none_is_noted() {
-    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", "/nowhere/libamd_smi.so")]);
-    assert!(told.devices.is_empty());
-    assert!(told.notes[0].starts_with("amdsmi: /nowhere/libamd_smi.so cannot be used: "), "{:?}", told.notes);
+fn a_missing_or_invalid_library_is_noted() {
+    let answer = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", "/nowhere/libamd_smi.so")]);
+    assert!(answer.devices.is_empty());
+    assert!(
+        answer.notes[0].starts_with("amdsmi: /nowhere/libamd_smi.so cannot be used: "),
+        "{:?}",
+        answer.notes
+    );
     let text = tempfile::NamedTempFile::new().unwrap();
-    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", text.path().to_str().unwrap())]);
-    assert!(told.notes[0].contains("file too short"), "{:?}", told.notes);
-    // Without a GPU in sight, and not named, it is not even loaded.
+    let answer = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", text.path().to_str().unwrap())]);
+    assert!(answer.notes[0].contains("file too short"), "{:?}", answer.notes);
+    // Without a sign of a GPU, and not named, the library is not even loaded.
     let node = bare_node();
     let variables = [("AMPERE_SYS_ROOT", node.path().to_str().unwrap()), ("AMPERE_COUNTERS", "amdsmi")];
-    let told = probe_under(&[], "read", &variables);
-    assert!(told.notes[0].starts_with("amdsmi: no AMD GPU in "), "{:?}", told.notes);
+    let answer = probe_under(&[], "read", &variables);
+    assert!(answer.notes[0].starts_with("amdsmi: no AMD GPU in "), "{:?}", answer.notes);
 }
 
-/// A library of one device with the functions that are needed and no other; and a partition of it.
+/// A library of one device with only the required functions, and a partition of the device.
 const BARE: &str = r#"
 #include <stdint.h>
 #include <stdio.h>
@@ -143,29 +147,29 @@ uint32_t amdsmi_get_gpu_asic_info(void *p, char *info) { memset(info, 'x', 1024)
 fn the_optional_functions_may_be_absent() {
     let folder = tempfile::tempdir().unwrap();
     let Some(library) = compile(folder.path(), BARE) else { return };
-    let told = probe("", "read;drop", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
-    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
+    let answer = probe("", "read;drop", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
     assert_eq!(
-        told.devices[0],
+        answer.devices[0],
         "GPU-0|amdsmi:::energy_count:device=0|amdsmi|measured|gpu|0.000002|-|AMD GPU, amdsmi"
     );
-    assert_eq!(told.seen(0, 0).timestamp_ns, None);
-    assert_eq!(told.stderr.matches("stopped").count(), 1);
+    assert_eq!(answer.seen(0, 0).timestamp_ns, None);
+    assert_eq!(answer.stderr.matches("stopped").count(), 1);
 }
 
 #[test]
 fn partitions_of_a_gpu_are_one_device() {
     let folder = tempfile::tempdir().unwrap();
     let Some(library) = compile(folder.path(), &format!("#define PARTITIONS\n{BARE}")) else { return };
-    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    let answer = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
     assert_eq!(
-        told.devices,
+        answer.devices,
         [
             "GPU-0|amdsmi:::energy_count:device=0|amdsmi|measured|gpu|0.000002|0000:c1:00.0|MI300X, amdsmi 26.1.0"
         ]
     );
     assert_eq!(
-        told.notes,
+        answer.notes,
         ["amdsmi: device 1 is a partition of GPU-0's package, which counts for all of them"]
     );
 }
@@ -174,14 +178,14 @@ fn partitions_of_a_gpu_are_one_device() {
 fn a_function_that_is_absent_is_named_before_anything_is_called() {
     let folder = tempfile::tempdir().unwrap();
     let Some(library) = compile(folder.path(), &format!("#define WITHOUT_ENERGY\n{BARE}")) else { return };
-    let told = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
-    assert!(told.devices.is_empty());
-    assert!(told.notes[0].ends_with("it has no function amdsmi_get_energy_count"), "{:?}", told.notes);
-    assert!(!told.stderr.contains("started"));
+    let answer = probe("", "read", &[("AMPERE_AMDSMI_LIBRARY", library.to_str().unwrap())]);
+    assert!(answer.devices.is_empty());
+    assert!(answer.notes[0].ends_with("it has no function amdsmi_get_energy_count"), "{:?}", answer.notes);
+    assert!(!answer.stderr.contains("started"));
 }
 
-/// Both of AMD's libraries and NVIDIA's, on a node without anything else.
-fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Told {
+/// Tests both of AMD's libraries and NVIDIA's, on a node without anything else.
+fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Answer {
     let node = bare_node();
     let libraries = [ROCM_SMI, AMD_SMI, NVML].map(|library| stand_in(library.0));
     let [r, a, n] = libraries.each_ref().map(|path| path.to_str().unwrap());
@@ -202,23 +206,23 @@ fn with_all(which: &str, rocm_smi: &str, amd_smi: &str, nvml: &str) -> Told {
 
 #[test]
 fn the_same_gpus_are_not_counted_twice() {
-    let told = with_all("", "devices=2", "devices=2", "");
-    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
-    assert!(told.devices.iter().all(|line| line.contains("rocm_smi:::")), "{:?}", told.devices);
-    // Where the first does not serve, the second does.
-    let told = with_all("", "init=8", "devices=2", "");
-    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
-    assert!(told.devices.iter().all(|line| line.contains("amdsmi:::")), "{:?}", told.devices);
-    assert!(told.notes[0].contains("INIT_ERROR"), "{:?}", told.notes);
-    // Asked for by name, too.
-    let told = with_all("amdsmi,rocm_smi", "devices=2", "devices=2", "");
-    assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
-    assert_eq!(told.notes, ["rocm_smi: left out: amdsmi has the same counters"]);
+    let answer = with_all("", "devices=2", "devices=2", "");
+    assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
+    assert!(answer.devices.iter().all(|line| line.contains("rocm_smi:::")), "{:?}", answer.devices);
+    // If the first library cannot be used, the second one is.
+    let answer = with_all("", "init=8", "devices=2", "");
+    assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
+    assert!(answer.devices.iter().all(|line| line.contains("amdsmi:::")), "{:?}", answer.devices);
+    assert!(answer.notes[0].contains("INIT_ERROR"), "{:?}", answer.notes);
+    // The result is the same if both are named.
+    let answer = with_all("amdsmi,rocm_smi", "devices=2", "devices=2", "");
+    assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
+    assert_eq!(answer.notes, ["rocm_smi: left out: amdsmi has the same counters"]);
 }
 
 #[test]
 fn gpus_of_two_vendors_have_names_of_their_own() {
-    let told = with_all("", "devices=1", "", "devices=2");
-    assert_eq!(told.names(), ["GPU-0", "GPU-0-nvml", "GPU-1"]);
-    assert!(told.devices[1].contains("|nvml:::energy:GPU-0-nvml|nvml|"), "{:?}", told.devices);
+    let answer = with_all("", "devices=1", "", "devices=2");
+    assert_eq!(answer.names(), ["GPU-0", "GPU-0-nvml", "GPU-1"]);
+    assert!(answer.devices[1].contains("|nvml:::energy:GPU-0-nvml|nvml|"), "{:?}", answer.devices);
 }

@@ -1,4 +1,4 @@
-//! The estimate, over a made-up tree and on this machine.
+//! The estimate, on a made-up tree and on this machine.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn one(opened: Opened) -> Box<dyn Source> {
     opened.sources.into_iter().next().unwrap()
 }
 
-/// Writes `/proc/stat` with that much user, idle and stolen time, in ticks.
+/// Writes `/proc/stat` with these user, idle and stolen times, in ticks.
 fn proc_stat(root: &Path, user: u64, idle: u64, stolen: u64) {
     fs::create_dir_all(root.join("proc")).unwrap();
     let text =
@@ -81,7 +81,7 @@ fn the_root_control_group_is_preferred() {
         cpu_stat(root.path(), folder, 1_500_000, 250_001);
         let mut source = one(open(root.path(), 0.0, 4.0));
         assert_eq!(source.read(0).unwrap().nanojoules, 7_000_004_000, "{folder}");
-        // Read anew every time.
+        // It is read anew every time.
         cpu_stat(root.path(), folder, 1_500_000, 250_002);
         assert_eq!(source.read(0).unwrap().nanojoules, 7_000_008_000, "{folder}");
         assert!(source.devices()[0].description.contains(folder));
@@ -92,7 +92,7 @@ fn the_root_control_group_is_preferred() {
 }
 
 #[test]
-fn a_control_group_file_without_times_is_passed_over() {
+fn a_control_group_file_without_times_is_ignored() {
     let root = tempfile::tempdir().unwrap();
     proc_stat(root.path(), 100, 5_000, 0);
     fs::create_dir_all(root.path().join("sys/fs/cgroup")).unwrap();
@@ -156,7 +156,7 @@ fn a_busy_core_is_seen_on_this_machine() {
     }
     wait();
     let cpu_seconds = (source.read(0).unwrap().nanojoules - before.nanojoules) as f64 * 1e-9;
-    // This thread's time at least, but for the sampling by ticks; all CPUs' at most.
+    // It is at least this thread's time, except for the sampling by ticks, and at most that of all CPUs.
     let cpus = fs::read_to_string("/proc/stat").unwrap().lines().filter(|l| l.starts_with("cpu")).count() - 1;
     assert!(cpu_seconds > 0.8 * own(start), "{cpu_seconds}");
     assert!(cpu_seconds < 1.1 * cpus as f64 * wall.elapsed().as_secs_f64() + 0.1, "{cpu_seconds}");
@@ -174,7 +174,7 @@ fn a_file_that_breaks_is_an_error_until_it_is_whole_again() {
 }
 
 #[test]
-fn without_cpu_time_there_is_none() {
+fn without_cpu_time_there_is_no_estimate() {
     let root = tempfile::tempdir().unwrap();
     let opened = open(root.path(), 100.0, 4.0);
     assert!(opened.sources.is_empty());
@@ -186,7 +186,7 @@ fn without_cpu_time_there_is_none() {
 }
 
 #[test]
-fn watts_that_make_no_sense_are_replaced_and_said() {
+fn nonsensical_watts_are_replaced_and_noted() {
     let root = tempfile::tempdir().unwrap();
     proc_stat(root.path(), 100, 5_000, 0);
     let opened = open(root.path(), f64::NAN, -4.0);
@@ -196,7 +196,7 @@ fn watts_that_make_no_sense_are_replaced_and_said() {
 }
 
 #[test]
-fn it_says_what_it_is() {
+fn the_estimate_is_described() {
     let source = one(open(Path::new("/"), 100.0, 4.0));
     let device = &source.devices()[0];
     assert_eq!((device.name.as_str(), device.metric.as_str()), ("node", "estimate:::energy"));
@@ -210,7 +210,7 @@ fn an_index_that_is_out_of_range_is_an_error() {
     assert!(matches!(source.read(1), Err(ReadError::NoSuchDevice)));
 }
 
-/// One CPU of a node that has four, of which nothing is known but that they are busy.
+/// One CPU of a node that has four, all of which are busy.
 fn run_on_one_of_four(root: &Path) -> (Box<dyn Source>, SharedRunCpu) {
     fs::create_dir_all(root.join("proc")).unwrap();
     let lines: String = (0..4).map(|cpu| format!("cpu{cpu} 100 0 0 0 0 0 0 0 0 0\n")).collect();
@@ -266,7 +266,7 @@ fn what_the_runs_processes_used_is_counted_to_their_end() {
     let living = run.lock().unwrap().own_ns();
     assert!(living >= 10_000_000, "{living}");
     child.wait().unwrap();
-    // Not forgotten with it.
+    // Its time is not lost with it.
     let own = run.lock().unwrap().own_ns();
     assert!(own >= living, "{own} {living}");
     let end = source.read(0).unwrap();
@@ -275,10 +275,10 @@ fn what_the_runs_processes_used_is_counted_to_their_end() {
 }
 
 #[test]
-fn an_estimate_goes_on_from_where_a_dead_one_had_stopped() {
+fn an_estimate_continues_from_the_last_reading_of_an_ended_process() {
     let root = tempfile::tempdir().unwrap();
     let (mut source, _run) = run_on_one_of_four(root.path());
-    source.go_on(0, LastReading { nanojoules: 5_000_000_000_000, watts: 50.0, ago: Duration::from_secs(2) });
+    source.resume(0, LastReading { nanojoules: 5_000_000_000_000, watts: 50.0, ago: Duration::from_secs(2) });
     let reading = source.read(0).unwrap();
     assert!((5_100_000_000_000..5_110_000_000_000).contains(&reading.nanojoules), "{reading:?}");
 }

@@ -1,4 +1,4 @@
-//! What devices say beside their energy, through each library's interface, and out of files.
+//! What devices report besides their energy, through each library's interface, and in files.
 
 mod common;
 
@@ -17,8 +17,8 @@ const SCRIPT: &str =
     "watts=300,150;gauge=0:edge:41.5,0:junction:-7,0:gpu:71,0:busy:100,1:socket:155,1:used:123";
 
 #[test]
-fn rocm_smi_tells_them_in_base_units() {
-    let told = probe_with(&ROCM_SMI, SCRIPT, "gauges", &[]);
+fn rocm_smi_reports_gauges_in_base_units() {
+    let answer = probe_with(&ROCM_SMI, SCRIPT, "gauges", &[]);
     let expected = [
         "GPU-0 power_watts average 300",
         "GPU-0 power_watts current 300",
@@ -37,16 +37,16 @@ fn rocm_smi_tells_them_in_base_units() {
         "GPU-1 memory_used_bytes  123",
         "GPU-1 memory_size_bytes  64000000000",
     ];
-    assert_eq!(told.gauges, [expected]);
+    assert_eq!(answer.gauges, [expected]);
 }
 
-/// ROCm 6's structure and ROCm 7's.
+/// The structures of ROCm 6 and of ROCm 7.
 #[test]
-fn amdsmi_tells_the_same_in_both_layouts() {
+fn amdsmi_reports_the_same_in_both_layouts() {
     for release in ["6", "7"] {
         let more = [("STAND_IN_AMD_SMI_ROCM", release)];
-        let told = probe_with(&AMD_SMI, SCRIPT, "gauges", &more);
-        let lines = &told.gauges[0];
+        let answer = probe_with(&AMD_SMI, SCRIPT, "gauges", &more);
+        let lines = &answer.gauges[0];
         assert_eq!(lines.len(), 16, "{lines:?}");
         for expected in [
             "GPU-0 power_watts average 300",
@@ -60,17 +60,17 @@ fn amdsmi_tells_the_same_in_both_layouts() {
         ] {
             assert!(lines.iter().any(|line| line == expected), "ROCm {release}: {expected}: {lines:?}");
         }
-        // An MI300 has no average, an MI200 no power now.
-        let told = probe_with(&AMD_SMI, "watts=94;gauge_error=0:socket:2", "gauges", &more);
-        assert_eq!(told.gauges[0][..2], ["GPU-0 power_watts average 94", "GPU-0 power_watts current -"]);
-        let told = probe_with(&AMD_SMI, "watts=717;gauge_error=0:power:2", "gauges", &more);
-        assert_eq!(told.gauges[0][..2], ["GPU-0 power_watts average -", "GPU-0 power_watts current 717"]);
+        // An MI300 has no average, an MI200 no present power.
+        let answer = probe_with(&AMD_SMI, "watts=94;gauge_error=0:socket:2", "gauges", &more);
+        assert_eq!(answer.gauges[0][..2], ["GPU-0 power_watts average 94", "GPU-0 power_watts current -"]);
+        let answer = probe_with(&AMD_SMI, "watts=717;gauge_error=0:power:2", "gauges", &more);
+        assert_eq!(answer.gauges[0][..2], ["GPU-0 power_watts average -", "GPU-0 power_watts current 717"]);
     }
 }
 
 #[test]
-fn nvml_tells_them_in_base_units() {
-    let told = probe_with(&NVML, SCRIPT, "gauges", &[]);
+fn nvml_reports_gauges_in_base_units() {
+    let answer = probe_with(&NVML, SCRIPT, "gauges", &[]);
     let expected = [
         "GPU-0 power_watts usage 300",
         "GPU-0 temperature_celsius gpu 71",
@@ -78,27 +78,27 @@ fn nvml_tells_them_in_base_units() {
         "GPU-0 memory_used_bytes  1000000000",
         "GPU-0 memory_size_bytes  64000000000",
     ];
-    assert_eq!(told.gauges[0][..5], expected);
+    assert_eq!(answer.gauges[0][..5], expected);
 }
 
 #[test]
-fn one_that_errs_or_is_nonsense_is_none_and_the_others_are_told() {
+fn a_failing_or_impossible_gauge_is_omitted_and_the_others_are_reported() {
     for (stand_in, busy) in [(&ROCM_SMI, "65535"), (&AMD_SMI, "65535"), (&NVML, "101")] {
         let script = format!("gauge_error=0:used:2,0:power:2;gauge=0:busy:{busy}");
-        let told = probe_with(stand_in, &script, "read;gauges;read", &[]);
-        let lines = &told.gauges[0];
+        let answer = probe_with(stand_in, &script, "read;gauges;read", &[]);
+        let lines = &answer.gauges[0];
         let none = |what: &str| lines.iter().any(|line| line == &format!("GPU-0 {what} -"));
         assert!(none("memory_used_bytes ") && none("busy_ratio "), "{lines:?}");
         assert!(none("power_watts average") || none("power_watts usage"), "{lines:?}");
-        // NVML has one function for what is used and all of it.
-        let told_of = |what: &str| lines.iter().any(|line| line.contains(what) && !line.ends_with('-'));
-        assert!(told_of("temperature_celsius"), "{lines:?}");
-        assert!(told_of("memory_size_bytes") || stand_in.0 == NVML.0, "{lines:?}");
-        assert!(told.joules(0, 0, 1) >= 0.0);
+        // NVML has one function for used and total memory.
+        let reports = |what: &str| lines.iter().any(|line| line.contains(what) && !line.ends_with('-'));
+        assert!(reports("temperature_celsius"), "{lines:?}");
+        assert!(reports("memory_size_bytes") || stand_in.0 == NVML.0, "{lines:?}");
+        assert!(answer.joules(0, 0, 1) >= 0.0);
     }
 }
 
-/// A library of one device with the functions that are needed and one gauge's.
+/// A library of one device with the required functions and that of one gauge.
 #[test]
 fn a_function_that_is_absent_is_a_gauge_that_is_absent() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,9 +114,9 @@ fn a_function_that_is_absent_is_a_gauge_that_is_absent() {
     "#;
     let Some(library) = compile(folder.path(), source) else { return };
     let named = [("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap())];
-    let told = probe_with(&ROCM_SMI, "", "gauges", &named);
-    assert_eq!(told.gauges, [["GPU-0 busy_ratio  0.5"]]);
-    // NVML, through its wrapper: all functions but the energy's and its own are absent.
+    let answer = probe_with(&ROCM_SMI, "", "gauges", &named);
+    assert_eq!(answer.gauges, [["GPU-0 busy_ratio  0.5"]]);
+    // NVML is tested through its wrapper, which lacks all functions except the energy's and its own.
     let source = r#"
         unsigned nvmlInit_v2(void) { return 0; }
         unsigned nvmlShutdown(void) { return 0; }
@@ -126,13 +126,13 @@ fn a_function_that_is_absent_is_a_gauge_that_is_absent() {
         unsigned nvmlDeviceGetPowerUsage(void *h, unsigned *mw) { *mw = 70500; return 0; }
     "#;
     let Some(library) = compile(folder.path(), source) else { return };
-    let told = probe_with(&NVML, "", "gauges", &[("AMPERE_NVML_LIBRARY", library.to_str().unwrap())]);
-    assert_eq!(told.gauges, [["GPU-0 power_watts usage 70.5"]]);
+    let answer = probe_with(&NVML, "", "gauges", &[("AMPERE_NVML_LIBRARY", library.to_str().unwrap())]);
+    assert_eq!(answer.gauges, [["GPU-0 power_watts usage 70.5"]]);
 }
 
-/// librocm_smi64 5.2.3 crashes where the kernel shows no sensors of a GPU: only the stand-in is asked all the same.
+/// librocm_smi64 5.2.3 crashes if the kernel shows no sensors of a GPU: then only the stand-in is called.
 #[test]
-fn without_sensors_a_library_is_not_asked_what_they_would_say() {
+fn without_sensors_a_library_is_not_asked_for_their_gauges() {
     let folder = tempfile::tempdir().unwrap();
     let source = r#"
         #include <stdint.h>
@@ -169,7 +169,7 @@ fn without_sensors_a_library_is_not_asked_what_they_would_say() {
         probe_with(&ROCM_SMI, "", "gauges", &all)
     };
     assert_eq!(probe(&[]).gauges, [[""; 0]]);
-    // Sensors of another GPU are none of this one's.
+    // Sensors of another GPU do not count.
     let chip = |number: u32, address: &str| {
         let device = root.path().join("sys/devices").join(address);
         std::fs::create_dir_all(&device).unwrap();
@@ -180,10 +180,10 @@ fn without_sensors_a_library_is_not_asked_what_they_would_say() {
     chip(0, "0000:c3:00.0");
     assert_eq!(probe(&[]).gauges, [[""; 0]]);
     chip(1, "0000:c1:00.0");
-    let told = probe(&[("SENSORS", "1")]);
-    assert_eq!(told.gauges[0].len(), 4);
+    let answer = probe(&[("SENSORS", "1")]);
+    assert_eq!(answer.gauges[0].len(), 4);
     assert_eq!(
-        told.gauges[0][..3],
+        answer.gauges[0][..3],
         [
             "GPU-0 power_watts average 90",
             "GPU-0 temperature_celsius edge 41",
@@ -199,7 +199,7 @@ fn open(root: &Path, name: &'static str) -> Box<dyn Source> {
 }
 
 #[test]
-fn crays_power_is_beside_its_energy() {
+fn crays_power_belongs_to_its_energy() {
     let root = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| put(&root.path().join("sys/cray/pm_counters").join(name), text);
     file("energy", "4721362 J 1700000000123456 us\n");

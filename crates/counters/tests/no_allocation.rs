@@ -1,4 +1,4 @@
-//! A read allocates nothing, nor does asking for what a device says besides.
+//! Reading a counter or a gauge allocates nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -34,7 +34,7 @@ fn put(path: PathBuf, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// A node with every kind of file.
+/// Makes a node with every kind of file.
 fn tree(root: &Path) {
     put(root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
     let zone = root.join("sys/class/powercap/intel-rapl:0");
@@ -69,7 +69,7 @@ fn a_read_allocates_nothing() {
             ..Settings::default()
         })
     };
-    // Those with files that are there before those that have them as well: hwmon's AMD GPU only without AMD's libraries.
+    // These sets together cover all sources: hwmon's AMD GPU is used only without AMD's libraries.
     let mut sets = [open(&["hwmon", "rocm_smi", "nvml", "cray_pm", "rapl", "estimate"]), open(&["amdsmi"])];
     assert_eq!((sets[0].sources.len(), sets[1].sources.len()), (6, 1), "{:?}", sets[0].notes);
     let mut read_all = |good: bool| {
@@ -98,7 +98,7 @@ fn a_read_allocates_nothing() {
         assert!(asked >= 100 * (8 + 5 + 1 + 1 + 8), "{asked}");
     };
     read_all(true);
-    // With everything gone, that is said a thousand times a second: without memory, too.
+    // With everything gone, errors are returned a thousand times a second: without allocating, too.
     for file in [
         "sys/cray/pm_counters/power",
         "sys/class/powercap/intel-rapl:0/energy_uj",

@@ -1,11 +1,11 @@
-//! The real librocm_smi64, on GPUs out of a made-up /sys (which needs root), and on a machine without GPUs. Skipped, with
-//! a word, where something of that is missing.
+//! The real librocm_smi64, on GPUs of a made-up /sys (which needs root), and on a machine without GPUs. Tests are skipped, with a
+//! message, if something is missing.
 
 mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Told, made_up_gpus, probe_under};
+use common::{Answer, made_up_gpus, probe_under};
 
 #[test]
 #[ignore = "a process that other tests start"]
@@ -13,7 +13,7 @@ fn probe_child() {
     made_up_gpus::serve(common::child);
 }
 
-fn skip(why: &str) -> Option<Told> {
+fn skip(why: &str) -> Option<Answer> {
     println!("skipped: {why}");
     None
 }
@@ -25,8 +25,8 @@ fn real_library() -> Option<PathBuf> {
     all.into_iter().find(|file| file.exists())
 }
 
-/// Runs a child on made-up GPUs. The library is found by the usual search, as a user's job would.
-fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Told> {
+/// Runs a child on made-up GPUs. The library is found by the usual search, as a user's job would find it.
+fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Answer> {
     if real_library().is_none() {
         return skip("no librocm_smi64");
     }
@@ -35,14 +35,14 @@ fn on_made_up_gpus(watts: &str, how: &str, steps: &str) -> Option<Told> {
     Some(probe_under(&before, steps, &[(name, &value), ("AMPERE_COUNTERS", "rocm_smi")]))
 }
 
-/// Watts times seconds, by the driver's time: a reading is as old as that says, however busy the machine is.
-fn assert_power(watts: &str, how: &str, check: impl Fn(&Told)) {
-    let Some(told) = on_made_up_gpus(watts, how, "read;sleep 2000;read") else { return };
-    check(&told);
+/// Computes watts times seconds by the driver's time, which is the age of a reading, however busy the machine is.
+fn assert_power(watts: &str, how: &str, check: impl Fn(&Answer)) {
+    let Some(answer) = on_made_up_gpus(watts, how, "read;sleep 2000;read") else { return };
+    check(&answer);
     for (device, watts) in [(0, 300.0), (1, 150.0)] {
-        let (first, last) = (told.seen(0, device), told.seen(1, device));
+        let (first, last) = (answer.seen(0, device), answer.seen(1, device));
         assert_eq!(last.nanojoules, last.raw * 15_300);
-        let joules = told.joules(device, 0, 1);
+        let joules = answer.joules(device, 0, 1);
         let seconds = (last.timestamp_ns.unwrap() - first.timestamp_ns.unwrap()) as f64 * 1e-9;
         println!("device {device}: {joules:.3} J, by the driver's time {seconds:.4} s");
         assert!((joules / (watts * seconds) - 1.0).abs() < 1e-3, "{joules} J in {seconds} s, not {watts} W");
@@ -53,41 +53,41 @@ fn assert_power(watts: &str, how: &str, check: impl Fn(&Told)) {
 
 #[test]
 fn joules_are_watts_times_seconds() {
-    assert_power("300,150", "", |told| {
-        assert!(told.notes.is_empty(), "{:?}", told.notes);
-        assert_eq!(told.names(), ["GPU-0", "GPU-1"]);
-        assert!(told.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", told.devices);
+    assert_power("300,150", "", |answer| {
+        assert!(answer.notes.is_empty(), "{:?}", answer.notes);
+        assert_eq!(answer.names(), ["GPU-0", "GPU-1"]);
+        assert!(answer.devices[0].contains("|measured|gpu|0.0000153|0000:03:00.0|"), "{:?}", answer.devices);
     });
 }
 
 #[test]
 fn second_dies_are_noted() {
-    assert_power("300,150", "dual", |told| {
-        assert_eq!(told.names(), ["GPU-0", "GPU-2"]);
-        assert_eq!(told.notes.len(), 2);
-        assert!(told.notes[1].contains("device 3") && told.notes[1].contains("counted by device 2"));
+    assert_power("300,150", "dual", |answer| {
+        assert_eq!(answer.names(), ["GPU-0", "GPU-2"]);
+        assert_eq!(answer.notes.len(), 2);
+        assert!(answer.notes[1].contains("device 3") && answer.notes[1].contains("counted by device 2"));
     });
 }
 
 #[test]
 fn a_square_wave_is_seen_in_its_halves() {
-    // 400 W and 100 W by turns of 100 ms, looked at every 20 ms.
+    // The power alternates between 400 W and 100 W every 100 ms, and is read every 20 ms.
     const WAVE: &str = "400/100@0.1";
     let steps = "read".to_owned() + &";sleep 20;read".repeat(60);
-    let Some(told) = on_made_up_gpus(WAVE, "", &steps) else { return };
+    let Some(answer) = on_made_up_gpus(WAVE, "", &steps) else { return };
     let power = made_up_gpus::Power::parse(WAVE);
     for reading in 1..=60 {
-        let [before, after] = [reading - 1, reading].map(|at| told.seen(at, 0).timestamp_ns.unwrap());
+        let [before, after] = [reading - 1, reading].map(|at| answer.seen(at, 0).timestamp_ns.unwrap());
         let (seen, spent) =
-            (told.joules(0, reading - 1, reading), power.joules(after) - power.joules(before));
+            (answer.joules(0, reading - 1, reading), power.joules(after) - power.joules(before));
         assert!((seen - spent).abs() < 1e-4, "{seen} J between {before} and {after} ns, not {spent} J");
     }
 }
 
 #[test]
-fn what_the_drivers_files_say_comes_through() {
-    let Some(told) = on_made_up_gpus("300,150", "", "gauges;gauges") else { return };
-    // Version 5.2.3 has no power now, and later ones find none here.
+fn figures_of_the_drivers_files_are_reported() {
+    let Some(answer) = on_made_up_gpus("300,150", "", "gauges;gauges") else { return };
+    // Version 5.2.3 has no present power, and later ones find none here.
     let without_now = |lines: &[String]| -> Vec<String> {
         lines.iter().filter(|line| !line.contains(" current ")).cloned().collect()
     };
@@ -104,31 +104,33 @@ fn what_the_drivers_files_say_comes_through() {
         .map(|line| format!("{gpu} {line}"))
     };
     let expected = [of("GPU-0"), of("GPU-1")].concat();
-    assert_eq!(without_now(&told.gauges[0]), expected);
-    assert_eq!(without_now(&told.gauges[1]), expected);
+    assert_eq!(without_now(&answer.gauges[0]), expected);
+    assert_eq!(without_now(&answer.gauges[1]), expected);
 }
 
 #[test]
 fn a_driver_without_these_files_has_no_gauges_and_counts_all_the_same() {
     for how in ["bare", "headless"] {
-        let Some(told) = on_made_up_gpus("300", how, "read;gauges;sleep 20;read;gauges") else { return };
-        assert_eq!(told.gauges.len(), 2, "{how}");
-        assert!(!told.gauges[1].is_empty(), "{how}");
-        for line in told.gauges.iter().flatten() {
+        let Some(answer) = on_made_up_gpus("300", how, "read;gauges;sleep 20;read;gauges") else {
+            return;
+        };
+        assert_eq!(answer.gauges.len(), 2, "{how}");
+        assert!(!answer.gauges[1].is_empty(), "{how}");
+        for line in answer.gauges.iter().flatten() {
             assert!(line.ends_with(" -"), "{how}: {line}");
         }
-        assert!(told.joules(0, 0, 1) > 0.0, "{how}");
-        assert!(told.stderr.is_empty(), "{how}: {}", told.stderr);
+        assert!(answer.joules(0, 0, 1) > 0.0, "{how}");
+        assert!(answer.stderr.is_empty(), "{how}: {}", answer.stderr);
     }
 }
 
 #[test]
 fn an_exit_handler_older_than_the_library_does_no_harm() {
-    // Without the guard this is a segmentation fault: the library's devices are destroyed by then.
-    let Some(told) = on_made_up_gpus("300", "", "read;exit") else { return };
-    assert!(told.seen(0, 0).raw > 0);
-    assert!(told.stderr.contains("at exit: the process is ending"), "{}", told.stderr);
-    assert!(told.stderr.contains("at exit: done"), "{}", told.stderr);
+    // Without the guard this is a segmentation fault, because the library's devices have been destroyed.
+    let Some(answer) = on_made_up_gpus("300", "", "read;exit") else { return };
+    assert!(answer.seen(0, 0).raw > 0);
+    assert!(answer.stderr.contains("at exit: the process is ending"), "{}", answer.stderr);
+    assert!(answer.stderr.contains("at exit: done"), "{}", answer.stderr);
 }
 
 #[test]
@@ -144,11 +146,11 @@ fn a_machine_without_gpus_is_survived() {
     let node = common::bare_node();
     let root = ("AMPERE_SYS_ROOT", node.path().to_str().unwrap());
     let named = ("AMPERE_ROCM_SMI_LIBRARY", library.to_str().unwrap());
-    let told = probe_under(&[], "read;exit", &[named, root]);
-    assert_eq!(told.names(), ["node"]);
-    assert!(told.notes[0].contains("failed with INIT_ERROR (8)"), "{:?}", told.notes);
-    // Not named: not called, as it would print to standard error.
-    let told = probe_under(&[], "read;exit", &[root]);
-    assert_eq!(told.names(), ["node"]);
-    assert!(!told.stderr.contains("Exception caught"), "{}", told.stderr);
+    let answer = probe_under(&[], "read;exit", &[named, root]);
+    assert_eq!(answer.names(), ["node"]);
+    assert!(answer.notes[0].contains("failed with INIT_ERROR (8)"), "{:?}", answer.notes);
+    // The library is not named, so it is not called: it would print to standard error.
+    let answer = probe_under(&[], "read;exit", &[root]);
+    assert_eq!(answer.names(), ["node"]);
+    assert!(!answer.stderr.contains("Exception caught"), "{}", answer.stderr);
 }

@@ -1,4 +1,4 @@
-//! The sources that read files, over made-up trees: RAPL, Cray's counters, hwmon; and which device contains which.
+//! The sources that read files, on made-up trees: RAPL, Cray's counters, hwmon; and which device contains which.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn zone(root: &Path, zone: &str, name: &str, microjoules: u64) {
     put(&folder.join("max_energy_range_uj"), &format!("{RANGE}\n"));
 }
 
-/// Two packages with their parts, as on a server; and what has to be passed over.
+/// Makes two packages with their parts, as on a server, and entries that must be ignored.
 fn two_packages(root: &Path) {
     put(&root.join("sys/class/powercap/intel-rapl/enabled"), "1\n");
     put(&root.join("sys/class/powercap/intel-rapl-mmio:0/name"), "package-0\n");
@@ -109,7 +109,7 @@ fn rapl_is_handed_on_as_it_is_read_with_its_range() {
 }
 
 #[test]
-fn a_range_that_is_none_is_said() {
+fn an_invalid_range_is_noted() {
     let root = tempfile::tempdir().unwrap();
     zone(root.path(), "0", "package-0", 10);
     put(&root.path().join("sys/class/powercap/intel-rapl:0/max_energy_range_uj"), "many\n");
@@ -120,10 +120,10 @@ fn a_range_that_is_none_is_said() {
 }
 
 #[test]
-fn rapl_that_may_not_be_read_says_what_to_do() {
+fn the_note_about_an_unreadable_rapl_has_advice() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
-    // As a user who may not: root may read anything, so the file is one that nobody can.
+    // An unprivileged user could not read the file. Root may read anything, so here it is one that nobody can.
     let path = root.path().join("sys/class/powercap/intel-rapl:0/energy_uj");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&path).is_ok() {
@@ -142,7 +142,7 @@ fn check_denied(notes: &[String]) {
     assert!(notes[0].contains("chmod a+r /sys/class/powercap/intel-rapl*/energy_uj"), "{notes:?}");
 }
 
-/// The same in a child that is not root.
+/// Runs the same in a child that is not root.
 fn as_nobody(root: &Path) {
     for entry in ["", "sys", "sys/class", "sys/class/powercap"] {
         std::fs::set_permissions(root.join(entry), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -156,14 +156,14 @@ fn as_nobody(root: &Path) {
         return;
     }
     let variables = [("AMPERE_SYS_ROOT", root.to_str().unwrap()), ("AMPERE_COUNTERS", "rapl")];
-    let told = common::probe_under(&under, "read", &variables);
-    check_denied(&told.notes);
-    // The others may be read, and are.
-    assert_eq!(told.names().len(), 5);
+    let answer = common::probe_under(&under, "read", &variables);
+    check_denied(&answer.notes);
+    // The other files may be read, and are.
+    assert_eq!(answer.names().len(), 5);
 }
 
 #[test]
-fn figures_that_are_none_are_left_out_and_said() {
+fn invalid_figures_are_excluded_and_noted() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
     let powercap = root.path().join("sys/class/powercap");
@@ -203,7 +203,7 @@ fn a_file_that_goes_is_an_error_until_it_comes_back() {
 }
 
 #[test]
-fn a_node_without_rapl_is_noted_only_where_it_was_asked_for() {
+fn a_node_without_rapl_is_noted_only_on_request() {
     let root = common::bare_node();
     let opened = open(root.path(), "rapl");
     assert!(opened.sources.is_empty());
@@ -217,7 +217,7 @@ fn cray_file(root: &Path, file: &str, text: &str) {
     put(&root.join("sys/cray/pm_counters").join(file), &format!("{text}\n"));
 }
 
-/// A set of a node with four accelerators.
+/// Writes a set of figures for a node with four accelerators.
 fn cray(root: &Path, freshness: u64, joules: u64) {
     let time = 1_700_000_000_000_000 + freshness * 100_000;
     let energy = |file: &str, joules: u64| cray_file(root, file, &format!("{joules} J {time} us"));
@@ -254,9 +254,9 @@ fn cray_counts_the_node_and_its_parts() {
 #[test]
 fn an_accelerator_is_the_gpu_at_its_place() {
     for (gpus, accelerators, expected) in [
-        // MI300A: one each.
+        // An MI300A is one accelerator.
         (&[0, 1, 2, 3][..], &[0, 1, 2, 3][..], &[(0, Some(0)), (3, Some(3))][..]),
-        // MI250X: two dies each, of which one has a counter, or both are listed.
+        // An MI250X has two dies, of which one has a counter, or both are listed.
         (&[0, 2, 4, 6], &[0, 1, 2, 3], &[(0, Some(0)), (2, Some(1)), (6, Some(3))]),
         (&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3], &[(0, Some(0)), (1, Some(0)), (7, Some(3))]),
         (&[0], &[0, 1, 2, 3], &[(0, Some(0))]),
@@ -287,18 +287,18 @@ fn an_accelerator_contains_its_gpu_and_what_is_in_that() {
         ];
         common::probe_with(&common::AMD_SMI, script, "read", &more)
     };
-    let told = probe("AMD Instinct MI250X", "devices=8;zero=odd");
-    let of = |told: &common::Told, name: &str| {
-        told.contains[told.names().iter().position(|known| *known == name).expect(name)].clone()
+    let answer = probe("AMD Instinct MI250X", "devices=8;zero=odd");
+    let of = |answer: &common::Answer, name: &str| {
+        answer.contains[answer.names().iter().position(|known| *known == name).expect(name)].clone()
     };
     assert_eq!(
-        (of(&told, "accel0"), of(&told, "accel3")),
+        (of(&answer, "accel0"), of(&answer, "accel3")),
         (vec!["GPU-0".to_owned()], vec!["GPU-6".to_owned()])
     );
-    assert_eq!(told.topmost(), ["node"]);
-    let told = probe("AMD Instinct MI300A", "devices=4");
-    assert_eq!(of(&told, "accel1"), ["GPU-1", "package-1", "package-1-core"]);
-    assert_eq!(of(&told, "accel2"), ["GPU-2"]);
+    assert_eq!(answer.topmost(), ["node"]);
+    let answer = probe("AMD Instinct MI300A", "devices=4");
+    assert_eq!(of(&answer, "accel1"), ["GPU-1", "package-1", "package-1-core"]);
+    assert_eq!(of(&answer, "accel2"), ["GPU-2"]);
 }
 
 #[test]
@@ -307,12 +307,12 @@ fn cray_is_read_as_one_set_when_it_is_fresh() {
     cray(root.path(), 1, 1_000);
     let mut source = one(open(root.path(), "cray_pm"));
     assert_eq!(source.read(0).unwrap().raw, 10_000);
-    // A figure that is renewed before `freshness` is belongs to a set that is not whole yet.
+    // A figure that is renewed before `freshness` belongs to a set that is not complete yet.
     cray_file(root.path(), "energy", "20000 J 1 us");
     assert_eq!(source.read(0).unwrap().raw, 10_000);
     cray(root.path(), 2, 2_000);
     assert_eq!((source.read(0).unwrap().raw, source.read(5).unwrap().raw), (20_000, 2_000));
-    // `freshness` may be what has stopped: after a second the figures are looked at all the same.
+    // `freshness` itself may have stopped: after a second the figures are read nevertheless.
     cray_file(root.path(), "energy", "30000 J 1 us");
     std::thread::sleep(Duration::from_millis(1_050));
     assert_eq!(source.read(0).unwrap().raw, 30_000);
@@ -351,7 +351,7 @@ fn cray_files_that_are_no_energy_are_left_out() {
 }
 
 #[test]
-fn a_power_cap_and_a_new_start_are_told_once() {
+fn a_power_cap_and_a_restart_are_reported_once() {
     let root = tempfile::tempdir().unwrap();
     cray(root.path(), 1, 1_000);
     let mut source = one(open(root.path(), "cray_pm"));
@@ -440,7 +440,7 @@ fn an_intel_gpu_is_counted_by_its_card_or_else_by_its_package() {
 }
 
 #[test]
-fn tiles_of_an_intel_gpu_are_counted_where_the_gpu_is_not() {
+fn tiles_of_an_intel_gpu_are_counted_if_the_gpu_is_not() {
     let root = tempfile::tempdir().unwrap();
     for tile in 0..2 {
         hwmon(root.path(), tile, &format!("i915_gt{tile}"), &[("energy1_input", "70")]);
@@ -485,10 +485,10 @@ fn amds_core_is_called_one_core() {
         let opened = open(root.path(), "rapl");
         assert_eq!(names(&opened), ["package-0", &format!("package-0-{called}")]);
         assert_eq!(contains(&opened, "package-0"), [format!("package-0-{called}")]);
-        let says = devices(&opened)[1].description.contains("one core of the package");
-        assert_eq!(says, called == "one-core");
+        let is_one_core = devices(&opened)[1].description.contains("one core of the package");
+        assert_eq!(is_one_core, called == "one-core");
     }
-    // The range is that of AMD's counters where the processor is not known.
+    // If the processor is not known, the range shows that the counters are AMD's.
     let root = tempfile::tempdir().unwrap();
     zone(root.path(), "0", "package-0", 10);
     zone(root.path(), "0:0", "core", 5);
@@ -524,7 +524,7 @@ fn several_power_meters_are_not_guessed_at() {
 }
 
 #[test]
-fn sensors_that_cannot_be_read_are_said() {
+fn sensors_that_cannot_be_read_are_noted() {
     let root = tempfile::tempdir().unwrap();
     hwmon(root.path(), 0, "power_meter", &[("power1_average", "")]);
     hwmon(root.path(), 1, "amdgpu", &[("power1_average", "-3")]);
@@ -555,7 +555,7 @@ fn everything_is_opened_at_once_and_nothing_twice() {
 }
 
 #[test]
-fn an_estimate_beside_counters_is_not_added_to_them() {
+fn an_estimate_is_not_added_to_counters() {
     let root = common::bare_node();
     two_packages(root.path());
     cray(root.path(), 1, 1_000);
@@ -570,7 +570,7 @@ fn an_estimate_beside_counters_is_not_added_to_them() {
 fn an_apu_contains_its_cores() {
     let root = tempfile::tempdir().unwrap();
     two_packages(root.path());
-    // APUs in another order than their sockets: the first GPU is on NUMA node 1.
+    // The APUs are in another order than their sockets: the first GPU is on NUMA node 1.
     for (bus, node) in [("c1", 1), ("c2", 0)] {
         put(
             &root.path().join(format!("sys/bus/pci/devices/0000:{bus}:00.0/numa_node")),
@@ -594,15 +594,15 @@ fn an_apu_contains_its_cores() {
         ];
         common::probe_with(&common::AMD_SMI, "devices=2", "read", &more)
     };
-    let told = probe("AMD Instinct MI300A", path);
-    assert_eq!(told.contains[0], ["package-1", "package-1-core"]);
-    assert_eq!(told.contains[1], ["package-0", "package-0-core"]);
-    assert_eq!(told.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
-    // Where the kernel does not say, each package is in one of them all the same.
+    let answer = probe("AMD Instinct MI300A", path);
+    assert_eq!(answer.contains[0], ["package-1", "package-1-core"]);
+    assert_eq!(answer.contains[1], ["package-0", "package-0-core"]);
+    assert_eq!(answer.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
+    // Even if the kernel does not show it, each package is in one of them.
     std::fs::remove_dir_all(root.path().join("sys/bus")).unwrap();
-    let told = probe("AMD Instinct MI300A", path);
-    assert_eq!(told.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
-    // Of a card nothing is in a package.
-    let told = probe("AMD Instinct MI300X", path);
-    assert_eq!(told.topmost().len(), 6);
+    let answer = probe("AMD Instinct MI300A", path);
+    assert_eq!(answer.topmost(), ["GPU-0", "GPU-1", "package-0-dram", "package-1-dram"]);
+    // A card contains no package.
+    let answer = probe("AMD Instinct MI300X", path);
+    assert_eq!(answer.topmost().len(), 6);
 }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_known_by_its_launcher_and_a_batch_script_is_none() {
+    fn a_rank_is_known_by_its_launcher_and_a_batch_script_is_no_rank() {
         let rank = |variables: &[(&str, &str)]| {
             rank_and_size(|name| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, text)| (*text).to_owned())
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_of_a_heterogeneous_slurm_job_is_a_rank_and_its_batch_script_is_none() {
+    fn a_task_of_a_heterogeneous_slurm_job_is_a_rank_and_its_batch_script_is_no_rank() {
         let rank = |variables: &[(&str, &str)]| {
             let of = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
             launched_rank(of).map(|launched| (launched.rank, launched.size))

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn energy_between_two_times_is_what_the_samples_say() {
+    fn energy_between_two_times_is_that_of_the_samples() {
         let mut curve = Curve::new(1000);
         curve.add_sample(5000, Increase::First);
         curve.add_sample(6000, Increase::Joules(100.0));

@@ -487,14 +487,14 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_waits_stays_where_it_was_made() {
+    fn a_waiting_call_keeps_its_caller() {
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s-"), [vec![0, 9], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 +9 s- s- s- -"), [vec![0], vec![]]);
         assert_eq!(last("both +0 s+0 s+1 s+2 s- s- s-"), [vec![0], vec![]]);
     }
 
     #[test]
-    fn samples_of_another_sampler_go_on_where_those_of_the_first_ended() {
+    fn samples_of_another_sampler_continue_those_of_the_first() {
         let last = |steps: &str| stacks_of_all(steps).pop().expect("a step");
         for end in ["s-,s-,s- t+0,t+1,t+3", "t+0,t+1,t+3 s-,s-,s-"] {
             for (linked, late) in [("both on", ""), ("both", "on")] {

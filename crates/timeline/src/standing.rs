@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn two_counters_are_two_though_they_begin_alike() {
+    fn two_counters_that_start_alike_are_two() {
         let one = counter(7_000, 813, (0..400).step_by(10));
         assert_eq!(sameness(&one, &counter(7_000, 502, (2..400).step_by(10)), false), Sameness::Two);
         assert_eq!(sameness(&one, &counter(9_999, 813, (2..400).step_by(10)), false), Sameness::Two);

@@ -1,5 +1,5 @@
-//! What rocm_smi and amdsmi share: they are two ways to the same accumulators of the driver, one per GPU package, in
-//! ticks whose energy the library reports.
+//! What rocm_smi and amdsmi share: they read the same accumulators of the driver, one per GPU package, in ticks whose energy the
+//! library reports.
 
 use std::time::{Duration, Instant};
 
@@ -11,25 +11,25 @@ use crate::{Device, Gauge, Kind, Quality, Quantity, ReadError, Reading, Settings
 pub(crate) mod presence;
 pub(crate) mod queues;
 
-/// How long a counter that shows 0 at first may take to leave it. The driver renews its figures every millisecond, and
-/// an idle GPU makes more than a thousand ticks in that time.
+/// A counter that shows 0 at first may take this long to leave it. The driver renews its figures every millisecond, and an idle
+/// GPU makes more than a thousand ticks in that time.
 const ZERO_LIMIT: Duration = Duration::from_millis(20);
 
 /// More devices than any node has: a count above it is not believed.
 pub(crate) const DEVICES_MAX: u32 = 256;
 
-/// What a library reports of an accumulator.
+/// What a library reports about an accumulator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Energy {
     pub raw: u64,
     pub resolution_microjoules: f32,
-    /// Nanoseconds; 0 where the driver has none.
+    /// Nanoseconds; 0 if the driver has no time.
     pub timestamp: u64,
 }
 
-/// A library of AMD's, initialised.
+/// One of AMD's libraries, initialised.
 pub(crate) trait Gpus: Send {
-    /// The source's name, as in [`crate::COUNTER_SOURCES`].
+    /// The source's name, one of [`crate::COUNTER_SOURCES`].
     const SOURCE: &'static str;
     /// The function that reads the accumulator, for messages.
     const FUNCTION: &'static str;
@@ -38,41 +38,41 @@ pub(crate) trait Gpus: Send {
 
     fn energy(&self, device: u32) -> Result<Energy, CallError>;
     fn model(&self, device: u32) -> Option<String>;
-    /// `0000:c1:00.0`.
+    /// The PCI address, such as `0000:c1:00.0`.
     fn pci(&self, device: u32) -> Option<String>;
-    /// Name and version, for people; the stand-ins' contain "stand-in".
+    /// Name and version, for people. A stand-in's text contains "stand-in".
     fn version(&self) -> String;
-    /// Those that the library has a function for.
+    /// The gauges for which the library has a function.
     fn gauges(&self) -> &[Gauge];
-    /// In base units, as the library has it: it may be nonsense.
+    /// Reads a gauge in base units. The library's value may be nonsense.
     fn gauge(&self, device: u32, gauge: Gauge) -> Option<f64>;
 }
 
-/// `BDFID` of both libraries: domain, bus, device, function. A partition's number, in bits 28 to 31, is left out: the
+/// Formats the `BDFID` of both libraries: domain, bus, device, function. A partition's number, in bits 28 to 31, is left out: the
 /// partitions of a GPU have one address and one counter.
 pub(crate) fn pci_address(id: u64) -> String {
     format!("{:04x}:{:02x}:{:02x}.{:x}", id >> 32, id >> 8 & 0xff, id >> 3 & 0x1f, id & 7)
 }
 
-/// A library's GPUs as a source.
+/// The GPUs of a library as a source.
 pub(crate) struct Accumulators<L> {
     library: L,
     devices: Vec<Device>,
-    /// For each of `devices`: the library's index, and the energy of a tick.
+    /// For each of `devices`, the library's index, and the energy of a tick.
     counters: Vec<(u32, Resolution)>,
-    /// For each of `devices`: what else it may be asked for.
+    /// For each of `devices`, the gauges that may be read.
     gauges: Vec<Vec<Gauge>>,
 }
 
-/// What a device may be asked for. Where the kernel shows no sensors of it, not for what sensors measure: librocm_smi64 5.2.3
-/// ends the process then, while it holds its lock for all processes of the node.
+/// The gauges that may be read of a device. If the kernel shows no sensors of it, those that sensors measure are excluded:
+/// librocm_smi64 5.2.3 ends the process then, while it holds its lock for all processes of the node.
 fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
     let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
     known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()
 }
 
 impl<L: Gpus> Accumulators<L> {
-    /// Reads every device once and keeps those that show energy. `None`, and notes, if there is none.
+    /// Reads every device once and keeps those that show energy. Returns `None`, with notes, if there is none.
     pub fn open(library: L, count: u32, settings: &Settings, notes: &mut Vec<String>) -> Option<Self> {
         let source = L::SOURCE;
         let found = Accumulators::choose(library, count, settings, notes);
@@ -114,7 +114,7 @@ impl<L: Gpus> Accumulators<L> {
             let resolution = overridden.or_else(|| Resolution::from_float(energy.resolution_microjoules));
             let Some(resolution) = resolution else {
                 notes.push(format!(
-                    "{source}: device {index} says {} uJ per tick, which makes no sense; set \
+                    "{source}: device {index} reports {} uJ per tick, which makes no sense; set \
                      AMPERE_ROCM_SMI_RESOLUTION_UJ",
                     energy.resolution_microjoules
                 ));
@@ -151,7 +151,7 @@ impl<L: Gpus> Accumulators<L> {
     }
 }
 
-/// A first reading of every device. Counters at 0 get a little time to leave it, all together.
+/// Reads every device for the first time. Counters at 0 get a little time to leave it, all together.
 fn first_readings(library: &impl Gpus, count: u32) -> Vec<Result<Energy, CallError>> {
     let mut readings: Vec<_> = (0..count).map(|index| library.energy(index)).collect();
     let start = Instant::now();

@@ -1,11 +1,12 @@
-//! Whether there is an AMD GPU at all, from the kernel's files.
+//! Whether the node has an AMD GPU, according to the kernel's files.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Why the libraries' init would fail, or find nothing: the kernel shows no AMD GPU. They need both places (librocm_smi64
-/// 5.2.3 on made-up trees: without the first it prints to standard error and fails, without the second it has 0 devices).
+/// Returns the reason if the libraries' init would fail, or find nothing, because the kernel shows no AMD GPU. They need both
+/// places. (librocm_smi64 5.2.3 was tried on made-up trees: without the first it prints to standard error and fails, without the
+/// second it has 0 devices.)
 pub(crate) fn no_gpu(root: &Path) -> Option<String> {
     let nodes = root.join("sys/class/kfd/kfd/topology/nodes");
     if !entries(&nodes).iter().any(|node| is_gpu(node)) {
@@ -18,12 +19,13 @@ pub(crate) fn no_gpu(root: &Path) -> Option<String> {
     None
 }
 
-/// A KFD node is a GPU if its id is not 0. One that may not be read is a GPU of another job: the library decides.
+/// Whether a KFD node is a GPU, which has an id that is not 0. A node that may not be read is a GPU of another job: the library
+/// decides.
 fn is_gpu(node: &Path) -> bool {
     fs::read_to_string(node.join("gpu_id")).map_or(true, |id| id.trim() != "0")
 }
 
-/// `card0`, not `card0-DP-1` or `renderD128`.
+/// Whether an entry is named `card0`, not `card0-DP-1` or `renderD128`.
 fn is_card(entry: &Path) -> bool {
     let number = entry.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix("card"));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))

@@ -1,5 +1,5 @@
-//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs it has queues of them. All that HIP, OpenCL
-//! and ROCr run on a GPU goes through one.
+//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs it has queues of them. Everything that
+//! HIP, OpenCL and ROCr run on a GPU uses one.
 
 use super::pci_address;
 use crate::UsedGpus;
@@ -10,18 +10,19 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The driver allows no more to a process.
-const MOST_QUEUES: usize = 1024;
+/// The driver allows a process no more queues than this.
+const QUEUES_MAX: usize = 1024;
 
 /// The driver's lists of processes and their queues.
 pub struct Queues {
     processes: PathBuf,
-    /// PCI addresses of the GPUs, by the driver's numbers.
+    /// The PCI addresses of the GPUs, by the driver's numbers.
     addresses: HashMap<u64, String>,
 }
 
 impl Queues {
-    /// `None` where there are none, or where they are of processes with other numbers. `root`: where `proc` and `sys` are.
+    /// Opens the lists. Returns `None` if there are none, or if their numbers of processes mean others here. `root`: where `proc`
+    /// and `sys` are.
     pub fn open(root: &Path) -> Option<Queues> {
         let driver = root.join("sys/class/kfd/kfd");
         let nodes = entries(&driver.join("topology/nodes"));
@@ -31,21 +32,22 @@ impl Queues {
         is_usable.then_some(Queues { processes, addresses })
     }
 
-    /// The GPUs that a process uses now. The driver knows a process from when it opens it until it ends or becomes another program.
+    /// The GPUs that a process uses now. The driver knows a process from when it opens the driver until it ends or becomes
+    /// another program.
     pub fn of(&self, pid: u32) -> UsedGpus {
         let process = self.processes.join(pid.to_string());
         if matches!(fs::metadata(&process), Err(error) if error.kind() == ErrorKind::NotFound) {
             return UsedGpus::None;
         }
         let queues = fs::read_dir(process.join("queues")).into_iter().flatten();
-        let numbers = queues.take(MOST_QUEUES).filter_map(|queue| number(queue.ok()?.path().join("gpuid")));
+        let numbers = queues.take(QUEUES_MAX).filter_map(|queue| number(queue.ok()?.path().join("gpuid")));
         let gpus: BTreeSet<String> =
             numbers.filter_map(|number| self.addresses.get(&number)).cloned().collect();
         if gpus.is_empty() { UsedGpus::Unknown } else { UsedGpus::At(gpus) }
     }
 }
 
-/// A GPU's number and its PCI address. `None`: it is a CPU, or a GPU that this process may not use.
+/// A GPU's number and its PCI address; `None` for a CPU, and for a GPU that this process may not use.
 fn gpu(node: &Path) -> Option<(u64, String)> {
     let number = number(node.join("gpu_id")).filter(|number| *number != 0)?;
     let properties = text_of(&node.join("properties"))?;
@@ -69,7 +71,7 @@ mod tests {
     struct Made(tempfile::TempDir);
 
     impl Made {
-        /// Two GPUs, and a CPU.
+        /// Makes two GPUs and a CPU.
         fn new(namespace: &str) -> Made {
             let made = Made(tempfile::tempdir().unwrap());
             made.put("proc/self/ns/x", "");
@@ -77,7 +79,7 @@ mod tests {
             symlink(namespace, made.0.path().join("proc/self/ns/pid")).unwrap();
             made.node(0, "0\n", "cpu_cores_count 64\nlocation_id 0\n");
             made.node(1, "51974\n", "simd_count 440\nlocation_id 49408\ndomain 0\n");
-            // A partition of a GPU, whose number is in the upper bits.
+            // This is a partition of a GPU, whose number is in the upper bits.
             made.node(2, "1234\n", "location_id 268493056\ndomain 2\n");
             made
         }
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn other_numbers_of_processes_say_nothing() {
+    fn other_numbers_of_processes_are_not_used() {
         assert!(Made::new("pid:[4026532871]").queues().is_none());
         let made = Made::new(FIRST_NAMESPACE);
         fs::remove_file(made.0.path().join("proc/self/ns/pid")).unwrap();
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_queue_of_a_known_gpu_is_passed_over() {
+    fn other_entries_than_queues_of_known_gpus_are_ignored() {
         let made = Made::new(FIRST_NAMESPACE);
         for (queue, gpu) in [
             ("0", ""),
@@ -160,8 +162,8 @@ mod tests {
         let queues = made.queues().unwrap();
         assert_eq!(queues.of(17), at(["0002:e1:00.0"]));
         assert_eq!(queues.of(18), UsedGpus::Unknown);
-        // More than the driver allows are not read to the end.
-        (0..2 * MOST_QUEUES).for_each(|queue| made.queue(19, &queue.to_string(), "77\n"));
+        // More queues than the driver allows are not read to the end.
+        (0..2 * QUEUES_MAX).for_each(|queue| made.queue(19, &queue.to_string(), "77\n"));
         assert_eq!(queues.of(19), UsedGpus::Unknown);
     }
 

@@ -1,5 +1,5 @@
-//! The calls into libamd_smi for what there is beside energy. Signatures, enumerators and units are those of
-//! `amd_smi/amdsmi.h` as of ROCm 6.0 to 7; a function that a version does not have is a gauge that it does not have.
+//! The calls into libamd_smi for gauges. Signatures, enumerators and units are those of `amd_smi/amdsmi.h` in ROCm 6.0 to 7; a
+//! function that a version lacks is a gauge that it lacks.
 #![allow(unsafe_code)]
 
 use super::library::Handle;
@@ -7,43 +7,43 @@ use crate::Gauge;
 use crate::vendor::Symbols;
 
 type PowerFn = unsafe extern "C" fn(processor: Handle, info: *mut RawPower) -> u32;
-/// Degrees Celsius: ROCm 6's header speaks of thousandths, but its functions divide. The two numbers are enumerations.
+/// The result is in degrees Celsius: ROCm 6's header has thousandths, but its functions divide. The two numbers are enumerations.
 type TemperatureFn =
     unsafe extern "C" fn(processor: Handle, sensor_type: u32, metric: u32, temperature: *mut i64) -> u32;
 type ActivityFn = unsafe extern "C" fn(processor: Handle, usage: *mut RawUsage) -> u32;
-/// Bytes. `mem_type` is an enumeration.
+/// The result is in bytes. `mem_type` is an enumeration.
 type MemoryFn = unsafe extern "C" fn(processor: Handle, mem_type: u32, bytes: *mut u64) -> u32;
 
-/// `AMDSMI_TEMP_CURRENT`.
+/// The header's name is `AMDSMI_TEMP_CURRENT`.
 const TEMP_CURRENT: u32 = 0;
-/// `AMDSMI_TEMPERATURE_TYPE_EDGE`, `_JUNCTION` (also called hotspot), `_VRAM`.
+/// The header's names are `AMDSMI_TEMPERATURE_TYPE_EDGE`, `_JUNCTION` (also called hotspot) and `_VRAM`.
 const EDGE: u32 = 0;
 const JUNCTION: u32 = 1;
 const MEMORY: u32 = 2;
-/// `AMDSMI_MEM_TYPE_VRAM`.
+/// The header's name is `AMDSMI_MEM_TYPE_VRAM`.
 const VRAM: u32 = 0;
-/// What is not known is all ones in 16 bits (ROCm 6) or 32.
+/// An unknown value has all bits set, in 16 bits (ROCm 6) or in 32.
 const NOT_KNOWN: u32 = 0xffff;
 
-/// `amdsmi_power_info_t`, whose beginning has had two layouts; with more room than any has needed.
+/// `amdsmi_power_info_t`, the first fields of which have had two layouts, with more room than any release has needed.
 #[repr(C, align(8))]
 struct RawPower([u32; 512]);
 
-/// `amdsmi_engine_usage_t`: graphics, memory controller, video, in percent; likewise.
+/// `amdsmi_engine_usage_t`: graphics, memory controller, video, in percent; with more room, too.
 #[repr(C, align(8))]
 struct RawUsage([u32; 64]);
 
-/// Watts now and on average, of the two layouts:
+/// Finds the present and the average watts in either of two layouts:
 ///
-/// - ROCm 6.0 to 6.3: now, average (32 bits each), voltages.
-/// - since: a power (64 bits) that is one of the two following, now, average (32 bits each), voltages.
+/// - ROCm 6.0 to 6.3: present, average (32 bits each), voltages.
+/// - later: a power (64 bits) that equals one of the two following, present, average (32 bits each), voltages.
 ///
-/// The upper half of 64 bits of watts is 0, and the lower half is repeated. Of the first layout this is never true but
-/// by chance, with the right figure: an average of 0 W, and a voltage in millivolts that is the power in watts.
+/// In the later layout the upper half of the 64 bits is 0, and the lower half is repeated. In the first layout this is true only
+/// by chance, and then with the right figure: an average of 0 W, and a voltage in millivolts that equals the power in watts.
 fn powers(words: &[u32]) -> [Option<f64>; 2] {
     let [first, second, third, fourth] = [words[0], words[1], words[2], words[3]];
-    let told_again = second == 0 && (first == third || first == fourth);
-    let both = if told_again { [third, fourth] } else { [first, second] };
+    let is_repeated = second == 0 && (first == third || first == fourth);
+    let both = if is_repeated { [third, fourth] } else { [first, second] };
     both.map(|watts| (watts < NOT_KNOWN).then_some(f64::from(watts)))
 }
 
@@ -86,7 +86,7 @@ impl GaugeFunctions {
         found
     }
 
-    /// Before ROCm 6.0 (23.4) power has a layout of its own, which cannot be distinguished from the others.
+    /// Before ROCm 6.0 (23.4) power has another layout, which cannot be distinguished from these.
     pub fn without_power_before_rocm_6(&mut self, numbers: [u32; 4]) {
         if numbers[0] == 23 && numbers[1] < 4 {
             self.power = None;
@@ -98,7 +98,7 @@ impl GaugeFunctions {
         &self.known
     }
 
-    /// In base units; `None` for whatever status but success.
+    /// Returns the value in base units; `None` if the status is not success.
     ///
     /// # Safety
     /// The library is initialised, not ended, is not called from elsewhere meanwhile, and the handle is the library's.
@@ -139,16 +139,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_layouts_of_power_are_told_apart() {
+    fn both_layouts_of_power_are_distinguished() {
         const NONE16: u32 = 0xffff;
         const NONE32: u32 = u32::MAX;
         for (words, expected) in [
-            // ROCm 6.0 to 6.3: an MI300 has no average, an MI200 no power now.
+            // In ROCm 6.0 to 6.3 an MI300 has no average, an MI200 no present power.
             ([717, NONE16, 800, 850], [Some(717.0), None]),
             ([NONE16, 94, 800, 850], [None, Some(94.0)]),
             ([717, 0, 800, 850], [Some(717.0), Some(0.0)]),
             ([NONE16, NONE16, NONE16, NONE16], [None, None]),
-            // Since.
+            // This is the later layout.
             ([717, 0, 717, NONE32], [Some(717.0), None]),
             ([94, 0, NONE32, 94], [None, Some(94.0)]),
             ([NONE32, 0, NONE32, NONE32], [None, None]),

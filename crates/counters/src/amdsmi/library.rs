@@ -1,8 +1,8 @@
 //! The calls into libamd_smi.
 //!
-//! Signatures are those of `amd_smi/amdsmi.h` as of ROCm 6.0 to 7; of the structures whose layout differs between these,
-//! only what is at the same place in all is looked at. As with librocm_smi64, whose code it contains, **nothing is called
-//! after a failed `amdsmi_init`**: [`Loaded::init`] consumes what was loaded and gives a [`Library`] on success only.
+//! Signatures are those of `amd_smi/amdsmi.h` in ROCm 6.0 to 7. If a structure's layout differs between these, only fields that
+//! are at the same place in all are used. As with librocm_smi64, whose code it contains, **nothing is called after a failed
+//! `amdsmi_init`**: [`Loaded::init`] consumes what was loaded and returns a [`Library`] only on success.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -14,7 +14,7 @@ use crate::Gauge;
 use crate::amd::{DEVICES_MAX, Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
-/// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's for as long as it is initialised.
+/// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's own while it is initialised.
 pub(super) type Handle = *mut c_void;
 
 type InitFn = unsafe extern "C" fn(init_flags: u64) -> u32;
@@ -31,23 +31,23 @@ type BdfFn = unsafe extern "C" fn(processor: Handle, bdfid: *mut u64) -> u32;
 type AsicFn = unsafe extern "C" fn(processor: Handle, info: *mut RawAsic) -> u32;
 type VersionFn = unsafe extern "C" fn(version: *mut RawVersion) -> u32;
 
-/// `AMDSMI_INIT_AMD_GPUS`.
+/// The header's name is `AMDSMI_INIT_AMD_GPUS`.
 const INIT_AMD_GPUS: u64 = 1 << 1;
 
-/// `amdsmi_version_t`: year, major, minor and release until ROCm 6.x, then without the year. The pointer is at the same
-/// place, and its text has the whole version.
+/// `amdsmi_version_t`: year, major, minor and release until ROCm 6.x, then without the year. The pointer is at the same place,
+/// and its text has the whole version.
 #[repr(C)]
 struct RawVersion {
     numbers: [u32; 4],
     build: *const c_char,
 }
 
-/// `amdsmi_asic_info_t`: the market name comes first, with 64 or 256 bytes; what follows has grown from release to
-/// release, to some 500 bytes by ROCm 7. There is room for much more.
+/// `amdsmi_asic_info_t`: the market name comes first, with 64 or 256 bytes; what follows has grown from release to release, to
+/// some 500 bytes in ROCm 7. Here is room for much more.
 #[repr(C, align(8))]
 struct RawAsic([u8; 4096]);
 
-/// The functions. All required ones are looked up before any is called.
+/// The library's functions. All required ones are looked up before any is called.
 struct Functions {
     init: InitFn,
     shut_down: ShutDownFn,
@@ -60,10 +60,10 @@ struct Functions {
     gauges: GaugeFunctions,
 }
 
-/// Loaded, not initialised.
+/// The library after loading, before it is initialised.
 pub(crate) struct Loaded(Functions);
 
-/// Initialised, with the handles of its GPUs; shut down when dropped.
+/// The initialised library, with the handles of its GPUs. It is shut down when dropped.
 pub(crate) struct Library {
     functions: Functions,
     processors: Vec<Handle>,
@@ -74,7 +74,7 @@ pub(crate) struct Library {
 unsafe impl Send for Library {}
 
 impl Loaded {
-    /// Loads the library and looks up its functions; calls none.
+    /// Loads the library and looks up its functions without calling any.
     pub fn open(path: &Path) -> Result<Loaded, LoadError> {
         // SAFETY: libamd_smi by name, or named by the user as that; its initialisers set up C++ statics.
         let library = unsafe { Symbols::open(path) }?;
@@ -96,8 +96,8 @@ impl Loaded {
         Ok(Loaded(functions))
     }
 
-    /// `amdsmi_init`, and the handles of all GPUs, in the library's order. The error has the function that failed; after
-    /// it there is nothing left to call.
+    /// Calls `amdsmi_init`, and returns the handles of all GPUs, in the library's order. An error has the function that failed;
+    /// after it nothing can be called.
     pub fn init(self) -> Result<Library, (&'static str, CallError)> {
         let ended = |error| ("amdsmi_init", error);
         {
@@ -156,7 +156,8 @@ impl Library {
     }
 }
 
-/// A list of handles by the library's two calls: how many there are, then these. More than any node has are not believed.
+/// Gets a list of handles by two calls of the library: for their number, and for the handles. Numbers above what any node has are
+/// not believed.
 fn list(call: impl Fn(*mut u32, *mut Handle) -> u32) -> Result<Vec<Handle>, CallError> {
     let mut count = 0;
     check(call(&mut count, std::ptr::null_mut()))?;

@@ -1,9 +1,9 @@
-//! AMD GPUs' energy counters through libamd_smi, the successor of librocm_smi64. It asks the same driver for the same
-//! accumulators, so only one of the two is opened: see [`crate::select`].
+//! AMD GPUs' energy counters through libamd_smi, the successor of librocm_smi64. It reads the same accumulators from the same
+//! driver, so only one of the two is opened: see [`crate::select`].
 
 use crate::amd::{Accumulators, DEVICES_MAX, presence};
 use crate::vendor::find::{self, Wanted};
-use crate::{Settings, Trouble};
+use crate::{OpenErrors, Settings};
 
 mod gauges;
 mod library;
@@ -20,16 +20,16 @@ const LIBRARY: Wanted = Wanted {
              file with AMPERE_AMDSMI_LIBRARY",
 };
 
-/// Opens all devices with a usable counter. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumulators<Library>> {
-    // As for rocm_smi: not without a GPU, unless the user named the file.
+/// Opens all devices with a usable counter. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accumulators<Library>> {
+    // As for rocm_smi, the library is not called without a GPU, unless the user has named the file.
     if settings.amdsmi_library.is_none()
         && let Some(reason) = presence::no_gpu(&settings.sys_root)
     {
-        trouble.absent(format!("{NAME}: {reason}"));
+        errors.absent(format!("{NAME}: {reason}"));
         return None;
     }
-    let notes = &mut trouble.notes;
+    let notes = &mut errors.notes;
     let (loaded, path) = match find::load(settings.amdsmi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
         Err(error) => {

@@ -1,4 +1,4 @@
-//! `amdsmi_status_t`.
+//! The status codes `amdsmi_status_t`.
 
 use crate::vendor::Status;
 
@@ -6,7 +6,7 @@ pub(super) const NOT_SUPPORTED: u32 = 2;
 pub(super) const NO_PERM: u32 = 10;
 pub(super) const INPUT_OUT_OF_BOUNDS: u32 = 17;
 
-/// With the header's name, without `AMDSMI_STATUS_`.
+/// Returns the status with the header's name, without `AMDSMI_STATUS_`.
 pub(super) fn status(code: u32) -> Status {
     let name = match code {
         0 => "SUCCESS",

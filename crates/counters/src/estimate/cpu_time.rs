@@ -1,18 +1,18 @@
 //! The node's busy CPU time: user, nice, system, interrupt and soft interrupt, of all CPUs since boot.
 //!
-//! Guests count (the kernel has them within user). Waiting for IO does not: the CPU idles. Stolen time does not: the
-//! CPU worked for another virtual machine, which pays for it.
+//! Guests count (the kernel has them within user). Waiting for IO does not: the CPU idles. Stolen time does not: the CPU worked
+//! for another virtual machine, which pays for it.
 //!
-//! Two files say it, and the finer one is taken:
-//! - `cpu.stat` of the root control group (version 2, also where it is mounted beside version 1): sums of the kernel's
+//! Two files have it, and the finer one is used:
+//! - `cpu.stat` of the root control group (version 2, also if it is mounted besides version 1): sums of the kernel's
 //!   ticks, so steps of 1 to 4 ms for each CPU, and 1 us a read (Linux 6.18, 2 CPUs).
 //! - the first line of `/proc/stat`: the same sums rounded to 10 ms; 7 us a read there, and hundreds on a large node,
 //!   as the kernel always writes the whole file with a line per CPU and a figure per interrupt. So it is read at most
 //!   every [`PROC_STAT_INTERVAL_NS`], half of its own step.
 //!
-//! Not used: `/proc/schedstat`'s run time is in nanoseconds, but the kernel adds to it only when a task leaves its CPU;
-//! for a rank that computes alone on its core that may be seconds late. It also needs CONFIG_SCHEDSTATS.
-//! `cpuacct.usage` (control groups version 1) has the same steps as `cpu.stat` and leaves interrupts out.
+//! Two others are not used. `/proc/schedstat`'s run time is in nanoseconds, but the kernel adds to it only when a task leaves its
+//! CPU; for a rank that computes alone on its core that may be seconds late. It also needs CONFIG_SCHEDSTATS. `cpuacct.usage`
+//! (control groups version 1) has the same steps as `cpu.stat` and leaves interrupts out.
 
 use std::fmt;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::ReadError;
 
 const PROC_STAT_INTERVAL_NS: u64 = 5_000_000;
 
-/// The wanted lines of both files are at their beginning and shorter than this.
+/// The wanted lines of both files are at their start and shorter than this.
 const READ_BYTES: usize = 512;
 
 pub(crate) struct CpuTime {
@@ -39,7 +39,7 @@ enum Format {
     ProcStat { tick_ns: u64 },
 }
 
-/// The node's CPU time cannot be read: the last file that was tried, and why not.
+/// The node's CPU time cannot be read: the last file that was tried, and the error.
 #[derive(Debug)]
 pub(crate) struct NoCpuTime(PathBuf, ReadError);
 
@@ -55,7 +55,7 @@ impl CpuTime {
         let mut failed = NoCpuTime(root.to_owned(), ReadError::Malformed);
         for (relative, format) in formats() {
             let path = root.join(relative);
-            // Only a group that is not the root has a type; a container's own group knows nothing of the node.
+            // Only a group that is not the root has a type; a container's own group knows nothing about the node.
             if format == Format::CgroupCpuStat && path.with_file_name("cgroup.type").exists() {
                 continue;
             }
@@ -71,7 +71,7 @@ impl CpuTime {
         Err(failed)
     }
 
-    /// Busy nanoseconds of all CPUs, `now_ns` being CLOCK_MONOTONIC. Allocates nothing.
+    /// Returns the busy nanoseconds of all CPUs; `now_ns` is CLOCK_MONOTONIC. Allocates nothing.
     pub fn busy_ns(&mut self, now_ns: u64) -> Result<u64, ReadError> {
         if let (Format::ProcStat { .. }, Some((when, value))) = (self.format, self.last)
             && now_ns.saturating_sub(when) < PROC_STAT_INTERVAL_NS
@@ -85,7 +85,7 @@ impl CpuTime {
 
     fn read_file(&self) -> Result<u64, ReadError> {
         let mut bytes = [0; READ_BYTES];
-        // The kernel writes such a file anew for a read at its beginning.
+        // The kernel writes such a file anew for a read at its start.
         let length = self.file.read_at(&mut bytes, 0).map_err(ReadError::Io)?;
         let text = &bytes[..length];
         match self.format {
@@ -107,7 +107,8 @@ fn formats() -> [(&'static str, Format); 3] {
     ]
 }
 
-/// `user_usec` (with nice) plus `system_usec` (with interrupts), in nanoseconds. `usage_usec` has stolen time in it.
+/// Returns `user_usec` (which includes nice) plus `system_usec` (which includes interrupts), in nanoseconds. `usage_usec`
+/// includes stolen time.
 fn parse_cpu_stat(text: &[u8]) -> Option<u64> {
     let find = |key: &[u8]| {
         let mut lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -116,7 +117,7 @@ fn parse_cpu_stat(text: &[u8]) -> Option<u64> {
     find(b"user_usec ")?.checked_add(find(b"system_usec ")?)?.checked_mul(1000)
 }
 
-/// user + nice + system + irq + softirq of the line `cpu  user nice system idle iowait irq softirq ...`, in ticks.
+/// Returns user + nice + system + irq + softirq of the line `cpu  user nice system idle iowait irq softirq ...`, in ticks.
 fn parse_proc_stat(text: &[u8]) -> Option<u64> {
     let end = text.iter().position(|byte| *byte == b'\n')?;
     let rest = text[..end].strip_prefix(b"cpu ")?;

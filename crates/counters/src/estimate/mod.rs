@@ -1,11 +1,11 @@
-//! An energy counter for nodes without one: a model of two numbers, watts of the idle node and watts per busy core.
+//! An energy counter for nodes without one: a model with two numbers, watts of the idle node and watts per busy core.
 //!
-//! Of a run ([`Source::count_for`]): energy = idle watts * the run's share of the node's CPUs * time since boot
-//!                                          + watts per core * CPU time of the run's own processes
+//! For a run ([`Source::count_for`]): energy = idle watts * the run's share of the node's CPUs * time since boot
+//!                                           + watts per core * CPU time of the run's own processes
 //!
-//! What neighbours on the node do is not in it. Without a run, of the node: all of its CPUs, and the busy time of all. That is
-//! absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause between reads
-//! loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`], or of the scheduler's ticks.
+//! What other users do on the node is not in it. Without a run it is for the node: all of its CPUs, and the busy time of all.
+//! That is absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause between
+//! reads loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`], or of the scheduler's ticks.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) use cpu_time::CpuTime;
 
 pub(crate) const NAME: &str = "estimate";
 
-/// More than any node takes; above it, a unit was mistaken.
+/// No node draws more; above it, a unit was mistaken.
 const WATTS_MAX: f64 = 1e6;
 
 /// The model, in whole microwatts so that sums are exact.
@@ -30,7 +30,7 @@ struct Model {
 }
 
 impl Model {
-    /// Nanojoules, modulo 2^64. Microwatts times nanoseconds are femtojoules.
+    /// Returns nanojoules, modulo 2^64. Microwatts times nanoseconds are femtojoules.
     fn nanojoules(self, monotonic_ns: u64, busy_ns: u64) -> u64 {
         let idle = u128::from(self.idle_microwatts) * u128::from(monotonic_ns);
         let busy = u128::from(self.per_core_microwatts) * u128::from(busy_ns);
@@ -41,15 +41,15 @@ impl Model {
 pub(crate) struct Estimate {
     model: Model,
     cpu_time: CpuTime,
-    /// The most busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
+    /// The highest busy time seen. The kernel's sums may step back by a tick when a CPU goes offline.
     busy_ns: u64,
     run: Option<SharedRunCpu>,
-    /// What a process before had counted of the run, added to what this one counts.
+    /// What an earlier process had counted of the run, which is added to what this one counts.
     before_nanojoules: u64,
     devices: [Device; 1],
 }
 
-/// `None`, and a note, where the CPU time cannot be read.
+/// Opens the estimate. Returns `None`, with a note, if the CPU time cannot be read.
 pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estimate> {
     let mut watts = |value: f64, default: f64, what: &str| {
         if (0.0..=WATTS_MAX).contains(&value) {
@@ -87,7 +87,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
     Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
 }
 
-/// The estimate of a run begins here: a counter that reads 0 is taken for one whose device sleeps.
+/// The estimate of a run starts here, because a counter that reads 0 looks like one whose device sleeps.
 const FIRST_NANOJOULES: u64 = 1_000_000_000;
 
 impl Estimate {
@@ -136,7 +136,7 @@ impl Source for Estimate {
     }
 
     /// The CPU time until then is not known here: the estimate continues at the last power.
-    fn go_on(&mut self, _device: usize, last: LastReading) {
+    fn resume(&mut self, _device: usize, last: LastReading) {
         if self.run.is_some()
             && let Ok(now) = self.nanojoules(now_ns())
         {
@@ -146,7 +146,7 @@ impl Source for Estimate {
         }
     }
 
-    /// The CPU time behind it moves in steps of up to that size.
+    /// The CPU time from which it is computed moves in steps of up to that size.
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::from_millis(10)
     }
@@ -164,7 +164,7 @@ mod tests {
     fn joules_are_watts_times_time() {
         let model = Model { idle_microwatts: 100_000_000, per_core_microwatts: 4_000_000 };
         assert_eq!(model.nanojoules(3_000_000_000, 5_000_000_000), 320_000_000_000);
-        // 400 days of a busy 128-core node: beyond 2^64 nJ, and differences still hold.
+        // After 400 days of a busy 128-core node the sum is beyond 2^64 nJ, and differences are still right.
         let late = 400 * 86_400 * 1_000_000_000;
         let one_second = model
             .nanojoules(late + 1_000_000_000, 128 * (late + 1_000_000_000))

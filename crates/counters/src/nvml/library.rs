@@ -1,6 +1,6 @@
-//! The calls into libnvidia-ml. Signatures, structures and units are those of `nvml.h`; the function names with `_v2` and
-//! `_v3` are in every driver since 2017. What holds for every vendor's library is in [`crate::vendor`]; NVML itself is
-//! thread-safe. It is never shut down: handles are good until the process ends.
+//! The calls into libnvidia-ml. Signatures, structures and units are those of `nvml.h`; the functions with `_v2` and `_v3` in
+//! their names are in every driver since 2017. What applies to every vendor's library is in [`crate::vendor`]; NVML itself is
+//! thread-safe. It is never shut down: handles are valid until the process ends.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
@@ -9,12 +9,12 @@ use std::path::Path;
 use crate::Gauge;
 use crate::vendor::{CallError, LoadError, Status, Symbols, lock};
 
-/// `nvmlDevice_t`, a pointer that only the library follows.
+/// The type `nvmlDevice_t`, a pointer that only the library follows.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(super) struct Handle(usize);
 
-/// `nvmlPciInfo_t`.
+/// The structure `nvmlPciInfo_t` of the header.
 #[repr(C)]
 struct PciInfo {
     bus_id_legacy: [u8; 16],
@@ -22,7 +22,7 @@ struct PciInfo {
     bus_id: [u8; 32],
 }
 
-/// `nvmlUtilization_t`, percent.
+/// The structure `nvmlUtilization_t`, in percent.
 #[derive(Default)]
 #[repr(C)]
 struct Utilization {
@@ -30,7 +30,7 @@ struct Utilization {
     memory: u32,
 }
 
-/// `nvmlMemory_v2_t`, bytes. In the first version what the driver reserves is used.
+/// The structure `nvmlMemory_v2_t`, in bytes. The first version counts what the driver reserves as used.
 #[repr(C)]
 struct Memory {
     version: u32,
@@ -46,7 +46,7 @@ impl Default for Memory {
     }
 }
 
-/// `nvmlProcessInfo_t` since its second version.
+/// The structure `nvmlProcessInfo_t` since its second version.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct ProcessInfo {
@@ -56,7 +56,7 @@ struct ProcessInfo {
     compute_instance: u32,
 }
 
-/// What some drivers between 535.43 and 535.98 took it for, under the same name of the function.
+/// The structure that some drivers between 535.43 and 535.98 used under the same name of the function.
 #[repr(C)]
 struct LongProcessInfo {
     info: ProcessInfo,
@@ -68,17 +68,17 @@ fn may_list_processes_otherwise(driver: &str) -> bool {
     numbers.next() == Some(535) && numbers.next().is_some_and(|minor| (43..98).contains(&minor))
 }
 
-/// Places for processes at the first try, and the factor of each further one.
+/// The number of places for processes at the first attempt, and the factor for each further one.
 const PROCESSES: u32 = 64;
 const MORE_PROCESSES: u32 = 16;
 
-/// `NVML_TEMPERATURE_GPU`.
+/// The header's name is `NVML_TEMPERATURE_GPU`.
 const TEMPERATURE_GPU: u32 = 0;
 
 type TextFn = unsafe extern "C" fn(text: *mut c_char, length: u32) -> u32;
 type DeviceFn<T> = unsafe extern "C" fn(device: Handle, value: *mut T) -> u32;
 
-/// What an initialised library can do.
+/// The functions of an initialised library.
 pub(super) struct Library {
     driver_version: Option<TextFn>,
     count: unsafe extern "C" fn(count: *mut u32) -> u32,
@@ -153,7 +153,7 @@ impl Library {
         Ok(handle)
     }
 
-    /// Millijoules.
+    /// Reads the energy in millijoules.
     pub fn energy(&self, device: Handle) -> Result<u64, CallError> {
         // SAFETY: as in `device_count`; the handle is the library's.
         get(|millijoules| unsafe { (self.energy)(device, millijoules) })
@@ -161,7 +161,7 @@ impl Library {
 
     pub fn driver_version(&self) -> Option<String> {
         let version = self.driver_version?;
-        // SAFETY: as in `device_count`; the library may write so many bytes.
+        // SAFETY: as in `device_count`; the library may write `length` bytes.
         text(|text, length| unsafe { version(text, length) })
     }
 
@@ -171,7 +171,7 @@ impl Library {
         text(|text, length| unsafe { name(device, text, length) })
     }
 
-    /// `00000000:C1:00.0`.
+    /// The address in the form `00000000:C1:00.0`.
     pub fn bus(&self, device: Handle) -> Option<String> {
         let pci = self.pci?;
         let mut info = PciInfo { bus_id_legacy: [0; 16], numbers: [0; 5], bus_id: [0; 32] };
@@ -181,17 +181,18 @@ impl Library {
         Some(CStr::from_bytes_until_nul(&info.bus_id).ok()?.to_string_lossy().into_owned())
     }
 
-    /// The processes that have a compute context on it. `None`: they are more than 16,384, or it cannot tell.
+    /// The processes that have a compute context on the device. `None` if there are more than 16,384, or if the library cannot
+    /// list them.
     pub fn processes(&self, device: Handle) -> Option<Vec<u32>> {
         let processes = self.processes?;
-        // Others may start meanwhile.
+        // Other processes may start in the meantime, so there are several attempts.
         for places in [PROCESSES, PROCESSES * MORE_PROCESSES, PROCESSES * MORE_PROCESSES * MORE_PROCESSES] {
-            // Whatever the library takes a place for, it has room.
+            // The buffer is large enough for either size of a place.
             let bytes = places as usize * size_of::<LongProcessInfo>();
             let mut infos = vec![ProcessInfo::default(); bytes.div_ceil(size_of::<ProcessInfo>())];
             let mut count = places;
             let one = lock().ok()?;
-            // SAFETY: as in `energy`; the library may write so many.
+            // SAFETY: as in `energy`; the library may write `places` entries.
             let code = unsafe { processes(device, &mut count, infos.as_mut_ptr()) };
             drop(one);
             if code != INSUFFICIENT_SIZE {
@@ -213,7 +214,7 @@ impl Library {
         }
     }
 
-    /// In base units.
+    /// Reads a gauge in base units.
     pub fn gauge(&self, device: Handle, gauge: Gauge) -> Option<f64> {
         // SAFETY: as in `energy`.
         unsafe {
@@ -242,7 +243,7 @@ impl Library {
     }
 }
 
-/// What a function writes through its pointer.
+/// Returns what a function writes through its pointer.
 fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
     let _one = lock()?;
     let mut value = T::default();
@@ -250,11 +251,11 @@ fn get<T: Default>(call: impl FnOnce(&mut T) -> u32) -> Result<T, CallError> {
     Ok(value)
 }
 
-/// A text that a function writes. `None` also for an empty one.
+/// Returns the text that a function writes; `None` also for an empty one.
 fn text(call: impl FnOnce(*mut c_char, u32) -> u32) -> Option<String> {
     let _one = lock().ok()?;
     let mut bytes = [0u8; 128];
-    // The last byte is kept from the library, so that there is an end whatever it writes.
+    // The last byte is kept from the library, so that the text ends whatever it writes.
     check(call(bytes.as_mut_ptr().cast(), bytes.len() as u32 - 1)).ok()?;
     let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().into_owned();
     (!text.is_empty()).then_some(text)
@@ -264,7 +265,7 @@ const INSUFFICIENT_SIZE: u32 = 7;
 pub(super) const NOT_SUPPORTED: u32 = 3;
 pub(super) const NO_PERMISSION: u32 = 4;
 
-/// `nvmlReturn_t`, with the header's name without `NVML_ERROR_`. Allocates nothing.
+/// Checks a `nvmlReturn_t`. The error has the header's name without `NVML_ERROR_`. Allocates nothing.
 fn check(code: u32) -> Result<(), CallError> {
     let name = match code {
         0 => return Ok(()),

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs' energy counters through libnvidia-ml: millijoules since the driver was loaded, from Volta on.
 //!
-//! Older GPUs have power only. It is not integrated here: a note says so.
+//! Older GPUs have only a power. It is not integrated here: a note reports that.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ mod library;
 
 use crate::processes;
 use crate::vendor::{self, CallError, LoadError};
-use crate::{Device, Gauge, Kind, Quality, ReadError, Reading, Settings, Source, Trouble};
+use crate::{Device, Gauge, Kind, OpenErrors, Quality, ReadError, Reading, Settings, Source};
 use library::{Handle, Library, NO_PERMISSION, NOT_SUPPORTED, OpenError};
 
 pub(crate) const NAME: &str = "nvml";
@@ -27,18 +27,18 @@ pub(crate) struct NvidiaGpus {
     devices: Vec<Device>,
     handles: Vec<Handle>,
     gauges: Vec<Gauge>,
-    /// Pids mean here what they mean to the driver.
+    /// Whether pids here are the ones that the driver uses.
     knows_pids: bool,
 }
 
-/// Opens all GPUs with an energy counter. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaGpus> {
-    // A library that is named may be a stand-in: it is called regardless.
+/// Opens all GPUs with an energy counter. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<NvidiaGpus> {
+    // A library that the user has named may be a stand-in: it is called regardless.
     if settings.nvml_library.is_none() && !has_driver(&settings.sys_root) {
-        trouble.absent(format!("{NAME}: no NVIDIA driver is loaded"));
+        errors.absent(format!("{NAME}: no NVIDIA driver is loaded"));
         return None;
     }
-    let notes = &mut trouble.notes;
+    let notes = &mut errors.notes;
     let library = settings.nvml_library.as_deref().unwrap_or(Path::new(LIBRARY));
     let opened = Library::open(library).map_err(|error| match error {
         OpenError::Load(error) => Unusable::NotLoaded { library: library.to_owned(), error },
@@ -59,7 +59,7 @@ pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<NvidiaG
         notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
         return None;
     }
-    // Every function that is called later is called once before the exit handler is there.
+    // Every function that is called later is called once before the exit handler is registered.
     for gauge in &found.gauges {
         found.library.gauge(found.handles[0], *gauge);
     }
@@ -151,12 +151,12 @@ impl NvidiaGpus {
     }
 }
 
-/// A driver of Linux, or of Windows beneath it.
+/// Whether there is a driver of Linux, or of Windows beneath it.
 fn has_driver(root: &Path) -> bool {
     ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
 }
 
-/// `00000000:C1:00.0` as the kernel writes it: `0000:c1:00.0`.
+/// Converts `00000000:C1:00.0` to the kernel's form `0000:c1:00.0`.
 fn short_address(bus: &str) -> String {
     let lower = bus.to_ascii_lowercase();
     match lower.split_once(':') {

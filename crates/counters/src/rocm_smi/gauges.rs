@@ -1,29 +1,29 @@
-//! The calls into librocm_smi64 for what there is beside energy. Signatures, enumerators and units are those of
-//! `rocm_smi/rocm_smi.h`, 5.2.3 to 6; a function that a version does not have is a gauge that it does not have.
+//! The calls into librocm_smi64 for gauges. Signatures, enumerators and units are those of `rocm_smi/rocm_smi.h`, 5.2.3 to 6; a
+//! function that a version lacks is a gauge that it lacks.
 #![allow(unsafe_code)]
 
 use crate::Gauge;
 use crate::vendor::Symbols;
 
-/// Microwatts, of a sensor by its number.
+/// The result is in microwatts. Sensors are numbered.
 type AveragePowerFn = unsafe extern "C" fn(dv_ind: u32, sensor_ind: u32, power: *mut u64) -> u32;
-/// Microwatts. Since ROCm 6.
+/// The result is in microwatts. The function exists since ROCm 6.
 type SocketPowerFn = unsafe extern "C" fn(dv_ind: u32, socket_power: *mut u64) -> u32;
-/// Thousandths of a degree Celsius. `metric` is an enumeration, as wide as an int.
+/// The result is in thousandths of a degree Celsius. `metric` is an enumeration of the width of an int.
 type TemperatureFn =
     unsafe extern "C" fn(dv_ind: u32, sensor_type: u32, metric: u32, temperature: *mut i64) -> u32;
-/// 0 to 100.
+/// The result is between 0 and 100.
 type BusyFn = unsafe extern "C" fn(dv_ind: u32, busy_percent: *mut u32) -> u32;
-/// Bytes. `mem_type` is an enumeration.
+/// The result is in bytes. `mem_type` is an enumeration.
 type MemoryFn = unsafe extern "C" fn(dv_ind: u32, mem_type: u32, bytes: *mut u64) -> u32;
 
-/// `RSMI_TEMP_CURRENT`.
+/// The header's name is `RSMI_TEMP_CURRENT`.
 const TEMP_CURRENT: u32 = 0;
-/// `RSMI_TEMP_TYPE_EDGE`, `_JUNCTION`, `_MEMORY`.
+/// The header's names are `RSMI_TEMP_TYPE_EDGE`, `_JUNCTION` and `_MEMORY`.
 const EDGE: u32 = 0;
 const JUNCTION: u32 = 1;
 const MEMORY: u32 = 2;
-/// `RSMI_MEM_TYPE_VRAM`.
+/// The header's name is `RSMI_MEM_TYPE_VRAM`.
 const VRAM: u32 = 0;
 
 pub(super) struct GaugeFunctions {
@@ -72,7 +72,7 @@ impl GaugeFunctions {
         &self.known
     }
 
-    /// In base units; `None` for whatever status but success.
+    /// Returns the value in base units; `None` if the status is not success.
     ///
     /// # Safety
     /// The library is initialised, not ended, and not called from elsewhere meanwhile.

@@ -1,8 +1,8 @@
 //! The calls into librocm_smi64.
 //!
-//! Signatures are those of `rocm_smi/rocm_smi.h` (5.2.3; the same functions are in 6 and 7). **Nothing is called after a
-//! failed `rsmi_init`**: 5.2.3 segfaults then. [`Loaded`] has no other call than [`Loaded::init`], which consumes it and
-//! gives a [`Library`] on success only. What holds for every vendor's library is in [`crate::vendor`].
+//! Signatures are those of `rocm_smi/rocm_smi.h` (5.2.3; the same functions are in 6 and 7). **Nothing is called after a failed
+//! `rsmi_init`**: 5.2.3 segfaults then. [`Loaded`] has no other call than [`Loaded::init`], which consumes it and returns a
+//! [`Library`] only on success. What applies to every vendor's library is in [`crate::vendor`].
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
@@ -27,7 +27,7 @@ type PciFn = unsafe extern "C" fn(dv_ind: u32, bdfid: *mut u64) -> u32;
 type NameFn = unsafe extern "C" fn(dv_ind: u32, name: *mut c_char, len: usize) -> u32;
 type VersionFn = unsafe extern "C" fn(version: *mut RawVersion) -> u32;
 
-/// `rsmi_version_t`.
+/// The structure `rsmi_version_t` of the header.
 #[repr(C)]
 struct RawVersion {
     major: u32,
@@ -36,7 +36,7 @@ struct RawVersion {
     build: *const c_char,
 }
 
-/// The functions. All required ones are looked up before any is called.
+/// The library's functions. All required ones are looked up before any is called.
 struct Functions {
     init: InitFn,
     shut_down: ShutDownFn,
@@ -48,14 +48,14 @@ struct Functions {
     gauges: GaugeFunctions,
 }
 
-/// Loaded, not initialised.
+/// The library after loading, before it is initialised.
 pub(crate) struct Loaded(Functions);
 
-/// Initialised; shut down when dropped.
+/// The initialised library. It is shut down when dropped.
 pub(crate) struct Library(Functions);
 
 impl Loaded {
-    /// Loads the library and looks up its functions; calls none.
+    /// Loads the library and looks up its functions without calling any.
     pub fn open(path: &Path) -> Result<Loaded, LoadError> {
         // SAFETY: librocm_smi64 by name, or named by the user as that; its initialisers set up C++ statics.
         let library = unsafe { Symbols::open(path) }?;
@@ -72,12 +72,12 @@ impl Loaded {
                 gauges: GaugeFunctions::find(&library),
             }
         };
-        // Never unloaded, so the function pointers are good for ever.
+        // The library is never unloaded, so the function pointers stay valid.
         library.keep();
         Ok(Loaded(functions))
     }
 
-    /// `rsmi_init`. After a failure there is nothing left to call.
+    /// Calls `rsmi_init`. After a failure nothing can be called.
     pub fn init(self) -> Result<Library, CallError> {
         let _one = lock()?;
         // SAFETY: rsmi_init may be called at any time (it counts its callers); flags 0: AMD devices only.
@@ -87,7 +87,7 @@ impl Loaded {
 }
 
 impl Library {
-    /// `rsmi_num_monitor_devices`.
+    /// Calls `rsmi_num_monitor_devices`.
     pub fn device_count(&self) -> Result<u32, CallError> {
         let _one = lock()?;
         let mut count = 0;
@@ -107,7 +107,7 @@ impl Gpus for Library {
         let _one = lock()?;
         let mut raw = 0;
         let mut timestamp = 0;
-        // Two floats: ROCm before 4.5 has no such argument and writes its 8-byte time stamp here.
+        // Room for two floats: ROCm before 4.5 lacks this argument and writes its 8-byte time stamp here.
         let mut resolution = AlignedFloats([0.0; 2]);
         // SAFETY: initialised, not ended, and the three point to locals of the header's types or larger. An index that
         // is out of bounds, as after a device has gone, is answered with a status.
@@ -115,19 +115,18 @@ impl Gpus for Library {
         Ok(Energy { raw, resolution_microjoules: resolution.0[0], timestamp })
     }
 
-    /// `rsmi_dev_name_get`. `None` also for an empty name.
+    /// Calls `rsmi_dev_name_get`. Returns `None` also for an empty name.
     fn model(&self, device: u32) -> Option<String> {
         let name = self.0.name?;
         let _one = lock().ok()?;
         let mut bytes = [0u8; 256];
-        // The last byte is kept from the library, so that there is an end whatever it writes.
+        // The last byte is kept from the library, so that the text ends whatever it writes.
         // SAFETY: initialised, not ended, and the library may write `len` bytes, all of them ours.
         check(unsafe { name(device, bytes.as_mut_ptr().cast(), bytes.len() - 1) }).ok()?;
         let text = CStr::from_bytes_until_nul(&bytes).ok()?.to_string_lossy().trim().to_owned();
         (!text.is_empty()).then_some(text)
     }
 
-    /// `rsmi_dev_pci_id_get`.
     fn pci(&self, device: u32) -> Option<String> {
         let pci = self.0.pci?;
         let _one = lock().ok()?;
@@ -137,7 +136,6 @@ impl Gpus for Library {
         Some(pci_address(id))
     }
 
-    /// `rsmi_version_get`.
     fn version(&self) -> String {
         let mut raw = RawVersion { major: 0, minor: 0, patch: 0, build: std::ptr::null() };
         let Some(version) = self.0.version else { return super::NAME.to_owned() };

@@ -2,7 +2,7 @@
 
 use crate::amd::{Accumulators, DEVICES_MAX, presence};
 use crate::vendor::find::{self, Wanted};
-use crate::{Settings, Trouble};
+use crate::{OpenErrors, Settings};
 
 mod gauges;
 mod library;
@@ -12,7 +12,7 @@ use library::{Library, Loaded};
 
 pub(crate) const NAME: &str = "rocm_smi";
 
-/// Versions newest first, as an old library does not know a new GPU.
+/// The newest versions come first, because an old library does not know a new GPU.
 const LIBRARY: Wanted = Wanted {
     source: NAME,
     names: &[
@@ -26,17 +26,17 @@ const LIBRARY: Wanted = Wanted {
              the file with AMPERE_ROCM_SMI_LIBRARY",
 };
 
-/// Opens all devices with a usable counter. `None`, and notes, if there is none.
-pub(crate) fn open(settings: &Settings, trouble: &mut Trouble) -> Option<Accumulators<Library>> {
-    // Without a GPU the real library must not be called: it prints, fails, and then must not be called again. One that the
-    // user names is called regardless: it may be a stand-in.
+/// Opens all devices with a usable counter. Returns `None`, with notes, if there is none.
+pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accumulators<Library>> {
+    // Without a GPU the real library must not be called: it prints, fails, and then must not be called again. One that the user
+    // has named is called regardless, because it may be a stand-in.
     if settings.rocm_smi_library.is_none()
         && let Some(reason) = presence::no_gpu(&settings.sys_root)
     {
-        trouble.absent(format!("{NAME}: {reason}"));
+        errors.absent(format!("{NAME}: {reason}"));
         return None;
     }
-    let notes = &mut trouble.notes;
+    let notes = &mut errors.notes;
     let (loaded, path) = match find::load(settings.rocm_smi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
         Err(error) => {

@@ -1,11 +1,11 @@
-//! `rsmi_status_t`.
+//! The status codes `rsmi_status_t`.
 
 use crate::vendor::Status;
 
 pub(super) const NOT_SUPPORTED: u32 = 2;
 pub(super) const PERMISSION: u32 = 4;
 
-/// With the header's name, without `RSMI_STATUS_`.
+/// Returns the status with the header's name, without `RSMI_STATUS_`.
 pub(super) fn status(code: u32) -> Status {
     const NAMES: [&str; 18] = [
         "SUCCESS",

@@ -1,4 +1,4 @@
-//! Where a vendor's library is looked for.
+//! Where vendors' libraries are searched for.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use super::LoadError;
 
-/// What is looked for, and how notes name it.
+/// A library that is searched for, and the texts of its notes.
 pub(crate) struct Wanted {
     pub source: &'static str,
-    /// File names, best first.
+    /// File names, the best first.
     pub names: &'static [&'static str],
-    /// What to do if there is none.
+    /// What the user can do if there is none.
     pub advice: &'static str,
 }
 
-/// Where the library may be, best first: the ROCm that the user chose, what the loader finds (LD_LIBRARY_PATH, the
+/// The places where the library may be, the best first: the ROCm that the user chose, what the loader finds (LD_LIBRARY_PATH, the
 /// system), the usual place.
 fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
     let within = |folder: PathBuf| {
@@ -34,9 +34,9 @@ fn candidates(names: &[&str], rocm_path: Option<&OsStr>) -> Vec<PathBuf> {
 /// Why no library was loaded.
 #[derive(Debug)]
 pub(crate) enum NoLibrary {
-    /// The one that the user names cannot be used.
+    /// The library that the user has named cannot be used.
     Named { source: &'static str, path: PathBuf, error: LoadError },
-    /// None of the usual ones: what to do, and those that are there and cannot be used.
+    /// None of the usual libraries can be used: what to do, and those that were found and are not usable.
     Usual { source: &'static str, advice: &'static str, unusable: Vec<(PathBuf, LoadError)> },
 }
 
@@ -57,7 +57,7 @@ impl fmt::Display for NoLibrary {
     }
 }
 
-/// Loads the library that the user names, or the first of the usual ones that loads and has what is needed.
+/// Loads the library that the user has named, or the first of the usual ones that loads and has all required functions.
 pub(crate) fn load<T>(
     named: Option<&Path>,
     wanted: &Wanted,
@@ -72,7 +72,7 @@ pub(crate) fn load<T>(
     for path in candidates(wanted.names, std::env::var_os("ROCM_PATH").as_deref()) {
         match open(&path) {
             Ok(loaded) => return Ok((loaded, path)),
-            // It is usual that the loader does not find one of the names.
+            // It is normal that the loader does not find one of the names.
             Err(LoadError::Open(text)) if path.is_relative() && text.contains("No such file") => {}
             Err(error) => unusable.push((path, error)),
         }

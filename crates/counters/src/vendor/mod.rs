@@ -1,5 +1,5 @@
-//! What all vendors' libraries have in common: how one is found and loaded, that one call is made at a time, and that
-//! none is made once the process ends.
+//! What all vendors' libraries have in common: how one is found and loaded, that only one call is made at a time, and that none
+//! is made once the process ends.
 //!
 //! - **One call at a time**: AMD's libraries are not thread-safe before ROCm 7.2. Every call holds the lock of [`lock`].
 //! - **Nothing is called once the process ends.** The libraries keep their devices in C++ statics. Exit handlers run
@@ -18,12 +18,12 @@ use std::time::Duration;
 
 pub(crate) mod find;
 
-/// What a vendor's library answered, by its number and its header's name for that (without the prefix).
+/// The status that a vendor's library returned, as a number and with its name in the header (without the prefix).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// As the library returned it.
+    /// The code that the library returned.
     pub code: u32,
-    /// `NOT_SUPPORTED`.
+    /// The name, such as `NOT_SUPPORTED`.
     pub name: &'static str,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Status {
 pub(crate) enum LoadError {
     /// `dlopen` failed, with this text.
     Open(String),
-    /// It lacks a function that is needed.
+    /// It lacks a required function.
     Symbol(&'static str),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for LoadError {
     }
 }
 
-/// Why a call gave nothing.
+/// Why a call returned nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallError {
     Status(Status),
@@ -67,30 +67,30 @@ impl fmt::Display for CallError {
     }
 }
 
-/// Held during every call into a library.
+/// This lock is held during every call into a library.
 static CALLS: Mutex<()> = Mutex::new(());
 
-/// Set by the exit handler, which then waits for `CALLS`; looked at by every call while it holds `CALLS`. So a call
-/// either sees it, or holds the lock for as long as the handler waits.
+/// Set by the exit handler, which then waits for `CALLS`; read by every call while it holds `CALLS`. So a call either sees it, or
+/// holds the lock while the handler waits.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
-/// The right to make one call.
+/// Takes the lock that a call needs.
 pub(crate) fn lock() -> Result<MutexGuard<'static, ()>, CallError> {
     let guard = CALLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if ENDED.load(Ordering::SeqCst) { Err(CallError::Ended) } else { Ok(guard) }
 }
 
-/// Has all calls end when the process ends, before the library's own exit handlers run. To be called when every function
-/// that will be called later has been called once, since a library makes some of its statics on first use. False if there
-/// is no room for another handler; then nothing may be read.
+/// Makes all calls end when the process ends, before the library's own exit handlers run. To be called when every function that
+/// will be called later has been called once, because a library makes some of its statics on first use. Returns false if there is
+/// no room for another handler; then nothing may be read.
 pub(crate) fn watch_for_exit() -> bool {
     // SAFETY: `at_exit` does not unwind, and it stays loaded: glibc runs the handlers of a shared object when that is
     // unloaded, and not later.
     unsafe { libc::atexit(at_exit) == 0 }
 }
 
-/// Runs when the process ends: no call starts from here on, and one that is under way is waited for. Not for ever: a
-/// process that hangs at its end, say because a signal handler within a call called `exit`, is worse than the risk.
+/// Runs when the process ends: no call starts from here on, and one in progress is waited for. The wait is limited: a process
+/// that hangs at its end, for example because a signal handler within a call called `exit`, is worse than the risk.
 extern "C" fn at_exit() {
     ENDED.store(true, Ordering::SeqCst);
     for _ in 0..1000 {
@@ -105,18 +105,18 @@ extern "C" fn at_exit() {
 pub(crate) struct Symbols(libloading::os::unix::Library);
 
 impl Symbols {
-    /// Loads a library and calls nothing in it but its initialisers.
+    /// Loads a library and calls nothing in it except its initialisers.
     ///
     /// # Safety
     /// The file's initialisers are harmless: it is a vendor's library by its name, or one that the user named for this
-    /// purpose. There is no way to check more.
+    /// purpose. More cannot be checked.
     pub unsafe fn open(path: &Path) -> Result<Symbols, LoadError> {
         use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
         // SAFETY: the caller's.
         unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Symbols).map_err(open_error)
     }
 
-    /// Looks up `name`.
+    /// Looks up a function by its name.
     ///
     /// # Safety
     /// `F` is the type of the function of that name.
@@ -126,13 +126,13 @@ impl Symbols {
         symbol.map(|symbol| *symbol).map_err(|_| LoadError::Symbol(name))
     }
 
-    /// Never unloads it, so that the functions that were looked up are good for ever.
+    /// Keeps the library loaded, so that the functions that were looked up stay valid.
     pub fn keep(self) {
         std::mem::forget(self.0);
     }
 }
 
-/// `dlopen`'s own text, which libloading keeps one level down.
+/// Extracts `dlopen`'s own text, which libloading keeps one level down.
 fn open_error(error: libloading::Error) -> LoadError {
     LoadError::Open(match std::error::Error::source(&error) {
         Some(inner) => inner.to_string(),

@@ -1,12 +1,12 @@
-//! AMD GPUs for the real librocm_smi64, out of a made-up `/sys` in a mount namespace of its own (needs root).
+//! AMD GPUs for the real librocm_smi64, made of files in a mount namespace of its own (needs root).
 //!
-//! One GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that advances
-//! by the driver's clock at that power: `300`, or `300/90@0.5` for 300 W and 90 W by turns of half a second ([`Power`]). `dual`: MI250X packages;
-//! each figure makes two devices, the odd one with an accumulator that stays 0. `bare`: without the files that tell
-//! power, temperatures, how busy it is and memory; `headless`: without `hwmon` at all.
+//! There is one GPU for each figure, with an energy accumulator in ticks of 15.3 uJ, as librocm_smi64 5.2.3 reports it, that
+//! advances by the driver's clock at that power: `300`, or `300/90@0.5` for 300 W and 90 W alternating every half second
+//! ([`Power`]). `dual` makes MI250X packages: each figure makes two devices, the odd one with an accumulator that stays 0. `bare`
+//! omits the files of power, temperatures, load and memory; `headless` omits `hwmon` entirely.
 //!
-//! It tests our side of the interface: loading, functions, units, timestamps. It says nothing about AMD's hardware.
-//! Layout: the kernel's kgd_pp_interface.h (gpu_metrics v1.3), KFD topology, hwmon.
+//! It tests our side of the interface: loading, functions, units, timestamps. It proves nothing about AMD's hardware. Layout: the
+//! kernel's kgd_pp_interface.h (gpu_metrics v1.3), KFD topology, hwmon.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, symlink};
@@ -18,13 +18,14 @@ use std::time::Duration;
 
 use super::put;
 
-/// Set for that process: figures, then one of the words above or nothing, by `;`.
+/// The variable of that process: figures, then one of the words above or nothing, separated by `;`.
 const WANTED: &str = "AMPERE_MADE_UP_GPUS";
-/// Microjoules of a tick.
+/// The microjoules of a tick.
 const TICK_MICROJOULES: f64 = 15.3;
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// The command to run a child under, to which [`serve`] then gives such GPUs; `None`, with a word, where it is not possible.
+/// The command under which a child must run, to which [`serve`] then gives such GPUs; `None`, with a message, if that is not
+/// possible.
 pub fn command() -> Option<[&'static str; 2]> {
     let may_mount = Command::new("unshare").args(["-m", "true"]).output();
     if !may_mount.is_ok_and(|output| output.status.success()) {
@@ -34,16 +35,16 @@ pub fn command() -> Option<[&'static str; 2]> {
     Some(["unshare", "-m"])
 }
 
-/// The variable that says which GPUs, and how they are.
+/// The variable that describes the GPUs.
 pub fn wanted(watts: &str, how: &str) -> (&'static str, String) {
     (WANTED, format!("{watts};{how}"))
 }
 
-/// In a process that was started with [`command`] and [`wanted`]: makes the tree, lets its counters run, and runs `then`
-/// within it. In any other, only `then`.
+/// In a process that was started with [`command`] and [`wanted`], makes the tree, lets its counters run, and runs `then` in it.
+/// In any other process, only runs `then`.
 pub fn serve(then: impl FnOnce()) {
     let Ok(wanted) = std::env::var(WANTED) else { return then() };
-    // The library's locks are in /dev/shm, and a process that dies with one spoils it for all others.
+    // The library's locks are in /dev/shm, and a process that dies holding one spoils it for all others.
     for place in ["/sys", "/dev/shm"] {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "tmpfs", place]).status();
         assert!(mounted.is_ok_and(|status| status.success()));
@@ -90,7 +91,7 @@ impl Power {
         if ((seconds / self.2) as u64).is_multiple_of(2) { self.0 } else { self.1 }
     }
 
-    /// Since the clock's zero.
+    /// The energy since the clock's zero.
     pub fn joules(&self, clock_ns: u64) -> f64 {
         let seconds = clock_ns as f64 * 1e-9;
         let halves = (seconds / self.2).floor();
@@ -116,7 +117,8 @@ fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool) {
         for gpu in &gpus {
             let watts = gpu.power.watts(clock_ns as f64 * 1e-9);
             let joules = gpu.power.joules(clock_ns) - gpu.power.joules(begin_ns);
-            // At 22 the power (u16), 24 the accumulator, 32 the driver's clock (ns), 96 the firmware's time (10 ns).
+            // The offsets are 22 for the power (u16), 24 for the accumulator, 32 for the driver's clock (ns), 96 for the
+            // firmware's time (10 ns).
             let mut middle = Vec::new();
             middle.extend_from_slice(&(watts as u16).to_le_bytes());
             let ticks = 1_000_000 + (joules * 1e6 / TICK_MICROJOULES) as u64;
@@ -128,7 +130,7 @@ fn count_energy(gpus: Vec<Gpu>, stop: &AtomicBool) {
     }
 }
 
-/// The files of one GPU that the library looks at; its `gpu_metrics`, to be written to.
+/// Makes the files of one GPU that the library reads; returns its `gpu_metrics`, which is to be updated.
 fn make_gpu(i: u32, how: &str) -> File {
     let address = format!("0000:{:02x}:00.0", i + 3);
     let pci = PathBuf::from(format!("/sys/devices/pci0000:00/{address}"));
@@ -207,7 +209,7 @@ fn make_gpu(i: u32, how: &str) -> File {
             i + 1
         ),
     );
-    // Structure of 120 bytes, format 1, content 3.
+    // The structure has 120 bytes, format 1, content 3.
     let mut metrics = [0u8; 120];
     metrics[..4].copy_from_slice(&[120, 0, 1, 3]);
     std::fs::write(pci.join("gpu_metrics"), metrics).unwrap();

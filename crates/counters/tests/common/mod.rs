@@ -1,11 +1,12 @@
-//! Opens counters in a process of its own and tells what it saw.
+//! Opens counters in a process of its own and reports what it read.
 //!
-//! A library keeps state for a whole process and the stand-in takes its script from the environment, so each case needs
-//! its own process: this test executable again, with only the test `probe_child` and these variables:
-//! `AMPERE_PROBE`, steps separated by `;`:
-//!   `read` (every device), `gauges` (of every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources, read by a second
-//!   thread at the same time), `exit` (read once more in an exit handler that was registered before all else);
-//! and whatever sets the counters.
+//! A library keeps state for a whole process and the stand-in takes its script from the environment, so each case needs its own
+//! process: this test executable again, with only the test `probe_child` and these variables: `AMPERE_PROBE`, steps separated by
+//! `;`:
+//!   `read` (every device), `gauges` (of every device), `sleep MS`, `drop` (all sources), `threads` (a second set of sources,
+//!   read by a second thread at the same time), `exit` (read once more in an exit handler that was registered first);
+//!
+//! and the variables of the counters.
 #![allow(dead_code)] // not every test file uses everything
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ pub mod made_up_gpus;
 use ampere_counters::{Opened, Source, open_sources};
 use ampere_settings::Config;
 
-/// A reading as the child told it.
+/// A reading that the child reported.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     pub nanojoules: u64,
@@ -28,22 +29,22 @@ pub struct Seen {
     pub at_ns: u64,
 }
 
-/// What a child told.
+/// Everything that a child reported.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Answer {
     pub notes: Vec<String>,
-    /// One line per device: name, metric, source, quality, kind, resolution, pci, description, by `|`.
+    /// One line per device: name, metric, source, quality, kind, resolution, pci, description, separated by `|`.
     pub devices: Vec<String>,
     /// For each device, the names of those that it contains.
     pub contains: Vec<Vec<String>>,
     /// By round of `read`, then by device.
     pub rounds: Vec<Vec<Result<Seen, String>>>,
-    /// By round of `gauges`: lines like `GPU-0 temperature_celsius edge 41`, for each that was asked for; `-` where there was none.
+    /// By round of `gauges`, one line such as `GPU-0 temperature_celsius edge 41` for each gauge that was read; `-` for no value.
     pub gauges: Vec<Vec<String>>,
     pub stderr: String,
 }
 
-impl Told {
+impl Answer {
     pub fn seen(&self, round: usize, device: usize) -> Seen {
         match &self.rounds[round][device] {
             Ok(seen) => *seen,
@@ -62,13 +63,13 @@ impl Told {
         names
     }
 
-    /// Joules of a device between two rounds.
+    /// The joules of a device between two rounds.
     pub fn joules(&self, device: usize, from: usize, to: usize) -> f64 {
         (self.seen(to, device).nanojoules - self.seen(from, device).nanojoules) as f64 * 1e-9
     }
 }
 
-/// A stand-in library, which cargo puts beside this executable.
+/// The file of a stand-in library, which cargo puts into this executable's directory.
 pub fn stand_in(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let file = own.parent().unwrap().join(name);
@@ -76,8 +77,8 @@ pub fn stand_in(name: &str) -> PathBuf {
     file
 }
 
-/// Runs a child with nothing but these variables set for the counters; `before` is a command to run it under.
-pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> Told {
+/// Runs a child with only these variables set for the counters; `before` is a command under which it runs.
+pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> Answer {
     let own = std::env::current_exe().unwrap();
     let mut command = match before {
         [] => Command::new(&own),
@@ -97,31 +98,32 @@ pub fn probe_under(before: &[&str], steps: &str, variables: &[(&str, &str)]) -> 
     }
     let output = command.envs(variables.iter().copied()).env("AMPERE_PROBE", steps).output().unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);
-    let mut told = Told { stderr: String::from_utf8_lossy(&output.stderr).into_owned(), ..Told::default() };
-    assert!(output.status.success(), "child ended with {}:\n{stdout}\n{}", output.status, told.stderr);
+    let mut answer =
+        Answer { stderr: String::from_utf8_lossy(&output.stderr).into_owned(), ..Answer::default() };
+    assert!(output.status.success(), "child ended with {}:\n{stdout}\n{}", output.status, answer.stderr);
     for line in stdout.lines() {
         let Some((word, rest)) = line.strip_prefix('@').and_then(|line| line.split_once(' ')) else {
             continue;
         };
         match word {
-            "note" => told.notes.push(rest.to_owned()),
-            "device" => told.devices.push(rest.to_owned()),
+            "note" => answer.notes.push(rest.to_owned()),
+            "device" => answer.devices.push(rest.to_owned()),
             "contains" => {
                 let names = rest.split(' ').filter(|name| !name.is_empty());
-                told.contains.push(names.map(str::to_owned).collect());
+                answer.contains.push(names.map(str::to_owned).collect());
             }
-            "gauges" => told.gauges.push(Vec::new()),
-            "gauge" => told.gauges.last_mut().unwrap().push(rest.to_owned()),
-            "round" => told.rounds.push(Vec::new()),
-            "error" => told.rounds.last_mut().unwrap().push(Err(rest.to_owned())),
-            "reading" => told.rounds.last_mut().unwrap().push(Ok(parse_reading(rest))),
+            "gauges" => answer.gauges.push(Vec::new()),
+            "gauge" => answer.gauges.last_mut().unwrap().push(rest.to_owned()),
+            "round" => answer.rounds.push(Vec::new()),
+            "error" => answer.rounds.last_mut().unwrap().push(Err(rest.to_owned())),
+            "reading" => answer.rounds.last_mut().unwrap().push(Ok(parse_reading(rest))),
             other => panic!("{other:?}"),
         }
     }
-    told
+    answer
 }
 
-/// A stand-in: its file, and the variables that have its script and its path, and its source's name.
+/// A stand-in: its file, the variables of its script and its path, and its source's name.
 pub struct StandIn(pub &'static str, &'static str, &'static str, &'static str);
 
 pub const ROCM_SMI: StandIn =
@@ -131,7 +133,7 @@ pub const AMD_SMI: StandIn =
 pub const NVML: StandIn = StandIn("libstand_in_nvidia_ml.so", "STAND_IN_NVML", "AMPERE_NVML_LIBRARY", "nvml");
 
 /// Runs a child on a stand-in with a script.
-pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, &str)]) -> Answer {
     let library = self::stand_in(stand_in.0);
     let mut variables =
         vec![(stand_in.1, script), (stand_in.2, library.to_str().unwrap()), ("AMPERE_COUNTERS", stand_in.3)];
@@ -140,11 +142,11 @@ pub fn probe_with(stand_in: &StandIn, script: &str, steps: &str, more: &[(&str, 
 }
 
 /// Runs a child on the stand-in for librocm_smi64.
-pub fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Told {
+pub fn probe(script: &str, steps: &str, more: &[(&str, &str)]) -> Answer {
     probe_with(&ROCM_SMI, script, steps, more)
 }
 
-/// A node that has CPU time and nothing else.
+/// Makes a node that has CPU time and nothing else.
 pub fn bare_node() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     std::fs::create_dir(root.path().join("proc")).unwrap();
@@ -152,7 +154,7 @@ pub fn bare_node() -> tempfile::TempDir {
     root
 }
 
-/// Writes a file and the folders above it.
+/// Writes a file and makes the directories above it.
 pub fn put(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -173,7 +175,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Where the exit handler finds the counters.
+/// The counters that the exit handler reads.
 static SOURCES: Mutex<Vec<Box<dyn Source>>> = Mutex::new(Vec::new());
 
 extern "C" fn read_at_exit() {
@@ -187,7 +189,7 @@ extern "C" fn read_at_exit() {
     eprintln!("at exit: done");
 }
 
-/// The child's side; does nothing in the parent.
+/// The child's side, which does nothing in the parent.
 pub fn child() {
     let Ok(steps) = std::env::var("AMPERE_PROBE") else { return };
     println!();
@@ -260,7 +262,7 @@ fn tell_gauges(source: &mut dyn Source) {
     }
 }
 
-/// Compiles a library from C. `None` where there is no C compiler.
+/// Compiles a library from C; returns `None` if there is no C compiler.
 pub fn compile(folder: &Path, source: &str) -> Option<PathBuf> {
     let file = folder.join("made.c");
     let library = folder.join("libmade.so");

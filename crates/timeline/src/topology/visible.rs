@@ -24,10 +24,10 @@ pub enum Vendor {
 impl Vendor {
     /// The vendor in a metric's name: `rocm_smi:::energy_count:device=0` is AMD's.
     pub fn of_metric(metric: &str) -> Vendor {
-        let says = |words: &[&str]| words.iter().any(|word| metric.contains(word));
+        let matches = |words: &[&str]| words.iter().any(|word| metric.contains(word));
         match () {
-            () if says(&["rocm_smi", "amdsmi", "amd_smi"]) => Vendor::Amd,
-            () if says(&["nvml"]) => Vendor::Nvidia,
+            () if matches(&["rocm_smi", "amdsmi", "amd_smi"]) => Vendor::Amd,
+            () if matches(&["nvml"]) => Vendor::Nvidia,
             () => Vendor::Unknown,
         }
     }
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_say_what_is_visible() {
+    fn variables_determine_what_is_visible() {
         use Vendor::{Amd, Nvidia, Unknown};
         for (environment, vendor, expected) in [
             ("", Amd, "all"),
