@@ -346,7 +346,7 @@ impl LiveRun {
         }
         let is_replayed = timeline.clock.is_replayed();
         let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
-        let stacks = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::reached);
+        let stacks = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::watermark);
         let longest = timeline.clock.ticks(LONGEST_STACK_WAIT);
         let stacks = stacks.max(now.saturating_sub(longest));
         now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX)).min(stacks)

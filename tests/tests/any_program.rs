@@ -1393,7 +1393,7 @@ fn time_in_the_kernel_is_of_the_function_that_called_it_where_it_may_be_sampled(
     skip_unless!(kernel_setting("perf_event_paranoid") == "2", "users may sample the kernel, or nothing");
     let place = Place::new();
     let program = place.compile("cc", "work", KERNEL_WORK, &["-O1", "-lm"]).display().to_string();
-    let words = "samples are of the program's own code alone: time in the kernel, as for input and output, is not charged";
+    let words = "only the program's own code is sampled: time in the kernel, for example for input and output, is not charged";
     let root = run(&mut sampled(&place, &[&program]));
     let other = run(&mut as_other_user(&place, "other", &[&program]));
     assert_eq!((root.code, other.code), (23, 23), "{root:#?} {other:#?}");

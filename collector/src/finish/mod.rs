@@ -4,11 +4,11 @@
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
-//! settling.rs  figures that are computed again from the trace     not_seen.rs   CPU time that is in no row
+//! settling.rs  figures that are computed again from the trace     cpu_time_check.rs   CPU time that is in no row
 //! preloaded.rs processes that the preloaded library left alone     unseen.rs   programs whose MPI calls cannot be recorded
 //! ```
 
-mod not_seen;
+mod cpu_time_check;
 mod preloaded;
 mod results;
 pub mod running;

@@ -1,18 +1,20 @@
 //! Call paths of programs that are not instrumented. The kernel samples the stacks of everything that the command starts, and of
-//! processes that others have started for it, once they are found; a thread of the collector makes enters and leaves of them, in logs
-//! and rings like those that the plugin writes inside a process.
+//! processes that others have started for it, once they are found. A thread of the collector converts them to enters and leaves, in
+//! logs and rings like those that the plugin writes inside a process.
 //!
 //! ```text
-//! mod.rs      the thread          clock.rs    the kernel's times as times of the run's events
-//! writer.rs   stacks to logs and rings     unsampled.rs   times of threads and processes that are too short for a sample
-//! not_seen.rs   CPU time of processes that are neither sampled nor recorded
-//! quality.rs    what is to be said of the samples
+//! mod.rs        the thread                              clock.rs           converts the kernel's times to times of events
+//! writer.rs     converts samples to records             process.rs         the records of one process and its threads
+//! sink.rs       collects what the sampler passes on     cpu_intervals.rs   times on a CPU that are too short for a sample
+//! quality.rs    notes about the samples                 unsampled_processes.rs   CPU time without samples or records
 //! ```
 
 mod clock;
-mod not_seen;
+mod cpu_intervals;
+mod process;
 mod quality;
-mod unsampled;
+mod sink;
+mod unsampled_processes;
 mod writer;
 
 use ampere_counters::SharedRunCpu;
@@ -21,7 +23,6 @@ use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Options, Sampler, StacksError};
 use clock::EventClock;
-use not_seen::NotSeen;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -30,57 +31,57 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use unsampled_processes::UnsampledProcesses;
 use writer::Writer;
 
-/// How often the kernel's samples are fetched: while there are none, each time after twice as long.
+/// The interval at which the kernel's samples are fetched. Without samples, it is doubled up to the maximum.
 const FETCH_PERIOD: Duration = Duration::from_millis(40);
-const LONGEST_FETCH_PERIOD: Duration = Duration::from_millis(80);
-/// What the kernel tells is known so long afterwards.
-const TOLD_AFTER: Duration = Duration::from_millis(2);
+const FETCH_PERIOD_MAX: Duration = Duration::from_millis(80);
+/// The time after which the kernel's records of an event have been fetched.
+const RECORD_DELAY: Duration = Duration::from_millis(2);
 
 /// Samples stacks until it is stopped.
 pub(crate) struct StackSampling {
-    thread: Option<JoinHandle<Said>>,
-    /// Processes to be sampled. It is dropped when the thread is to stop.
-    found: Option<Sender<Found>>,
-    /// Written to when there is something new for the thread.
+    thread: Option<JoinHandle<SamplingReport>>,
+    /// Requests to the thread. The sender is dropped when the thread is to stop.
+    requests: Option<Sender<Request>>,
+    /// Wakes the thread when there is a new request.
     wake: Arc<OwnedFd>,
-    reached: Arc<AtomicU64>,
-    /// Why no stacks are sampled: then it is only seen how much CPU time is in no function.
+    watermark: Arc<AtomicU64>,
+    /// The reason for which no stacks are sampled. Then only CPU time that is in no function is recorded.
     pub failure: Option<StacksError>,
 }
 
-/// What the summary should say.
+/// What the summary reports about the samples.
 #[derive(Default)]
-pub(crate) struct Said {
+pub(crate) struct SamplingReport {
     pub notes: Vec<String>,
-    /// Why the run is not complete.
+    /// The reasons for which the run is not complete.
     pub losses: Vec<String>,
-    /// The CPU time from one sample to the next, if not all came that were to come.
+    /// The actual CPU time between two samples, if some samples are missing.
     pub period: Option<Duration>,
-    /// More than a twentieth of the run's CPU time is in no function.
+    /// Whether more than a twentieth of the run's CPU time is in no function.
     pub is_loss: bool,
 }
 
-/// What is said of a process at this time.
-struct Found {
+struct Request {
     process: u32,
-    what: What,
+    kind: RequestKind,
     at: Instant,
 }
 
-enum What {
-    /// It runs.
-    Runs,
-    /// It is about to become another program, and waits.
-    Becomes(Command),
-    /// Its own functions are recorded from now on.
+enum RequestKind {
+    /// The process is running, and is to be sampled.
+    Running,
+    /// The process waits until the program that it becomes can be sampled.
+    Command(Command),
+    /// The process records its own functions from now on.
     Recorded,
-    /// They are not any more.
+    /// The process no longer records its own functions.
     Unrecorded,
 }
 
-/// Why no stacks are sampled, in one line.
+/// The reason for which no stacks are sampled, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StackSamplingError {
     #[error(transparent)]
@@ -89,19 +90,20 @@ pub(crate) enum StackSamplingError {
     Thread(#[from] std::io::Error),
 }
 
-/// Of the period that was asked for. Loops of programs take round times: samples in step with one would find it at the same place
-/// each time.
-const UNEVEN: f64 = 0.983;
+/// The factor by which the requested period is changed. Loops of programs often take round times: samples in step with a loop would
+/// always find it at the same place.
+const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
-    /// Samples each thread about once in so much CPU time: what `launcher` starts from now on, and what is asked for.
+    /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per `period` of
+    /// its CPU time.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
         period: Duration,
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
-        let period = period.mul_f64(UNEVEN);
+        let period = period.mul_f64(UNEVEN_FACTOR);
         let begun = Sampler::begin(&Options { period, kernel: true, ..Options::default() });
         let begun = begun.and_then(|mut sampler| {
             launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
@@ -116,37 +118,37 @@ impl StackSampling {
             session.set_stacks_sampled();
         }
         let why = failure.as_ref().map(|why| why.to_string());
-        let not_seen = run.map(|run| NotSeen::of(run, launcher, why));
-        let writer = Writer::new(session, EventClock::begin(), period, not_seen);
+        let unsampled = run.map(|run| UnsampledProcesses::of(run, launcher, why));
+        let writer = Writer::new(session, EventClock::new(), period, unsampled);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );
-        let reached = Arc::new(AtomicU64::new(writer.reached()));
-        let (found, asked) = channel();
-        let (woken, told) = (wake.clone(), reached.clone());
-        let work = move || sample(writer, sampler, &asked, &woken, &told);
+        let watermark = Arc::new(AtomicU64::new(writer.watermark()));
+        let (requests, received) = channel();
+        let (woken, written) = (wake.clone(), watermark.clone());
+        let work = move || sample(writer, sampler, &received, &woken, &written);
         let thread = std::thread::Builder::new().name("ampere-stacks".to_owned()).spawn(work)?;
-        Ok(StackSampling { thread: Some(thread), found: Some(found), wake, reached, failure })
+        Ok(StackSampling { thread: Some(thread), requests: Some(requests), wake, watermark, failure })
     }
 
-    /// Samples a process that runs, unless it is sampled because it was started by one that is.
+    /// Samples a process that is running, unless it is sampled already because a sampled process has started it.
     pub fn add(&self, process: u32) {
-        self.tell(process, What::Runs);
+        self.request(process, RequestKind::Running);
     }
 
     /// Samples the program that a process becomes, and lets it begin.
     pub fn add_command(&self, command: Command) {
-        self.tell(command.pid, What::Becomes(command));
+        self.request(command.pid, RequestKind::Command(command));
     }
 
-    /// Its own functions are recorded from now on, or are not any more: then it is sampled.
+    /// Sets whether a process records its own functions. If it does not, it is sampled.
     pub fn set_recorded(&self, process: u32, is_recorded: bool) {
-        self.tell(process, if is_recorded { What::Recorded } else { What::Unrecorded });
+        self.request(process, if is_recorded { RequestKind::Recorded } else { RequestKind::Unrecorded });
     }
 
-    fn tell(&self, process: u32, what: What) {
-        let found = Found { process, what, at: Instant::now() };
-        let _ = self.found.as_ref().map(|thread| thread.send(found));
+    fn request(&self, process: u32, kind: RequestKind) {
+        let request = Request { process, kind, at: Instant::now() };
+        let _ = self.requests.as_ref().map(|thread| thread.send(request));
         self.wake();
     }
 
@@ -154,71 +156,75 @@ impl StackSampling {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 
-    /// All that was sampled before this time is in the rings.
-    pub fn reached(&self) -> Timestamp {
-        self.reached.load(Ordering::Acquire)
+    /// All samples from before this time are in the rings.
+    pub fn watermark(&self) -> Timestamp {
+        self.watermark.load(Ordering::Acquire)
     }
 
-    /// Writes what there is, and ends. Gives what the summary should say of it.
-    pub fn stop(&mut self) -> Said {
-        let Some(thread) = self.thread.take() else { return Said::default() };
-        self.found = None;
+    /// Writes all samples and ends the thread. Returns what the summary reports.
+    pub fn stop(&mut self) -> SamplingReport {
+        let Some(thread) = self.thread.take() else { return SamplingReport::default() };
+        self.requests = None;
         self.wake();
         let failed = "the thread that samples stacks has failed".to_owned();
-        thread.join().unwrap_or_else(|_| Said { notes: vec![failed], is_loss: true, ..Said::default() })
+        thread.join().unwrap_or_else(|_| SamplingReport {
+            notes: vec![failed],
+            is_loss: true,
+            ..SamplingReport::default()
+        })
     }
 }
 
-/// The thread. Gives what the summary should say.
+/// The thread's function. Returns what the summary reports.
 fn sample(
     mut writer: Writer,
     mut sampler: Option<Sampler>,
-    asked: &Receiver<Found>,
+    received: &Receiver<Request>,
     woken: &OwnedFd,
-    told: &AtomicU64,
-) -> Said {
+    watermark: &AtomicU64,
+) -> SamplingReport {
     let mut pause = FETCH_PERIOD;
-    let mut found = Vec::new();
+    let mut waiting: Vec<Request> = Vec::new();
     loop {
         let _ = rustix::io::read(woken, &mut [0; 8]);
         let is_last = loop {
-            match asked.try_recv() {
-                Ok(process) => found.push(process),
+            match received.try_recv() {
+                Ok(request) => waiting.push(request),
                 Err(end) => break end == TryRecvError::Disconnected,
             }
         };
         let begun = Instant::now();
         let was_busy = writer.fetch(sampler.as_mut(), is_last);
-        told.store(writer.reached(), Ordering::Release);
+        watermark.store(writer.watermark(), Ordering::Release);
         if is_last {
-            told.store(u64::MAX, Ordering::Release);
-            for found in found {
-                if let What::Becomes(command) = found.what {
+            watermark.store(u64::MAX, Ordering::Release);
+            for request in waiting {
+                if let RequestKind::Command(command) = request.kind {
                     writer.release_command(&command);
                 }
             }
-            return writer.said(sampler.as_ref());
+            return writer.report(sampler.as_ref());
         }
-        sampler.iter_mut().for_each(|sampler| writer.leave_recorded_alone(sampler));
-        // By now it is known which processes were started by one that is sampled. One at a time, so that no ring fills up.
-        let due = found.iter().position(|found| found.at + TOLD_AFTER <= begun);
+        sampler.iter_mut().for_each(|sampler| writer.stop_sampling_recorded(sampler));
+        // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring fills up.
+        let due = waiting.iter().position(|request| request.at + RECORD_DELAY <= begun);
         if let Some(due) = due {
-            let Found { process, what, .. } = found.remove(due);
-            match what {
-                What::Becomes(command) => writer.add_command(&command, sampler.as_mut()),
-                What::Runs if writer.is_recorded(process) => {}
-                What::Runs => writer.add(process, sampler.as_mut()),
-                What::Recorded => writer.set_recorded(process),
-                What::Unrecorded => {
+            let Request { process, kind, .. } = waiting.remove(due);
+            match kind {
+                RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
+                RequestKind::Running if writer.is_recorded(process) => {}
+                RequestKind::Running => writer.add(process, sampler.as_mut()),
+                RequestKind::Recorded => writer.set_recorded(process),
+                RequestKind::Unrecorded => {
                     writer.set_unrecorded(process);
                     writer.add(process, sampler.as_mut());
                 }
             }
             continue;
         }
-        let is_busy = was_busy || !found.is_empty();
-        pause = if is_busy { FETCH_PERIOD } else { (2 * pause).min(LONGEST_FETCH_PERIOD) };
-        let longest = if found.is_empty() { pause } else { TOLD_AFTER };
+        let is_busy = was_busy || !waiting.is_empty();
+        pause = if is_busy { FETCH_PERIOD } else { (2 * pause).min(FETCH_PERIOD_MAX) };
+        let longest = if waiting.is_empty() { pause } else { RECORD_DELAY };
         match &sampler {
             Some(sampler) => sampler.wait(longest, woken.as_fd()),
             None => wait(longest, woken),

@@ -1,17 +1,17 @@
-//! What is to be said of the samples of a run: how many there were, what is not known of them, and why.
+//! Notes about the samples of a run: what is not known, and the reasons.
 
-use super::Said;
-use ampere_stacks::{CutOff, Figures, Unnamed, WhyUnnamed};
+use super::SamplingReport;
+use ampere_stacks::{CutOff, Figures, Unnamed, UnnamedReason};
 use std::time::Duration;
 
-/// No more files are named in a note.
+/// The maximal number of files that are named in a note.
 const FILES_MAX: usize = 3;
-/// A part of the samples that is as small is not worth a note, in percent.
+/// The smallest part of the samples, in percent, that is worth a note.
 const PART_MIN: f64 = 1.0;
 
-/// What the kernel and the sampled files were like. `period`: the CPU time from one sample to the next.
-pub(super) fn of(figures: &Figures, period: Duration) -> Said {
-    let mut ended = Said { period: period_of(figures, period), ..Said::default() };
+/// What the summary reports about the figures. `period` is the requested CPU time between two samples.
+pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
+    let mut ended = SamplingReport { period: period_of(figures, period), ..SamplingReport::default() };
     ended.notes.extend(cut_off(figures));
     ended.notes.extend(guessed(figures));
     let (losses, unnamed) = unnamed(figures);
@@ -19,24 +19,24 @@ pub(super) fn of(figures: &Figures, period: Duration) -> Said {
     ended.notes.extend(unnamed);
     if figures.throttled > 0 {
         ended.notes.push(format!(
-            "about {} samples of stacks did not come: the kernel takes no more at a time \
-             (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the {} that came",
+            "about {} samples of stacks are missing: the kernel limits their rate (/proc/sys/kernel/perf_event_max_sample_rate); \
+             standard errors are those of the {} that were taken",
             figures.throttled, figures.samples
         ));
     }
     if figures.later_cpus > 0 {
         ended.notes.push(format!(
-            "{} CPUs came while the run went on: stacks are sampled there since they were noticed",
+            "{} CPUs came online during the run: stacks have been sampled there since they were noticed",
             figures.later_cpus
         ));
     }
     if let Some(why) = &figures.unsampled_cpu {
-        ended.losses.push(format!("stacks are not sampled on a CPU that came while the run went on: {why}"));
+        ended.losses.push(format!("stacks are not sampled on a CPU that came online during the run: {why}"));
     }
     ended
 }
 
-/// The CPU time from one sample to the next as it was, where not all came.
+/// The actual CPU time between two samples, if some samples are missing.
 fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
     let missing = figures.throttled.saturating_add(figures.lost);
     (missing > 0 && figures.samples > 0)
@@ -76,24 +76,24 @@ fn guessed(figures: &Figures) -> Option<String> {
     let all: u64 = figures.guessed.iter().map(|(_, samples)| samples).sum();
     (percent(all, figures) >= PART_MIN).then(|| {
         format!(
-            "the outer functions of {all} samples ({:.1} %) are guesses by the return addresses on the stack, as functions have no \
-             unwind tables: {}",
+            "the outer functions of {all} samples ({:.1} %) are guessed from return addresses on the stack, because functions have \
+             no unwind tables: {}",
             percent(all, figures),
             list(figures.guessed.iter().map(|(module, samples)| format!("{samples} in {}", base(module))))
         )
     })
 }
 
-/// First what makes the run incomplete.
+/// The loss, if the run is incomplete, and the note about samples whose functions are not known.
 fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
     let text = |files: Vec<&Unnamed>| {
         let all: u64 = files.iter().map(|of| of.samples).sum();
         let files =
-            files.iter().map(|of| format!("{} in {} ({})", of.samples, base(&of.module), of.why.text()));
+            files.iter().map(|of| format!("{} in {} ({})", of.samples, base(&of.module), of.reason.text()));
         let part = percent(all, figures);
         (all, part, format!("the functions of {all} samples ({part:.1} %) are not known: {}", list(files)))
     };
-    let (memory, files) = figures.unnamed.iter().partition(|of| of.why == WhyUnnamed::Memory);
+    let (memory, files) = figures.unnamed.iter().partition(|of| of.reason == UnnamedReason::Memory);
     let (in_files, _, of_files) = text(files);
     let (_, part, of_memory) = text(memory);
     let (losses, mut notes) = match figures.unnamed_processes {
@@ -146,8 +146,8 @@ mod tests {
         figures.cut_off = vec![CutOff { module, reason: CutReason::NoUnwindTables, samples: 100 }];
         figures.guessed = vec![("/usr/lib/libx.so".into(), 900)];
         figures.unnamed = vec![
-            Unnamed { module: "/a/prog".into(), why: WhyUnnamed::Gone, samples: 30 },
-            Unnamed { module: "//anon".into(), why: WhyUnnamed::Memory, samples: 20 },
+            Unnamed { module: "/a/prog".into(), reason: UnnamedReason::Gone, samples: 30 },
+            Unnamed { module: "//anon".into(), reason: UnnamedReason::Memory, samples: 20 },
         ];
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Samples a command and prints its flat profile, with `-t` the tree: `profile [-k] [-t] [-p MICROSECONDS] [-s STACK_BYTES]
-//! COMMAND...`
+//! Samples a command and prints its flat profile, and its call tree with `-t`: `profile [-k] [-t] [-p MICROSECONDS]
+//! [-s STACK_BYTES] COMMAND...`
 
 use std::collections::{BTreeMap, HashMap};
 use std::process::Command;
@@ -74,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "-t" => profile.with_tree = true,
             "-p" => options.period = Duration::from_micros(number()?.into()),
             "-s" => options.stack_bytes = number()?,
-            other => return Err(format!("{other} is no option").into()),
+            other => return Err(format!("{other} is not an option").into()),
         }
     }
     let program =
@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut sampler = Sampler::begin(&options)?;
     sampler.add_launcher(std::process::id())?;
     let mut child = Command::new(program).args(arguments).spawn()?;
-    let pause = (sampler.lasts() / 2).min(Duration::from_millis(16));
+    let pause = (sampler.ring_duration() / 2).min(Duration::from_millis(16));
     let status = loop {
         sampler.poll(&mut profile);
         if let Some(status) = child.try_wait()? {
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         figures.lost,
         figures.frames as f64 / figures.samples.max(1) as f64,
         figures.cpu_ns as f64 / 1000.0 / figures.samples.max(1) as f64,
-        sampler.lasts(),
+        sampler.ring_duration(),
     );
     for cut in figures.cut_off.iter().take(10) {
         eprintln!("cut off: {:6} in {}: {}", cut.samples, cut.module, cut.reason.text());

@@ -13,74 +13,9 @@ use rustix::process::{Pid, Resource, getrlimit};
 use rustix::thread::CpuSet;
 
 use crate::machine;
-use crate::sampler::Options;
+use crate::options::{Options, StacksError};
 
-/// Why a command cannot be sampled: what, where, and what to do.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StacksError {
-    /// A setting of the machine keeps users from it.
-    #[error(
-        "the kernel lets no user sample processes (/proc/sys/kernel/perf_event_paranoid is {level}): have it set to 2"
-    )]
-    Paranoid {
-        /// What the setting is.
-        level: i32,
-    },
-    /// A container or a security module keeps processes from it.
-    #[error("perf_event_open is denied, as containers do by seccomp: allow perf_event_open there")]
-    Denied,
-    /// It is another user's, or not dumpable.
-    #[error(
-        "process {process} is not to be looked into: it is another user's, or has given up PR_SET_DUMPABLE"
-    )]
-    OffLimits {
-        /// Which.
-        process: u32,
-    },
-    /// A kernel without it.
-    #[error("this kernel has no perf_event_open: use one that was built with CONFIG_PERF_EVENTS")]
-    Absent,
-    /// It has ended.
-    #[error("process {process} is not there: begin sampling before it ends")]
-    NoProcess {
-        /// Which.
-        process: u32,
-    },
-    /// One for each CPU and thread is needed.
-    #[error(
-        "{needed} more open files are needed for process {process}, one for each CPU and thread: raise the limit (ulimit -n)"
-    )]
-    Files {
-        /// Which.
-        process: u32,
-        /// So many.
-        needed: usize,
-    },
-    /// Even the smallest rings are too much.
-    #[error(
-        "no memory for the kernel's rings: raise the limit of locked memory (ulimit -l) or /proc/sys/kernel/perf_event_mlock_kb"
-    )]
-    LockedMemory,
-    /// A setting that the kernel does not take.
-    #[error("{what} cannot be sampled with: {advice}")]
-    Option {
-        /// Which, and what it is.
-        what: String,
-        /// What it can be.
-        advice: &'static str,
-    },
-    /// Another failure of a system call.
-    #[error("{call} failed: {source}")]
-    System {
-        /// Which call.
-        call: &'static str,
-        /// What the kernel says.
-        source: io::Error,
-    },
-}
-
-/// `perf_event_attr` as in its fifth version.
+/// `perf_event_attr` in its fifth version.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Attributes {
@@ -127,20 +62,20 @@ const EXCLUDE_CHAIN_USER: u64 = 1 << 22;
 const MAP2: u64 = 1 << 23;
 const NAME_AT_EXEC: u64 = 1 << 24;
 const USE_CLOCK: u64 = 1 << 25;
-/// Records of mappings have the files' build ids. Kernels before 5.12 do not know it.
+/// Records of mappings have the files' build ids. Kernels before 5.12 do not support this.
 const BUILD_ID: u64 = 1 << 34;
 const CONTEXT_SWITCH: u64 = 1 << 26;
 
 const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-/// `_IO('$', 0)` and `_IO('$', 5)`.
+/// The values of `_IO('$', 0)` and `_IO('$', 5)`.
 const ENABLE: libc::Ioctl = 0x2400u32 as libc::Ioctl;
 const SET_OUTPUT: libc::Ioctl = 0x2405u32 as libc::Ioctl;
-/// Where the kernel's page has its own position and the reader's.
+/// The offsets in the kernel's page of its own position and of the reader's.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
-/// The sizes of rings that are tried, the largest first: what users may lock is often 8 MB, or 516 kB for each CPU.
+/// The sizes of rings that are tried, the largest first: users may often lock only 8 MB, or 516 kB for each CPU.
 const RING_BYTES: [usize; 4] = [2 << 20, 1 << 20, 512 << 10, 256 << 10];
-/// All rings together take no more, as far as the smallest two sizes allow.
+/// The maximal size of all rings together, unless rings of the smallest two sizes need more.
 const RINGS_BYTES_MAX: usize = 128 << 20;
 
 fn attributes(options: &Options) -> Attributes {
@@ -164,7 +99,7 @@ fn attributes(options: &Options) -> Attributes {
 }
 
 fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are as the kernel has them, with their size, and outlive the call.
+    // SAFETY: the attributes have the kernel's layout, include their size, and outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -178,11 +113,11 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor, which nothing else owns.
+    // SAFETY: this is a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-/// Whether the kernel keeps this user from an event.
+/// Whether the kernel refuses an event because of permissions.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
@@ -191,28 +126,27 @@ fn paranoia() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?.trim().parse().ok()
 }
 
-/// When the samples of a process begin.
+/// When the sampling of a process starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
-    /// With the next program that the process, or one that it has started, executes.
+pub(crate) enum SamplingStart {
+    /// When the process, or one that it has started, executes the next program.
     AtExec,
-    /// At once.
     Now,
 }
 
-/// The events of a process and of what it starts, which inherits them, and loses them when they are closed.
+/// The events of a process. Processes that it starts inherit them, and lose them when they are closed.
 pub(crate) struct Opened {
-    begin: Begin,
+    begin: SamplingStart,
     files: Vec<OwnedFd>,
 }
 
 /// The rings, and the events that write to them.
 pub(crate) struct Events {
-    /// Of each CPU, an event of this process' own that counts nothing: its ring is there whoever is sampled.
+    /// For each CPU, an event of this process that counts nothing. It has the ring, so that this exists whatever is sampled.
     of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
     attributes: Attributes,
-    /// By the process that they were opened for.
+    /// The events by the process that they were opened for.
     sampled: HashMap<u32, Opened>,
 }
 
@@ -231,7 +165,7 @@ impl Events {
         Ok(events)
     }
 
-    /// The event of a CPU whose ring the others write to. `None`: there is no such CPU.
+    /// Opens the event of a CPU whose ring the others write to. `None` if there is no such CPU.
     fn open_cpu(&self, cpu: u32) -> Result<Option<OwnedFd>, StacksError> {
         let own = Attributes {
             config: DUMMY,
@@ -240,7 +174,7 @@ impl Events {
         };
         match open(&own, 0, cpu) {
             Ok(file) => Ok(Some(file)),
-            // It went offline, or a container counts its CPUs in its own way.
+            // The CPU went offline, or a container numbers its CPUs differently.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cpu > 0 => Ok(None),
             Err(error) if is_refused(&error) => {
@@ -256,8 +190,7 @@ impl Events {
         self.of_cpus.iter().any(|(known, _)| *known == cpu)
     }
 
-    /// Samples on a CPU that was not there before, too. `processes`: those that are sampled now, each with the process that its
-    /// events were opened for, and its threads. Whether the CPU is there.
+    /// Extends sampling to a CPU that did not exist before. Returns whether the CPU exists. `processes` are those that are sampled.
     pub(crate) fn add_cpu(
         &mut self,
         cpu: u32,
@@ -271,7 +204,7 @@ impl Events {
         self.rings.push(ring);
         for (process, root, threads) in processes {
             let Some(begin) = self.sampled.get(root).map(|opened| opened.begin) else { continue };
-            let begin = if process == root { begin } else { Begin::Now };
+            let begin = if process == root { begin } else { SamplingStart::Now };
             if self.used() + threads.len() > files_max() / 2 {
                 return Err(StacksError::Files { process: *process, needed: threads.len() });
             }
@@ -284,17 +217,17 @@ impl Events {
         Ok(true)
     }
 
-    /// How many files are open.
+    /// The number of open files.
     fn used(&self) -> usize {
         self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
 
-    /// Samples these threads of a process, and what they start. Gives those that are still there.
+    /// Samples these threads of a process, and what they start. Returns those that still exist.
     pub(crate) fn add(
         &mut self,
         process: u32,
         mut threads: Vec<u32>,
-        begin: Begin,
+        begin: SamplingStart,
     ) -> Result<Vec<u32>, StacksError> {
         let mut files = Vec::new();
         let mut ended = Vec::new();
@@ -326,19 +259,20 @@ impl Events {
         Ok(threads)
     }
 
-    fn open_into(&self, ring: &OwnedFd, thread: u32, cpu: u32, begin: Begin) -> io::Result<OwnedFd> {
-        let at_exec = if begin == Begin::AtExec { ENABLE_ON_EXEC } else { 0 };
+    fn open_into(&self, ring: &OwnedFd, thread: u32, cpu: u32, begin: SamplingStart) -> io::Result<OwnedFd> {
+        let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
         let event =
             open(&Attributes { flags: self.attributes.flags | at_exec, ..self.attributes }, thread, cpu)?;
         control(&event, SET_OUTPUT, ring.as_raw_fd())?;
-        if begin == Begin::Now {
+        if begin == SamplingStart::Now {
             control(&event, ENABLE, 0)?;
         }
         Ok(event)
     }
 
-    /// The CPUs on which each of these threads is sampled: all, as what it starts may be bound otherwise than the thread is. When a
-    /// quarter of the files that may be open are used, those that it is bound to; and half of them are left alone.
+    /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to others
+    /// than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound to. At most
+    /// half of the allowed files are used.
     fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
         let (used, limit) = (self.used(), files_max());
         if used + threads.len() * self.of_cpus.len() <= limit / 4 {
@@ -355,12 +289,12 @@ impl Events {
         if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
-    /// Samples no process any more. Gives the events, whose end it is to drop them.
+    /// Stops sampling all processes, once the returned events are dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
     }
 
-    /// Samples processes again that were sampled before [`Events::take`].
+    /// Adds the events that [`Events::take`] returned.
     pub(crate) fn put_back(&mut self, events: HashMap<u32, Opened>) {
         for (process, Opened { begin, files }) in events {
             let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
@@ -368,7 +302,7 @@ impl Events {
         }
     }
 
-    /// Ends the samples of all processes but those which this is true of, with those that they have started.
+    /// Stops sampling the processes for which `is_there` is false, together with those that they have started.
     pub(crate) fn retain(&mut self, is_there: impl Fn(u32) -> bool) {
         self.sampled.retain(|process, _| is_there(*process));
     }
@@ -380,12 +314,12 @@ impl Events {
     }
 }
 
-/// How many files this process may have open.
+/// The number of files that this process may have open.
 fn files_max() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Without what this kernel does not know.
+/// The attributes without those that this kernel does not support.
 fn known_attributes(attributes: Attributes) -> Attributes {
     let own =
         Attributes { config: DUMMY, flags: attributes.flags & !(INHERIT | CONTEXT_SWITCH), ..attributes };
@@ -405,14 +339,14 @@ fn why_no_ring(source: io::Error) -> StacksError {
 }
 
 fn control(event: &OwnedFd, what: libc::Ioctl, with: RawFd) -> io::Result<()> {
-    // SAFETY: these two requests take a number.
+    // SAFETY: the argument of these two requests is a number.
     match unsafe { libc::ioctl(event.as_raw_fd(), what, with) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// The largest rings that the limits allow: one for each CPU, all alike.
+/// Maps the largest rings that the limits allow: one for each CPU, all of the same size.
 fn map_rings(of_cpus: &[(u32, OwnedFd)]) -> io::Result<Vec<Ring>> {
     let mut result = Err(io::ErrorKind::NotFound.into());
     for bytes in RING_BYTES {
@@ -437,8 +371,8 @@ pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     Ok(threads)
 }
 
-/// The CPUs that are there: by `/sys/devices/system/cpu/online`, or `/proc/stat` where that is hidden; and those that this process
-/// may use, in any case.
+/// The CPUs that are online, by `/sys/devices/system/cpu/online` or, if that is hidden, `/proc/stat`; and all that this process may
+/// use.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
     let mut cpus = listed.and_then(|text| cpu_list(&text)).unwrap_or_else(|| {
@@ -453,7 +387,7 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     cpus
 }
 
-/// `0-3,8`
+/// Parses a list such as `0-3,8`.
 fn cpu_list(text: &str) -> Option<Vec<u32>> {
     let parse = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -463,29 +397,29 @@ fn cpu_list(text: &str) -> Option<Vec<u32>> {
     Some(ranges?.into_iter().flatten().collect())
 }
 
-/// Of the lines `cpu0 ...`, `cpu1 ...`.
+/// Finds the CPUs in the lines `cpu0 ...`, `cpu1 ...`.
 fn cpus_of_stat(text: &str) -> Vec<u32> {
     let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
     text.lines().filter_map(number).collect()
 }
 
-/// What the kernel writes of one CPU. Bytes between `position` and `head` are the reader's.
+/// The ring of one CPU. Bytes between `position` and `head` belong to the reader.
 pub(crate) struct Ring {
     page: NonNull<u8>,
     page_bytes: usize,
     bytes: usize,
-    /// Up to here it has been read.
+    /// The position up to which the ring has been read.
     position: u64,
     head: u64,
 }
 
-// SAFETY: the mapping belongs to this value alone.
+// SAFETY: the mapping belongs only to this value.
 unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(event: &OwnedFd, bytes: usize) -> io::Result<Ring> {
         let page_bytes = rustix::param::page_size();
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        // SAFETY: this is a new mapping at an address that the kernel chooses.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -507,9 +441,9 @@ impl Ring {
         self.bytes
     }
 
-    /// Sees what the kernel has written meanwhile.
+    /// Reads the kernel's position.
     pub(crate) fn refresh(&mut self) {
-        // SAFETY: an aligned word of the kernel's page, which lives as long as this.
+        // SAFETY: this is an aligned word of the kernel's page, which lives as long as self.
         let head = unsafe { self.page.add(HEAD).cast::<AtomicU64>().as_ref() };
         self.head = head.load(Ordering::Acquire);
     }
@@ -518,15 +452,15 @@ impl Ring {
         self.position..self.head
     }
 
-    /// Gives what lies before `position` back to the kernel.
+    /// Releases the bytes before `position` to the kernel.
     pub(crate) fn release(&mut self, position: u64) {
         self.position = position.clamp(self.position, self.head);
-        // SAFETY: an aligned word of the kernel's page, which lives as long as this.
+        // SAFETY: this is an aligned word of the kernel's page, which lives as long as self.
         let tail = unsafe { self.page.add(TAIL).cast::<AtomicU64>().as_ref() };
         tail.store(self.position, Ordering::Release);
     }
 
-    /// What lies there, as far as the end of the ring's memory.
+    /// The bytes at a position, at most up to the end of the ring's memory.
     fn part(&self, position: u64, length: usize) -> Option<&[u8]> {
         let end = position.checked_add(length as u64)?;
         if position < self.position || end > self.head || self.head - self.position > self.bytes as u64 {
@@ -534,17 +468,17 @@ impl Ring {
         }
         let start = (position % self.bytes as u64) as usize;
         let length = length.min(self.bytes - start);
-        // SAFETY: inside the mapping; the kernel does not write between the reader's position and the head, and
-        // `release` needs this value alone.
+        // SAFETY: the range is inside the mapping; the kernel does not write between the reader's position and the head, and
+        // `release` borrows self mutably.
         Some(unsafe { std::slice::from_raw_parts(self.page.add(self.page_bytes + start).as_ptr(), length) })
     }
 
-    /// A word there. Records are aligned: none lies across the end of the ring's memory.
+    /// The word at a position. Records are aligned, so a word does not cross the end of the ring's memory.
     pub(crate) fn word(&self, position: u64) -> Option<u64> {
         Some(u64::from_ne_bytes(self.part(position, 8)?.try_into().ok()?))
     }
 
-    /// Bytes there, in place, or in `scratch` if they lie across the end of the ring's memory.
+    /// The bytes at a position, in place, or copied to `scratch` if they cross the end of the ring's memory.
     pub(crate) fn slice<'a>(
         &'a self,
         position: u64,
@@ -564,7 +498,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `map` made; nothing borrows from it any more.
+        // SAFETY: `map` made this mapping, and nothing borrows from it any more.
         unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_bytes + self.bytes) };
     }
 }

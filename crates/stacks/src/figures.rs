@@ -1,4 +1,4 @@
-//! How many samples there were, and which were cut off, and why.
+//! Counts samples, and those that were cut off, by reason.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,30 +6,29 @@ use std::sync::Arc;
 use rustix::time::{ClockId, clock_getres};
 
 use crate::processes::FileNumber;
-use crate::stack::{End, Walked};
 
-/// Why the outer frames of a sample are not known.
+/// The reason for which the outer frames of a sample are not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum CutReason {
-    /// The stack goes on beyond the part that was copied.
+    /// The stack is larger than the part that was copied.
     StackTooDeep,
-    /// The function has neither unwind tables that are right nor a frame pointer.
+    /// The function has neither correct unwind tables nor a frame pointer.
     NoUnwindTables,
-    /// The stack leads to other memory: a signal handler's own stack, or a coroutine's.
+    /// The stack continues in other memory: that of a signal handler or of a coroutine.
     OtherStack,
-    /// A program of 32 bits.
+    /// The program has 32 bits.
     OtherMachine,
 }
 
 impl CutReason {
-    /// For people.
+    /// The reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
             CutReason::StackTooDeep => "the stack is deeper than the part that is copied",
             CutReason::NoUnwindTables => "no unwind tables and no frame pointer",
-            CutReason::OtherStack => "the stack goes on in other memory",
-            CutReason::OtherMachine => "a program of 32 bits",
+            CutReason::OtherStack => "the stack continues in other memory",
+            CutReason::OtherMachine => "a 32-bit program",
         }
     }
 }
@@ -39,31 +38,50 @@ impl CutReason {
 pub struct CutOff {
     /// The file of the outermost function that is known.
     pub module: Arc<str>,
-    /// Why.
+    #[allow(missing_docs)]
     pub reason: CutReason,
-    /// How many.
+    /// The number of such samples.
     pub samples: u64,
 }
 
-/// Why code has no names.
+/// Whether a stack was walked to its outer end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Complete,
+    CutOff(CutReason, FileNumber),
+}
+
+/// The result of walking a stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Walked {
+    pub(crate) end: End,
+    /// The file of the innermost code, if its function is not known.
+    pub(crate) unnamed: Option<FileNumber>,
+    /// The file of the first function whose caller was found by searching for a return address.
+    pub(crate) guessed: Option<FileNumber>,
+    /// Whether the innermost code is in no known mapping.
+    pub(crate) is_unmapped: bool,
+}
+
+/// The reason for which code has no names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum WhyUnnamed {
-    /// It was made at run time, and its runtime writes no names for perf.
+pub enum UnnamedReason {
+    /// The code was made at run time, and its runtime writes no names for perf.
     Memory,
-    /// The file that was mapped is gone, or another one is in its place.
+    /// The mapped file was removed or replaced.
     Gone,
-    /// The file is there, and is none that this machine executes, or damaged.
+    /// The file exists, but it is damaged or not for this machine.
     NotUnderstood,
 }
 
-impl WhyUnnamed {
-    /// For people.
+impl UnnamedReason {
+    /// The reason as a text for messages.
     pub fn text(self) -> &'static str {
         match self {
-            WhyUnnamed::Memory => "made at run time, without names for perf",
-            WhyUnnamed::Gone => "gone, or replaced by another file, when it was to be read",
-            WhyUnnamed::NotUnderstood => "no program that can be read",
+            UnnamedReason::Memory => "made at run time, without names for perf",
+            UnnamedReason::Gone => "removed or replaced before it was read",
+            UnnamedReason::NotUnderstood => "not a program that can be read",
         }
     }
 }
@@ -71,79 +89,79 @@ impl WhyUnnamed {
 /// Samples in code of one file whose functions are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unnamed {
-    /// The file.
+    /// The file that contains the code.
     pub module: Arc<str>,
-    /// Why.
-    pub why: WhyUnnamed,
-    /// How many.
+    #[allow(missing_docs)]
+    pub reason: UnnamedReason,
+    /// The number of such samples.
     pub samples: u64,
 }
 
-/// How many samples there were, and which were cut off, and why.
+/// The counts of samples, and of those that were cut off, by reason.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Figures {
-    /// All that were handed to the sink.
+    /// The number of samples that were passed to the sink.
     pub samples: u64,
-    /// Those that were unwound to `main`, or to the function that the thread was started with.
+    /// The samples that were unwound to `main`, or to the function that the thread was started with.
     pub complete: u64,
-    /// The others, most first.
+    /// The other samples, in descending order of their number.
     pub cut_off: Vec<CutOff>,
-    /// Records that the kernel had no room for, and damaged ones.
+    /// The records that were damaged, or for which the kernel had no room.
     pub lost: u64,
-    /// Samples that the kernel did not take, as there were too many for it (`perf_event_max_sample_rate`): about how many.
+    /// The approximate number of samples that the kernel did not take, because there were too many (`perf_event_max_sample_rate`).
     pub throttled: u64,
-    /// Samples in code whose function is not known, most first.
+    /// The samples in code whose function is not known, in descending order of their number.
     pub unnamed: Vec<Unnamed>,
-    /// Processes with more than a twentieth of their samples in files that are gone or not understood.
+    /// The processes with more than a twentieth of their samples in files that were removed, replaced or not readable.
     pub unnamed_processes: u64,
-    /// Samples whose callers were found by looking for return addresses on the stack, as the code has no unwind tables, by file.
+    /// The samples, by file, whose callers were found by searching the stack for return addresses, because the code has no
+    /// unwind tables.
     pub guessed: Vec<(Arc<str>, u64)>,
-    /// CPUs that came while processes were sampled.
+    /// The CPUs that appeared while processes were sampled.
     pub later_cpus: u64,
-    /// Why such a CPU is not sampled.
+    /// The reason for which such a CPU is not sampled.
     pub unsampled_cpu: Option<String>,
-    /// Frames of all samples.
+    /// The number of frames in all samples.
     pub frames: u64,
-    /// CPU time that `poll` has used.
+    /// The CPU time that `poll` has used.
     pub cpu_ns: u64,
 }
 
-/// The figures as they are counted.
+/// The figures while they are counted.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) figures: Figures,
-    /// By the file's number.
     cut_off: HashMap<(FileNumber, CutReason), u64>,
-    unnamed: HashMap<(FileNumber, WhyUnnamed), u64>,
+    unnamed: HashMap<(FileNumber, UnnamedReason), u64>,
     guessed: HashMap<FileNumber, u64>,
-    processes: HashMap<u32, OfProcess>,
-    /// Since when the samples of an event are stopped.
+    processes: HashMap<u32, ProcessCounts>,
+    /// The time since which the samples of an event are stopped.
     stopped: HashMap<u64, u64>,
 }
 
 /// The samples of a process.
 #[derive(Default)]
-struct OfProcess {
+struct ProcessCounts {
     samples: u64,
-    /// Those in files that are gone, or not understood.
+    /// The samples in files that were removed, replaced or not readable.
     unnamed: u64,
 }
 
-impl OfProcess {
+impl ProcessCounts {
     fn is_unnamed(&self) -> bool {
-        /// Fewer samples are no reason to doubt a run.
+        /// Fewer samples are not significant.
         const SAMPLES_MIN: u64 = 10;
         self.unnamed >= SAMPLES_MIN && 20 * self.unnamed > self.samples
     }
 }
 
-/// Events of so many threads can be stopped at a time.
+/// The maximal number of stopped events that are tracked at a time.
 const STOPPED_MAX: usize = 1 << 16;
 
 impl Counts {
-    /// A sample with so many frames.
-    pub(crate) fn add(&mut self, process: u32, frames: usize, walked: &Walked, why: Option<WhyUnnamed>) {
+    /// Counts a sample with this number of frames.
+    pub(crate) fn add(&mut self, process: u32, frames: usize, walked: &Walked, why: Option<UnnamedReason>) {
         self.figures.samples += 1;
         self.figures.frames += frames as u64;
         match walked.end {
@@ -156,18 +174,18 @@ impl Counts {
         let of_process = self.processes.entry(process).or_default();
         of_process.samples += 1;
         if let (Some(file), Some(why)) = (walked.unnamed, why) {
-            of_process.unnamed += u64::from(why != WhyUnnamed::Memory);
+            of_process.unnamed += u64::from(why != UnnamedReason::Memory);
             *self.unnamed.entry((file, why)).or_default() += 1;
         }
     }
 
-    /// A process has ended, or becomes another program.
+    /// Called when a process has ended, or becomes another program.
     pub(crate) fn end(&mut self, process: u32) {
         let ended = self.processes.remove(&process);
         self.figures.unnamed_processes += u64::from(ended.is_some_and(|ended| ended.is_unnamed()));
     }
 
-    /// The kernel has stopped an event, or lets it continue: at its next tick, or later if the thread does not run.
+    /// Called when the kernel has stopped an event, or has resumed it: at its next tick, or later if the thread does not run.
     pub(crate) fn throttled(&mut self, event: u64, time: u64, is_stopped: bool, period: u64) {
         if is_stopped {
             if self.stopped.len() < STOPPED_MAX {
@@ -186,9 +204,9 @@ impl Counts {
             .collect();
         cut_off.sort_by(|a, b| (b.samples, &a.module, a.reason).cmp(&(a.samples, &b.module, b.reason)));
         let mut unnamed: Vec<Unnamed> = (self.unnamed.iter())
-            .map(|(&(file, why), &samples)| Unnamed { module: module(file), why, samples })
+            .map(|(&(file, reason), &samples)| Unnamed { module: module(file), reason, samples })
             .collect();
-        unnamed.sort_by(|a, b| (b.samples, &a.module, a.why).cmp(&(a.samples, &b.module, b.why)));
+        unnamed.sort_by(|a, b| (b.samples, &a.module, a.reason).cmp(&(a.samples, &b.module, b.reason)));
         let mut guessed: Vec<_> =
             self.guessed.iter().map(|(file, samples)| (module(*file), *samples)).collect();
         guessed.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));

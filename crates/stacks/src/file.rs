@@ -1,4 +1,4 @@
-//! The files that processes have mapped, and the functions in them.
+//! Files that processes have mapped, and the functions in them.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -8,33 +8,33 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::figures::WhyUnnamed;
+use crate::debug_info::Inlined;
+use crate::figures::UnnamedReason;
 use crate::foreign;
 use crate::functions::{Chain, Function, FunctionId, Functions, Role, demangle};
 use crate::image::Image;
 use crate::jit::Maps;
-use crate::lines::Inlined;
 use crate::processes::{FileNumber, Mapping};
 use crate::prologue::{CALL_BYTES, CODE_BYTES, Call, Prologue};
 use crate::records::Mapped;
 use crate::rules::{Context, Rule};
-use crate::source::{About, Content, Source, Wanted, build_id, own_vdso};
-use crate::stack::{Later, Registers, Stack};
+use crate::source::{Content, FileStatus, MappedFile, Source, build_id, own_vdso};
+use crate::stack::{LaterParts, Registers, Stack};
 
-/// What is known of an address of a file.
+/// The function and the unwind rule at an address of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) function: FunctionId,
-    /// What is inlined in the function there.
+    /// The functions that are inlined at the address.
     pub(crate) inlined: Chain,
     pub(crate) rule: Rule,
 }
 
-/// Hashes addresses, which only need to be spread.
+/// A fast hasher for addresses.
 #[derive(Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct AddressHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for AddressHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -48,19 +48,19 @@ impl Hasher for Spread {
     }
 }
 
-type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// So many files are told apart; all later ones are one, of which nothing is known.
+/// The maximal number of files that are distinguished. LaterParts ones share one number, and nothing is known about them.
 const FILES_MAX: usize = 1 << 14;
-/// So many addresses of a file are kept; then it begins anew.
+/// The maximal number of addresses of a file that are cached. Then the cache is cleared.
 const PLACES_MAX: usize = 1 << 16;
-/// What all files' tables and symbols together can take.
-const ROOM: usize = 2 << 30;
-/// An entry point without a symbol or table is not longer.
+/// The maximal memory for the tables and symbols of all files.
+const MEMORY_MAX: usize = 2 << 30;
+/// The assumed size of an entry point without a symbol or table.
 const ENTRY_BYTES: u64 = 64;
 
 /// A mount namespace, a path in it, a build id, and an inode.
-type Named = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
+type PathKey = (u64, Vec<u8>, Vec<u8>, [u64; 2]);
 
 /// All files that a process has mapped.
 pub(crate) struct Files {
@@ -68,21 +68,21 @@ pub(crate) struct Files {
     numbers: HashMap<(Content, Vec<u8>), FileNumber>,
     room: usize,
     context: Context,
-    /// Of code that is in no file.
+    /// The functions of code that is in no file.
     pub(crate) maps: Maps,
     /// Parts of stacks that were not copied.
-    pub(crate) later: Later,
-    /// What is where files were mapped, as seen since records were fetched last.
-    seen: HashMap<Named, About>,
-    /// The mount namespaces of processes, since then.
+    pub(crate) later: LaterParts,
+    /// The files at the paths of mapped files, cached for one fetch of records.
+    seen: HashMap<PathKey, FileStatus>,
+    /// The mount namespaces of processes, cached for one fetch of records.
     views: HashMap<u32, u64>,
-    /// Of memory of a process that was mapped over a file, by where it begins: whether the file's code is there.
+    /// Whether memory of a process that was mapped over a file contains the file's code, by its start.
     copies: HashMap<(u32, u64), bool>,
 }
 
-/// So much code is compared to see whether it is the same.
+/// The number of bytes that are compared to find out whether code was copied.
 const COMPARED_BYTES: u64 = 32;
-/// What the kernel puts behind the path of a file that is gone.
+/// The suffix that the kernel adds to the path of a removed file.
 const DELETED: &[u8] = b" (deleted)";
 
 impl Files {
@@ -91,28 +91,28 @@ impl Files {
         Files {
             files: vec![nowhere],
             numbers: HashMap::new(),
-            room: ROOM,
+            room: MEMORY_MAX,
             context: Context::new(),
             maps: Maps::default(),
-            later: Later::default(),
+            later: LaterParts::default(),
             seen: HashMap::new(),
             views: HashMap::new(),
             copies: HashMap::new(),
         }
     }
 
-    /// The number of a file that a process has mapped, which is not read yet. `mapped_at`: the time of day, if it is known.
+    /// The number of a file that a process has mapped; the file is not read. `mapped_at` is the time of day, if it is known.
     pub(crate) fn number(&mut self, mapped: &Mapped, process: u32, mapped_at: Option<i64>) -> FileNumber {
         let (path, is_file) = (mapped.path, mapped.path.starts_with(b"/") && !mapped.path.starts_with(b"//"));
         let at = Path::new(OsStr::from_bytes(path));
         let content = match is_file {
             true => {
-                // A process that has ended is taken to have seen what is seen here.
+                // A process that has ended is assumed to have had our view of the file system.
                 let view = *self.views.entry(process).or_insert_with(|| mount_namespace(process));
                 let key = (view, path.to_vec(), mapped.build_id.to_vec(), mapped.identity);
                 let about = *self.seen.entry(key).or_insert_with_key(|(_, path, id, inode)| {
                     let (path, id, inode) = (PathBuf::from(OsStr::from_bytes(path)), id.clone(), *inode);
-                    foreign::in_time(move || About::of(process, &path, &id, inode)).unwrap_or_default()
+                    foreign::in_time(move || FileStatus::of(process, &path, &id, inode)).unwrap_or_default()
                 });
                 Content::of(about, mapped.build_id, mapped_at)
             }
@@ -126,7 +126,7 @@ impl Files {
         let known = (is_file && mapped_at.is_none()).then(|| {
             let (path, content, address) = (at.to_owned(), key.0.clone(), mapped.start);
             let id = foreign::in_time(move || {
-                let wanted = Wanted { path: &path, content: &content, process, address, mapped_at };
+                let wanted = MappedFile { path: &path, content: &content, process, address, mapped_at };
                 build_id(&Source::find(&wanted)?.reader()?)
             });
             let id = id.flatten()?;
@@ -150,7 +150,7 @@ impl Files {
         self.file(number).is_memory()
     }
 
-    /// A file of these bytes.
+    /// Adds a file with these bytes, and returns its number.
     pub(crate) fn add_bytes(&mut self, bytes: Vec<u8>) -> FileNumber {
         let mut file = File::new(Content::Memory, b"");
         file.is_read = true;
@@ -159,30 +159,30 @@ impl Files {
         self.files.len() as FileNumber - 1
     }
 
-    /// Other records are fetched.
+    /// Called when further records are fetched.
     pub(crate) fn fetch(&mut self) {
         self.later.fetch();
         self.seen.clear();
         self.views.clear();
     }
 
-    /// The process has ended, or executes another program.
+    /// Called when a process has ended, or executes another program.
     pub(crate) fn forget(&mut self, process: u32) {
         self.maps.forget(process);
         self.copies.retain(|(of, _), _| *of != process);
     }
 
-    /// Why code of a file has no names.
-    pub(crate) fn why_unnamed(&self, number: FileNumber) -> WhyUnnamed {
+    /// The reason for which code of a file has no names.
+    pub(crate) fn unnamed_reason(&self, number: FileNumber) -> UnnamedReason {
         let file = self.file(number);
         match file.is_found {
-            _ if file.is_memory() || !file.path.starts_with('/') => WhyUnnamed::Memory,
-            false => WhyUnnamed::Gone,
-            true => WhyUnnamed::NotUnderstood,
+            _ if file.is_memory() || !file.path.starts_with('/') => UnnamedReason::Memory,
+            false => UnnamedReason::Gone,
+            true => UnnamedReason::NotUnderstood,
         }
     }
 
-    /// The file whose code was copied to this memory, as where it was mapped before, if that is what is there.
+    /// The earlier mapping of the file whose code this memory contains, if it is a copy of that code.
     pub(crate) fn below(&mut self, mapping: &Mapping, address: u64, process: u32) -> Option<Mapping> {
         let below = mapping.of_file_below()?;
         if self.maps.has(process, address) {
@@ -224,13 +224,13 @@ impl Files {
         self.file(number).image.is_some()
     }
 
-    /// Whether this is what all code of a file is called whose function is not known.
+    /// Whether this function stands for all code of a file whose function is not known.
     pub(crate) fn is_unknown(&self, number: FileNumber, function: FunctionId) -> bool {
         self.file(number).unknown == Some(function)
     }
 
-    /// What the function at an address of a process has done with the stack, and where it begins in the process. `is_exact`: the
-    /// instruction there was not executed yet; else it is behind a call.
+    /// The effect of the function at an address on the stack, and the address at which the function begins. `is_exact` is whether
+    /// the instruction at the address is the next one to be executed; otherwise it follows a call.
     pub(crate) fn prologue(
         &mut self,
         mapping: &Mapping,
@@ -246,7 +246,7 @@ impl Files {
         Some((address - (in_file - start), Prologue::of(code, into)))
     }
 
-    /// The call in front of an address of a process.
+    /// The call instruction before an address of a process.
     pub(crate) fn call_before(&mut self, mapping: &Mapping, address: u64) -> Call {
         let Some(file) = self.files.get_mut(mapping.file as usize) else { return Call::None };
         let Some(image) = &file.image else { return Call::None };
@@ -271,7 +271,7 @@ impl Files {
         self.file(number).image.as_ref().is_some_and(|image| image.tables.is_some())
     }
 
-    /// The function and the rule at an address of a process. The file is read if it was not yet.
+    /// The function and the rule at an address of a process. Reads the file if it has not been read yet.
     pub(crate) fn place(
         &mut self,
         mapping: &Mapping,
@@ -296,10 +296,10 @@ impl Files {
         let tables = file.image.as_ref().and_then(|image| image.tables.as_ref());
         let rule = tables.map_or(Rule::FramePointer, |tables| tables.rule(address, &mut self.context));
         let function = file.function(address, functions);
-        // Entry points have no caller, and often no table that says so.
+        // Entry points have no caller, but often no table that marks them as outermost.
         let role = functions.get(function).role;
         let is_start = rule == Rule::FramePointer && role == Role::Start;
-        // Of functions that are left out, so is what is inlined in them.
+        // If a function is left out, the functions that are inlined in it are left out, too.
         let inlined = if role == Role::Any { file.inlined(address, functions) } else { Chain::default() };
         let place = Place { function, inlined, rule: if is_start { Rule::Outermost } else { rule } };
         if file.places.len() >= PLACES_MAX {
@@ -309,7 +309,7 @@ impl Files {
         place
     }
 
-    /// Reads the table at an address of a process, and does what it says.
+    /// Reads the table at an address of a process and unwinds by it.
     pub(crate) fn follow(
         &mut self,
         mapping: &Mapping,
@@ -323,30 +323,29 @@ impl Files {
     }
 }
 
-/// Its number; 0 of a process that has ended.
+/// The number of a process' mount namespace; 0 if the process has ended.
 fn mount_namespace(process: u32) -> u64 {
     std::fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |about| about.ino())
 }
 
 struct File {
-    /// As bytes, and for people.
+    /// The path as bytes, and as text.
     at: PathBuf,
     path: Arc<str>,
     content: Content,
     mapped_at: Option<i64>,
     is_read: bool,
     is_found: bool,
-    /// `None`: it was not read, or cannot be.
+    /// `None` if it was not read, or cannot be read.
     image: Option<Box<Image>>,
     places: ByAddress<Place>,
-    /// The first instructions of functions without unwind tables, and what is in front of addresses on their stacks.
+    /// The first instructions of functions without unwind tables, and the calls before addresses on their stacks.
     codes: ByAddress<Box<[u8]>>,
     calls: ByAddress<Call>,
-    /// By where they begin.
     functions: ByAddress<FunctionId>,
     inlined: HashMap<Inlined, FunctionId>,
     unknown: Option<FunctionId>,
-    /// Of the C library and the dynamic linker: all functions without a symbol.
+    /// The function that stands for all functions without a symbol of the C library or the dynamic linker.
     unnamed: Option<FunctionId>,
 }
 
@@ -370,7 +369,7 @@ impl File {
         }
     }
 
-    /// `address`: where the process has mapped it.
+    /// Reads the file unless it was read before. `address` is one at which the process has mapped it.
     fn read_once(&mut self, process: u32, address: u64, room: &mut usize) {
         if self.is_read {
             return;
@@ -381,7 +380,7 @@ impl File {
         let read = move || {
             let source = match &*path {
                 "[vdso]" => own_vdso().map(Source::Memory),
-                _ => Source::find(&Wanted { path: &at, content: &content, process, address, mapped_at }),
+                _ => Source::find(&MappedFile { path: &at, content: &content, process, address, mapped_at }),
             };
             (source.is_some(), source.and_then(|source| Image::read(source, left)).map(Box::new))
         };
@@ -389,7 +388,7 @@ impl File {
         *room -= self.image.as_ref().map_or(0, |image| image.bytes()).min(*room);
     }
 
-    /// Whether it is memory that a program has made, and no file, as far as its name says: as `//anon` or `/memfd:...`.
+    /// Whether it is memory that a program has made and not a file, by its name, for example `//anon` or `/memfd:...`.
     fn is_memory(&self) -> bool {
         const MEMORY: [&str; 8] =
             ["//", "/memfd:", "[anon", "[heap]", "[stack", "/anon_hugepage", "/dev/zero", "/SYSV"];
@@ -435,12 +434,12 @@ impl File {
                     true => Role::Start,
                     false => Role::of(&canonical, is_c_library || image.is_static),
                 };
-                let source = image.lines.as_ref().and_then(|lines| lines.source(start));
+                let source = image.debug_info.as_ref().and_then(|info| info.source(start));
                 let (file, line) = source.unwrap_or_default();
                 let function = self.new_function(demangle(&canonical), canonical, role);
                 functions.add(Function { file, line, ..function })
             }
-            // Their addresses tell a reader nothing.
+            // The addresses of these functions are of no use to a reader.
             None if is_c_library => {
                 let all = self.new_function(base, String::new(), Role::Start);
                 *self.unnamed.get_or_insert_with(|| functions.add(all))
@@ -456,8 +455,8 @@ impl File {
 
     /// The functions that were inlined at an address.
     fn inlined(&mut self, address: u64, functions: &mut Functions) -> Chain {
-        let lines = self.image.as_ref().and_then(|image| image.lines.as_ref());
-        let found = lines.map_or_else(Vec::new, |lines| lines.inlined(address));
+        let info = self.image.as_ref().and_then(|image| image.debug_info.as_ref());
+        let found = info.map_or_else(Vec::new, |info| info.inlined(address));
         let mut chain = Vec::with_capacity(found.len());
         for inlined in found {
             let known = self.inlined.get(&inlined).copied();

@@ -1,6 +1,6 @@
-//! What a measured program decides about: files that it maps, its maps of functions, its memory. Such a file may be on a mount that
-//! never answers. A step that reads one is taken in a thread of its own; where it does not return in time, it is left behind, and
-//! the sampler goes on without what it would have read.
+//! Reads files that the measured program has chosen: files that it maps, its maps of functions, its memory. Such a file may be on a
+//! mount that never answers. A step that reads one is run in a thread of its own; if it does not return in time, it is abandoned,
+//! and the sampler continues without its result.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -9,15 +9,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A step that takes longer is left behind.
+/// A step that takes longer is abandoned.
 const LIMIT: Duration = Duration::from_secs(3);
-/// After this many steps nothing is read any more that a program decides about: each of them has stopped sampling for a while, and
-/// keeps a thread.
+/// After this many abandoned steps, no such files are read any more: each of them has delayed sampling, and still occupies a thread.
 const ABANDONED_MAX: u32 = 4;
 
 type Step = Box<dyn FnOnce() + Send>;
 
-/// The thread that takes the steps, and what became of them.
+/// The thread that runs the steps, and the counts of steps without a result.
 struct Steps {
     thread: Mutex<Option<Sender<Step>>>,
     abandoned: AtomicU32,
@@ -26,12 +25,12 @@ struct Steps {
 
 static STEPS: Steps = Steps::new();
 
-/// What the step gives; `None`: it does not return in time, or too many before it did not.
+/// Runs a step and returns its result; `None` if it does not return in time, or if too many earlier steps did not.
 pub fn in_time<T: Send + 'static>(step: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     STEPS.take(LIMIT, step)
 }
 
-/// What readers of the results should know of steps that were left behind.
+/// Notes about abandoned steps, for the results.
 pub fn notes() -> Vec<String> {
     STEPS.notes()
 }
@@ -63,7 +62,7 @@ impl Steps {
                 *thread = Some(steps);
                 Some(result)
             }
-            // The thread ends when the step does, and finds nobody who waits for it.
+            // The thread ends when the step returns.
             Err(RecvTimeoutError::Timeout) => {
                 self.abandoned.fetch_add(1, Ordering::Relaxed);
                 None
@@ -83,8 +82,8 @@ impl Steps {
             refused => format!("; {refused} further steps were not tried"),
         };
         vec![format!(
-            "files or memory of the measured program did not answer within {} s, {abandoned} times, as on a mount that is dead: names \
-             of functions and call paths may be missing{more}",
+            "reading files or memory of the measured program took more than {} s, {abandoned} times, for example on a mount that does \
+             not answer: names of functions and call paths may be missing{more}",
             LIMIT.as_secs()
         )]
     }
@@ -97,7 +96,7 @@ fn start() -> Option<Sender<Step>> {
     Some(steps)
 }
 
-/// A file's first bytes, in time.
+/// Reads at most `bytes_max` bytes of a file, with the timeout.
 pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
     let path = path.as_ref().to_owned();
     let read = move || {

@@ -6,40 +6,39 @@ use std::sync::Arc;
 use ampere_model::text::Bounded;
 use cpp_demangle::DemangleOptions;
 
-/// A function's number: the same in all processes that have its file mapped.
+/// The number of a function, which is the same in all processes that have mapped its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FunctionId(pub u32);
 
 /// A function that was found on a stack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// As its language writes it; `libx.so+0x1234` without a symbol, `[unknown]` without even an unwind table.
+    /// The demangled name; `libx.so+0x1234` without a symbol, `[unknown]` without even an unwind table.
     pub name: String,
-    /// As the file writes it: the symbol. Empty without one.
+    /// The symbol; empty if there is none.
     pub canonical: String,
-    /// The file that it is in.
+    /// The file that contains the function.
     pub module: Arc<str>,
-    /// Its source file, as far as known; empty else.
+    /// The source file; empty if it is not known.
     pub file: String,
-    /// Where in its source file it begins, as far as known; 0 else.
+    /// The first line in the source file; 0 if it is not known.
     pub line: u32,
     pub(crate) role: Role,
 }
 
-/// What a function is for, where its frames are not shown always.
+/// The role of a function, by which its frames may be left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Any,
-    /// It only starts a process or a thread: left out at the outer end.
+    /// The function only starts a process or a thread: it is left out at the outer end.
     Start,
-    /// One of Python's functions.
     Python,
-    /// The interpreter's loop and calls: inside one of Python's functions they are that function.
+    /// The interpreter's loop or calls, which are left out inside a Python function.
     Interpreter,
 }
 
 impl Role {
-    /// Of a function with this symbol. `starts`: it can be one that starts a process or a thread.
+    /// The role of a function with this symbol. `starts` is whether it can be one that starts a process or a thread.
     pub(crate) fn of(symbol: &str, starts: bool) -> Role {
         const INTERPRETER: [&str; 5] = [
             "_PyEval_EvalFrameDefault",
@@ -56,18 +55,18 @@ impl Role {
     }
 }
 
-/// So many are told apart; all others are one.
+/// The maximal number of functions that are distinguished. All others share one number.
 const FUNCTIONS_MAX: usize = 1 << 20;
 
 /// All functions that were found.
 pub(crate) struct Functions {
     all: Vec<Function>,
-    /// Those that were inlined into each other somewhere, innermost first.
+    /// The chains of functions that were inlined into each other, innermost first.
     chains: Vec<Arc<[FunctionId]>>,
     numbers: HashMap<Arc<[FunctionId]>, Chain>,
 }
 
-/// The number of functions that were inlined into each other; the first is of none.
+/// The number of a chain of functions that were inlined into each other; chain 0 is empty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Chain(u32);
 
@@ -116,10 +115,10 @@ impl Functions {
     }
 }
 
-/// A C++ name that would be longer stays as the file writes it: with each substitution, a name can be twice as long.
+/// The maximal length of a demangled C++ name: each substitution can double a name. A longer one is not demangled.
 const DEMANGLED_MAX: usize = 1 << 14;
 
-/// A symbol's name as its language writes it.
+/// The demangled name of a symbol.
 pub(crate) fn demangle(symbol: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return format!("{rust:#}");

@@ -1,16 +1,18 @@
-//! For fuzz targets: a sample as the kernel records it, unwound with the bytes of a file.
+//! Unwinds a sample that the kernel has recorded with the bytes of a file, for fuzz targets.
 
+use crate::figures::End;
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
 use crate::machine;
 use crate::processes::Mapping;
 use crate::records::Record;
-use crate::stack::{End, Registers, Stack, Walker};
+use crate::stack::{Registers, Stack};
+use crate::walker::Walker;
 
-/// Where the process has mapped the file.
+/// The address at which the process has mapped the file.
 pub const FILE_AT: u64 = 0x40_0000;
 
-/// The sampled stack of a process that has mapped one file, from its beginning.
+/// The sampled stack of a process that has mapped one file from its start.
 pub struct Sample<'a> {
     files: Files,
     functions: Functions,
@@ -20,7 +22,7 @@ pub struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// `None`: the record is damaged, or it is something else than a sample with registers.
+    /// `None` if the record is damaged, or if it is not a sample with registers.
     pub fn of(record: &'a [u8], file: Vec<u8>) -> Option<Sample<'a>> {
         let Record::Sample { registers: Some(registers), stack, .. } = Record::parse(record)? else {
             return None;
@@ -30,8 +32,8 @@ impl<'a> Sample<'a> {
         Some(Sample { files, functions: Functions::new(), mappings, registers, stack })
     }
 
-    /// The functions on the stack, innermost first, and whether the outermost of all is among them. `address`: where the
-    /// thread executes, if not where the record says.
+    /// The functions on the stack, innermost first, and whether the stack is complete. `address` replaces the instruction pointer of
+    /// the record.
     pub fn walk(&mut self, address: Option<u64>) -> (Vec<&Function>, bool) {
         let mut registers = Registers::new(&self.registers);
         if let Some(address) = address {

@@ -1,20 +1,20 @@
-//! What an ELF file says of its code: segments, unwind tables, symbols, debug information.
+//! Reads an ELF file: segments, unwind tables, symbols, debug information.
 
 use object::LittleEndian as LE;
 use object::elf;
 
-use crate::lines::{self, Lines};
+use crate::debug_info::{self, DebugInfo};
 use crate::processes::Mapping;
 use crate::rules::Tables;
 use crate::source::{Reader, Source};
 
-/// More debug information of a file is not read: samples would be lost meanwhile.
+/// Larger debug information is not read: samples would be lost meanwhile.
 const DEBUG_MAX: u64 = 64 << 20;
 const SYMBOLS_MAX: u64 = 4 << 20;
 const SECTIONS_MAX: u64 = 1 << 16;
 const NAME_MAX: usize = 1 << 12;
-/// Names of symbols that take no more are kept, as the file may be replaced while its program runs. Those of larger tables are read
-/// from the file when they are needed.
+/// Names of symbols up to this size are kept in memory, because the file may be replaced while its program runs. Those of larger
+/// tables are read from the file when they are needed.
 const NAMES_MAX: u64 = 4 << 20;
 
 struct Segment {
@@ -29,14 +29,14 @@ pub(crate) struct Symbol {
     name: u32,
 }
 
-/// Where the names of symbols are.
+/// The place of the names of symbols.
 enum Names {
     InFile(u64),
     Here(Vec<u8>),
 }
 
 impl Names {
-    /// The names of a section, unless they are too many to be kept.
+    /// The names of a section, which are read if they are small enough.
     fn of(section: &elf::SectionHeader64<LE>, reader: &Reader) -> Names {
         let (at, bytes) = (section.sh_offset.get(LE), section.sh_size.get(LE));
         let kept = (bytes <= NAMES_MAX).then(|| reader.read(at, bytes)).flatten();
@@ -51,32 +51,32 @@ impl Names {
     }
 }
 
-/// What is known of a file that was read.
+/// The contents of a file that was read.
 pub(crate) struct Image {
     source: Source,
-    /// Those that can be executed.
+    /// The executable segments.
     segments: Vec<Segment>,
     pub(crate) entry: u64,
-    /// A program without a dynamic loader.
+    /// Whether it is a program without a dynamic loader.
     pub(crate) is_static: bool,
     pub(crate) tables: Option<Tables>,
-    /// In the order of addresses.
+    /// The symbols in the order of addresses.
     symbols: Vec<Symbol>,
     names: Names,
-    pub(crate) lines: Option<Lines>,
+    pub(crate) debug_info: Option<DebugInfo>,
 }
 
 impl Image {
-    /// Memory that is used.
+    /// The memory that is used.
     pub(crate) fn bytes(&self) -> usize {
-        let lines = self.lines.as_ref().map_or(0, |lines| lines.bytes);
+        let lines = self.debug_info.as_ref().map_or(0, |info| info.bytes);
         self.tables.as_ref().map_or(0, Tables::bytes)
             + self.symbols.len() * size_of::<Symbol>()
             + self.names.bytes()
             + lines
     }
 
-    /// The file's own address for a process'. `None`: no segment of the file is mapped there.
+    /// Converts an address of a process to one of the file. `None` if no segment of the file is mapped there.
     pub(crate) fn address(&self, mapping: &Mapping, address: u64) -> Option<u64> {
         const PAGE: u64 = 4096;
         let offset = address.checked_sub(mapping.start)?.checked_add(mapping.offset)?;
@@ -111,7 +111,7 @@ impl Image {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// What the file has at an address of its own.
+    /// The bytes at an address of the file.
     pub(crate) fn code(&self, address: u64, bytes: u64) -> Option<Vec<u8>> {
         let segment = self.segments.iter().find(|segment| {
             address
@@ -122,12 +122,12 @@ impl Image {
         self.source.in_time(move |source| source.reader()?.read(at, bytes))
     }
 
-    /// The same, or as much of it as is there.
+    /// The bytes at an address of the file, or fewer if there are fewer.
     pub(crate) fn code_up_to(&self, address: u64, bytes: u64) -> Vec<u8> {
         (1..=8).rev().find_map(|eighths| self.code(address, bytes * eighths / 8)).unwrap_or_default()
     }
 
-    /// `None`: it is no file that this machine executes, or a damaged one.
+    /// Reads a file. `None` if it is not an executable file for this machine, or if it is damaged.
     pub(crate) fn read(source: Source, room: usize) -> Option<Image> {
         let reader = source.reader()?;
         let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
@@ -155,7 +155,7 @@ impl Image {
             tables: None,
             symbols: Vec::new(),
             names: Names::InFile(0),
-            lines: None,
+            debug_info: None,
             source: Source::Memory(Vec::new()),
         };
         let sections = Sections::read(&reader, &header).unwrap_or_default();
@@ -163,7 +163,7 @@ impl Image {
         if let Some((symbols, names)) = sections.symbols(&reader, room) {
             (image.symbols, image.names) = (symbols, names);
         }
-        image.lines = sections.lines(&reader, room);
+        image.debug_info = sections.debug_info(&reader, room);
         drop(reader);
         image.source = source;
         Some(image)
@@ -180,7 +180,7 @@ impl Sections {
     fn read(reader: &Reader, header: &elf::FileHeader64<LE>) -> Option<Sections> {
         let at = header.e_shoff.get(LE);
         let first: elf::SectionHeader64<LE> = reader.table(at, 1)?.pop()?;
-        // Where there are more than fit, the first section says how many.
+        // If the number of sections does not fit into the header, it is in the first section.
         let count = match header.e_shnum.get(LE) {
             0 => first.sh_size.get(LE),
             count => count.into(),
@@ -217,7 +217,7 @@ impl Sections {
         })
     }
 
-    /// The functions of the table of symbols, or of the dynamic linker's, and where their names are.
+    /// The functions in the symbol table or in the dynamic symbol table, and the place of their names.
     fn symbols(&self, reader: &Reader, room: usize) -> Option<(Vec<Symbol>, Names)> {
         [elf::SHT_SYMTAB, elf::SHT_DYNSYM].into_iter().find_map(|kind| {
             let section = self.headers.iter().find(|header| header.sh_type.get(LE) == kind)?;
@@ -227,10 +227,10 @@ impl Sections {
         })
     }
 
-    /// The debug information, if it is not compressed, nor too much.
-    fn lines(&self, reader: &Reader, room: usize) -> Option<Lines> {
+    /// The debug information, if it is neither compressed nor too large.
+    fn debug_info(&self, reader: &Reader, room: usize) -> Option<DebugInfo> {
         self.find(b".debug_info")?;
-        let all = lines::SECTIONS.iter().filter_map(|section| self.find(section.name().as_bytes()));
+        let all = debug_info::SECTIONS.iter().filter_map(|section| self.find(section.name().as_bytes()));
         let is_plain = |header: &elf::SectionHeader64<LE>| {
             header.sh_type.get(LE) != elf::SHT_NOBITS
                 && header.sh_flags.get(LE).0 & elf::SHF_COMPRESSED.0 == 0
@@ -239,7 +239,7 @@ impl Sections {
         if !all.clone().all(is_plain) || bytes > DEBUG_MAX.min(room as u64 / 4) {
             return None;
         }
-        Lines::new(|name| {
+        DebugInfo::new(|name| {
             let section = self.find(name.as_bytes());
             let bytes =
                 section.and_then(|section| reader.read(section.sh_offset.get(LE), section.sh_size.get(LE)));
@@ -247,7 +247,7 @@ impl Sections {
         })
     }
 
-    /// Where the section of code ends that an address is in.
+    /// The end of the code section that contains an address.
     fn end_of_code(&self, address: u64) -> u64 {
         let ranges =
             self.headers.iter().filter(|header| header.sh_flags.get(LE).0 & elf::SHF_EXECINSTR.0 != 0).map(
@@ -263,7 +263,7 @@ impl Sections {
     }
 
     fn is_code(&self, section: elf::SymbolSection) -> bool {
-        // Sections whose number does not fit are believed.
+        // A section whose number does not fit is assumed to have code.
         section == elf::SHN_XINDEX
             || (self.headers.get(usize::from(section.0)))
                 .is_some_and(|header| header.sh_flags.get(LE).0 & elf::SHF_EXECINSTR.0 != 0)
@@ -280,7 +280,7 @@ impl Sections {
         if count > SYMBOLS_MAX || count as usize * size_of::<Symbol>() > room / 2 {
             return None;
         }
-        // With how much each is wanted among others at its address.
+        // Each symbol with its rank among others at the same address: a smaller rank is preferred.
         let mut found: Vec<(u8, Symbol)> = Vec::new();
         let mut done = 0;
         while done < count {
@@ -302,7 +302,7 @@ impl Sections {
         found.sort_unstable_by_key(|(rank, symbol)| (symbol.start, *rank, symbol.name));
         found.dedup_by_key(|(_, symbol)| symbol.start);
         let mut symbols: Vec<Symbol> = found.into_iter().map(|(_, symbol)| symbol).collect();
-        // Those of assemblers often have no size: they go on until the next one, or their section's end.
+        // Assemblers often give symbols no size: these extend to the next symbol, or to the end of their section.
         for index in 0..symbols.len() {
             let start = symbols[index].start;
             if symbols[index].bytes == 0 {
@@ -332,7 +332,7 @@ mod tests {
 
     const ROOM: usize = 2 << 30;
 
-    /// All that is done with a file: it is read, all its functions are named, all rules are made and followed.
+    /// Does everything with a file: reads it, names all functions, makes and follows all rules.
     fn use_all(bytes: Vec<u8>) -> usize {
         let Some(image) = Image::read(Source::Memory(bytes), ROOM) else { return 0 };
         let mut context = Context::new();
@@ -366,7 +366,7 @@ mod tests {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                // Half of the damage is in headers, where it does most.
+                // Half of the damage is in headers, where it has the largest effect.
                 let within = if random & 1 == 0 { bytes.len() } else { 512.min(bytes.len()) };
                 let at = (random >> 8) as usize % within;
                 bytes[at] = (random >> 56) as u8;

@@ -1,5 +1,5 @@
-//! Functions that a runtime makes while the program runs: Python (`-X perf`), Node.js, Java and Julia write where each is, and its
-//! name, into `/tmp/perf-PID.map`, as Linux' perf wants it.
+//! Functions that a runtime makes while the program runs: Python (`-X perf`), Node.js, Java and Julia write the address and name
+//! of each to `/tmp/perf-PID.map`, in the format of Linux' perf.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,25 +13,25 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::foreign;
 use crate::functions::{Function, FunctionId, Functions, Role};
 
-/// Bytes of a process' map that are read: no runtime writes so much.
+/// The maximal number of bytes that are read from a process' map; no runtime writes this many.
 const BYTES_MAX: u64 = 64 << 20;
-/// Bytes of it that are read at a time.
+/// The number of bytes that are read at a time.
 const STEP_MAX: u64 = 8 << 20;
-/// Functions of all processes' maps that are known at a time; later ones have no name.
+/// The maximal number of functions in the maps of all processes; further ones have no name.
 const LINES_MAX: usize = 1 << 18;
-/// Bytes of a function's name.
+/// The maximal number of bytes of a line.
 const NAME_MAX: usize = 1 << 10;
-/// So often it is looked whether a map has changed.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// At the begin of the names of Python's functions: name and file follow.
+/// The interval at which a map is checked for changes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// The prefix of the names of Python functions; name and file follow.
 const PYTHON: &str = "py::";
-/// The maps of no more processes that a process comes from are looked at.
+/// The maximal number of ancestors of a process whose maps are read.
 const ANCESTORS_MAX: usize = 8;
-/// Time stamps of files are those of the kernel's last tick, which may come late.
+/// The tolerance for time stamps of files, which are from the kernel's last tick.
 const STAMP_NS: i64 = 50_000_000;
-/// It is known how far a map had been read at so many earlier times.
+/// The maximal number of earlier states of a map's reading that are kept.
 const BEFORE_MAX: usize = 8;
-/// The end of what was read is compared, to see whether a file was only appended to.
+/// The last bytes that were read are compared, to find out whether a file was only appended to.
 const COMPARED_BYTES: usize = 64;
 
 /// The maps of all processes.
@@ -39,43 +39,43 @@ const COMPARED_BYTES: usize = 64;
 pub(crate) struct Maps {
     processes: HashMap<u32, Map>,
     functions: HashMap<Arc<str>, FunctionId>,
-    /// How many all processes have, as last counted.
+    /// The number of functions of all processes, when it was last counted.
     lines: usize,
 }
 
-/// The code of a process.
+/// The functions of a process.
 struct Map {
-    /// Its own, and that of the processes that it is a copy of, the nearest first.
+    /// The process' own functions, and those of the processes that it is a copy of, the nearest first.
     layers: Vec<Layer>,
-    /// When it is looked at again.
+    /// The time at which it is checked again.
     next: Option<Instant>,
 }
 
-/// The code that a process has made, as the process itself writes it down.
+/// The functions that a process has written to its map.
 #[derive(Clone)]
 struct Layer {
     process: u32,
-    /// What the process calls itself, once it was asked.
+    /// The process' own pid in its namespace, once it is known.
     number: Option<u32>,
-    /// When it began to execute its program, by the time of day. A file that was last written before is another program's.
+    /// The time of day at which it began to execute its program. A file that was last written earlier belongs to another program.
     since: Option<i64>,
-    /// By where they begin: where they end, and what they are called.
+    /// The end and the name of each function, by its start.
     functions: Arc<BTreeMap<u64, (u64, Arc<str>)>>,
-    read: Done,
-    /// What had been read at earlier times of day, the last of these first.
-    before: VecDeque<(i64, Done)>,
+    read: ReadState,
+    /// The states of the reading at earlier times of day, the latest first.
+    before: VecDeque<(i64, ReadState)>,
 }
 
-/// What was read of a file.
+/// The state of reading a file.
 #[derive(Clone, Default)]
-struct Done {
-    /// Device and number.
+struct ReadState {
+    /// The device and inode of the file.
     file: [u64; 2],
-    /// Up to the end of a line.
+    /// The number of bytes that were read, up to the end of a line.
     bytes: u64,
     /// The last of these bytes.
     last: Vec<u8>,
-    /// No more of it is read.
+    /// Whether no more is read.
     is_given_up: bool,
 }
 
@@ -102,23 +102,23 @@ impl Maps {
         let now = Instant::now();
         let is_due = map.next.is_none_or(|next| next <= now);
         if is_due {
-            map.next = Some(now + LOOK_AGAIN);
+            map.next = Some(now + CHECK_INTERVAL);
             let known = |map: &Map| map.layers.first().map_or(0, |own| own.functions.len());
             self.lines = self.processes.values().map(known).sum();
         }
         let map = self.processes.get_mut(&process)?;
         map.layers.iter_mut().find_map(|layer| {
             if is_due {
-                // A program without such a map is the usual case; a damaged map ends where it is damaged.
+                // Most programs have no such map. A damaged map is read up to the damage.
                 let path = layer.path_for(process);
                 let room = LINES_MAX.saturating_sub(self.lines) + layer.functions.len();
-                let _ = layer.read_on(path, room);
+                let _ = layer.read_appended(path, room);
             }
             layer.at(address)
         })
     }
 
-    /// A process has begun as a copy of another one, at this time of day.
+    /// Called when a process was forked at this time of day.
     pub(crate) fn forked(&mut self, process: u32, parent: u32, at: i64) {
         let mut layers = vec![Layer::new(process, Some(at))];
         match self.processes.get(&parent) {
@@ -128,12 +128,12 @@ impl Maps {
         self.processes.insert(process, Map { layers, next: None });
     }
 
-    /// A process executes another program from this time of day on.
+    /// Called when a process executes another program from this time of day on.
     pub(crate) fn executed(&mut self, process: u32, at: i64) {
         let own = self.processes.remove(&process).and_then(|map| map.layers.into_iter().next());
         let mut next = Layer::new(process, Some(at));
         if let Some(own) = own {
-            // What was read by then is not read again, unless it is written anew.
+            // What was read until then is not read again, unless the file is rewritten.
             next.number = own.number;
             let then = own.before.into_iter().find(|(read_at, _)| *read_at <= at);
             next.read = then.map(|(_, read)| read).unwrap_or_default();
@@ -141,7 +141,7 @@ impl Maps {
         self.processes.insert(process, Map::new(next));
     }
 
-    /// The process has ended.
+    /// Called when a process has ended.
     pub(crate) fn forget(&mut self, process: u32) {
         self.processes.remove(&process);
     }
@@ -153,7 +153,7 @@ impl Map {
     }
 }
 
-/// When a process began, by the time of day.
+/// The time of day at which a process started.
 fn started(process: u32) -> Option<i64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
@@ -173,12 +173,12 @@ impl Layer {
             number: None,
             since,
             functions: Arc::default(),
-            read: Done::default(),
+            read: ReadState::default(),
             before: VecDeque::new(),
         }
     }
 
-    /// Where its file is, as another process sees it, or it itself: in a container its directory and its number are others.
+    /// The path of its file through the root directory of `viewer`: in a container, the directory and the pid differ.
     fn path_for(&mut self, viewer: u32) -> PathBuf {
         let number = *self.number.get_or_insert_with(|| {
             let status =
@@ -195,24 +195,24 @@ impl Layer {
         (address < *end).then(|| name.clone())
     }
 
-    /// Reads what has been appended, or all of a file that was written anew, a part at a time. `room`: functions that it can have.
-    fn read_on(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
+    /// Reads what has been appended, or all of a file that was rewritten, a part at a time. `room` is the maximal number of functions.
+    fn read_appended(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
         let (since, read) = (self.since, self.read.clone());
         let found = foreign::in_time(move || appended(&path, since, &read));
         let Some(found) = found else {
-            self.read.is_given_up = true; // it is not waited for again
+            self.read.is_given_up = true; // it is not tried again
             return Err(io::ErrorKind::TimedOut.into());
         };
         let Some((anew, bytes)) = found? else { return Ok(()) };
         if let Some(anew) = anew {
             (self.read, self.functions) = (anew, Arc::default());
         }
-        // The last line may still be written.
+        // The last line may be incomplete.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let functions = Arc::make_mut(&mut self.functions);
         for line in bytes[..whole].split(|byte| *byte == b'\n') {
             if functions.len() >= room {
-                self.read.is_given_up = true; // no more of it is read
+                self.read.is_given_up = true;
                 break;
             }
             add(functions, &String::from_utf8_lossy(&line[..line.len().min(NAME_MAX)]));
@@ -225,12 +225,16 @@ impl Layer {
     }
 }
 
-/// What a map has behind what was read; with where it begins, if it was written anew. `None`: nothing that counts.
-fn appended(path: &Path, since: Option<i64>, read: &Done) -> io::Result<Option<(Option<Done>, Vec<u8>)>> {
+/// The bytes after those that were read, with a new state if the file was rewritten. `None` if there is nothing to read.
+fn appended(
+    path: &Path,
+    since: Option<i64>,
+    read: &ReadState,
+) -> io::Result<Option<(Option<ReadState>, Vec<u8>)>> {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let mut file = std::fs::File::options().read(true).custom_flags(flags).open(path)?;
     let about = file.metadata()?;
-    // Anybody can make a file of this name.
+    // Any user can make a file with this name.
     let is_ours = about.uid() == 0 || about.uid() == rustix::process::geteuid().as_raw();
     let written = about.mtime().saturating_mul(1_000_000_000).saturating_add(about.mtime_nsec());
     let is_earlier = since.is_some_and(|since| written.saturating_add(STAMP_NS) < since);
@@ -245,12 +249,12 @@ fn appended(path: &Path, since: Option<i64>, read: &Done) -> io::Result<Option<(
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
     file.take((BYTES_MAX - from).min(STEP_MAX)).read_to_end(&mut bytes)?;
-    let anew = (!is_same).then(|| Done { file: [about.dev(), about.ino()], ..Done::default() });
+    let anew = (!is_same).then(|| ReadState { file: [about.dev(), about.ino()], ..ReadState::default() });
     Ok(Some((anew, bytes)))
 }
 
-impl Done {
-    /// Whether a file still begins with what was read of it.
+impl ReadState {
+    /// Whether a file still begins with the bytes that were read.
     fn is_of(&self, file: &std::fs::File, about: &std::fs::Metadata) -> bool {
         let mut last = vec![0; self.last.len()];
         self.file == [about.dev(), about.ino()]
@@ -266,7 +270,7 @@ impl Done {
     }
 }
 
-/// A line: `BEGIN SIZE NAME`, in hexadecimal numbers. What it overlaps is no more.
+/// Adds a line `BEGIN SIZE NAME` with hexadecimal numbers. It replaces the functions that it overlaps.
 fn add(functions: &mut BTreeMap<u64, (u64, Arc<str>)>, line: &str) {
     let parse = || {
         let (begin, rest) = line.split_once(' ')?;
@@ -284,7 +288,7 @@ fn add(functions: &mut BTreeMap<u64, (u64, Arc<str>)>, line: &str) {
     functions.insert(begin, (end, name.into()));
 }
 
-/// `py::name:/path/file.py` is the function `name (file.py)`, others are what they are called.
+/// A function by its name in a map: `py::name:/path/file.py` becomes `name (file.py)`, others are unchanged.
 fn function(written: &str) -> Function {
     let python = written.strip_prefix(PYTHON).and_then(|rest| rest.rsplit_once(':'));
     let (name, file) = match python {
@@ -309,7 +313,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A file, and what is known of it.
+    /// A file, and its functions.
     struct Written {
         _directory: tempfile::TempDir,
         path: PathBuf,
@@ -322,23 +326,23 @@ mod tests {
             let path = directory.path().join("map");
             std::fs::write(&path, text).expect("written");
             let mut written = Written { path, _directory: directory, layer: Layer::new(1, None) };
-            written.read_on();
+            written.read_appended();
             written
         }
 
-        fn read_on(&mut self) {
-            self.layer.read_on(self.path.clone(), LINES_MAX).expect("read");
+        fn read_appended(&mut self) {
+            self.layer.read_appended(self.path.clone(), LINES_MAX).expect("read");
         }
 
         fn append(&mut self, text: &[u8]) {
             let mut file = std::fs::File::options().append(true).open(&self.path).expect("a file");
             file.write_all(text).expect("written");
-            self.read_on();
+            self.read_appended();
         }
 
         fn replace(&mut self, text: &[u8]) {
             std::fs::write(&self.path, text).expect("written");
-            self.read_on();
+            self.read_appended();
         }
 
         fn at(&self, address: u64) -> Option<String> {
@@ -357,7 +361,7 @@ mod tests {
         assert_eq!(map.at(0x3000), None);
         let python = function("py::work:/home/a b/train.py");
         assert_eq!((python.name.as_str(), python.role), ("work (train.py)", Role::Python));
-        // The rest of the line, and other code where there was some.
+        // The rest of the line, and other code at an address that was used before.
         map.append(b"lf\n1010 2000 other\n");
         assert_eq!(map.at(0x1000), None);
         assert_eq!(map.at(0x2000).as_deref(), Some("other"));
@@ -407,21 +411,21 @@ mod tests {
         maps.processes.insert(7, Map::new(map.layer.clone()));
         maps.executed(7, ns(ClockId::Realtime));
         maps.processes.get_mut(&7).expect("known").layers[0].since = None;
-        let read_on = |maps: &mut Maps| {
+        let read_appended = |maps: &mut Maps| {
             let layer = &mut maps.processes.get_mut(&7).expect("known").layers[0];
-            layer.read_on(path.clone(), LINES_MAX).expect("read");
+            layer.read_appended(path.clone(), LINES_MAX).expect("read");
             [0x1000, 0x2000].map(|address| layer.at(address).map(|name| name.to_string()))
         };
-        assert_eq!(read_on(&mut maps), [None, None]);
+        assert_eq!(read_appended(&mut maps), [None, None]);
         std::fs::File::options()
             .append(true)
             .open(&path)
             .expect("a file")
             .write_all(b"2000 20 b\n")
             .expect("written");
-        assert_eq!(read_on(&mut maps), [None, Some("b".to_owned())]);
+        assert_eq!(read_appended(&mut maps), [None, Some("b".to_owned())]);
         std::fs::write(&path, b"1000 20 c\n").expect("written");
-        assert_eq!(read_on(&mut maps), [Some("c".to_owned()), None]);
+        assert_eq!(read_appended(&mut maps), [Some("c".to_owned()), None]);
     }
 
     #[test]
@@ -446,7 +450,7 @@ mod tests {
         std::fs::write(&real, "1000 20 work\n").expect("written");
         std::os::unix::fs::symlink(&real, &link).expect("a link");
         let mut layer = Layer::new(1, None);
-        assert!(layer.read_on(link, LINES_MAX).is_err());
+        assert!(layer.read_appended(link, LINES_MAX).is_err());
         assert!(layer.functions.is_empty());
     }
 
@@ -456,22 +460,22 @@ mod tests {
             (0..5000).map(|at| format!("{:x} 10 function_{at}\n", 0x10000 + at * 16)).collect();
         let mut map = Written::new(b"");
         std::fs::write(&map.path, lines + "9000000 10 " + &"x".repeat(1 << 20) + "\n").expect("written");
-        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        map.layer.read_appended(map.path.clone(), 1000).expect("read");
         assert!(map.at(0x10000).is_some() && map.at(0x10000 + 999 * 16).is_some());
-        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        map.layer.read_appended(map.path.clone(), 1000).expect("read");
         assert_eq!(
             (map.layer.functions.len(), map.layer.read.is_given_up),
             (1000, true),
             "it is not read again"
         );
         map.layer = Layer::new(1, None);
-        map.layer.read_on(map.path.clone(), 10_000).expect("read");
+        map.layer.read_appended(map.path.clone(), 10_000).expect("read");
         assert_eq!(map.layer.functions.len(), 5001);
         assert!(map.at(0x900_0000).is_some_and(|name| name.len() <= NAME_MAX));
         // A line that is longer than what is read at a time is never whole.
         std::fs::File::create(&map.path).and_then(|file| file.set_len(1 << 40)).expect("a file with a hole");
         map.layer = Layer::new(1, None);
-        map.layer.read_on(map.path.clone(), 1000).expect("read");
+        map.layer.read_appended(map.path.clone(), 1000).expect("read");
         assert_eq!((map.layer.functions.len(), map.layer.read.is_given_up), (0, true));
     }
 }

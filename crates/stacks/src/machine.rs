@@ -1,6 +1,6 @@
-//! The registers of each architecture: which the kernel records, and which DWARF's rules restore.
+//! The registers of each architecture: those that the kernel records, and those that DWARF's rules restore.
 
-/// A register by the number that DWARF gives it.
+/// A register by its number in DWARF.
 pub(crate) type Register = u8;
 
 #[cfg(target_arch = "x86_64")]
@@ -10,19 +10,19 @@ mod registers {
     /// The kernel's number of each recorded register, ascending, and DWARF's: bx, bp, sp, ip, r10, r12 to r15.
     pub(crate) const RECORDED: [(u8, Register); 9] =
         [(1, 3), (6, 6), (7, SP), (8, RETURN), (18, 10), (20, 12), (21, 13), (22, 14), (23, 15)];
-    /// What a frame's rules restore: what functions preserve, and last the return address.
+    /// The registers that a frame's rules restore: those that functions preserve, and last the return address.
     pub(crate) const RESTORED: [Register; 7] = [3, 6, 12, 13, 14, 15, RETURN];
     pub(crate) const COUNT: usize = 17;
     pub(crate) const FRAME: Register = 6;
     pub(crate) const SP: Register = 7;
-    /// Where DWARF has the return address; for the innermost frame, the instruction pointer.
+    /// DWARF's register for the return address; for the innermost frame, it is the instruction pointer.
     pub(crate) const RETURN: Register = 16;
     pub(crate) const PC: Register = RETURN;
     /// The return address is on the stack from the first instruction on.
     pub(crate) const RETURN_IN_REGISTER: bool = false;
     pub(crate) const CODE_MASK: u64 = u64::MAX;
-    /// From the stack pointer to the frame's address in the code that Python has around its functions (8 bytes of its own, and the
-    /// return address). `None`: that has a frame pointer.
+    /// The offset from the stack pointer to the frame's address in the code that Python generates around its functions (8 bytes, and
+    /// the return address). `None` if that code has a frame pointer.
     pub(crate) const PYTHON_FRAME: Option<i32> = Some(16);
 }
 
@@ -47,16 +47,16 @@ mod registers {
         (31, SP),
         (32, PC),
     ];
-    /// What a frame's rules restore: what functions preserve, and last the return address.
+    /// The registers that a frame's rules restore: those that functions preserve, and last the return address.
     pub(crate) const RESTORED: [Register; 12] = [19, 20, 21, 22, 23, 24, 25, 26, 27, 28, FRAME, RETURN];
     pub(crate) const COUNT: usize = 33;
     pub(crate) const FRAME: Register = 29;
     pub(crate) const SP: Register = 31;
     pub(crate) const RETURN: Register = 30;
     pub(crate) const PC: Register = 32;
-    /// A function that calls none has its return address in a register alone.
+    /// A function that calls no other has its return address only in a register.
     pub(crate) const RETURN_IN_REGISTER: bool = true;
-    /// Without what signs a pointer.
+    /// Removes the signature of a signed pointer.
     pub(crate) const CODE_MASK: u64 = (1 << 48) - 1;
     pub(crate) const PYTHON_FRAME: Option<i32> = None;
 }
@@ -68,7 +68,7 @@ pub(crate) fn mask() -> u64 {
     RECORDED.iter().fold(0, |mask, (bit, _)| mask | 1 << bit)
 }
 
-/// Which of the recorded registers is the stack pointer.
+/// The index of the stack pointer in the recorded registers.
 pub(crate) const SP_RECORDED: usize = {
     let mut index = 0;
     while RECORDED[index].1 != SP {

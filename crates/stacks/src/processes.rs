@@ -1,4 +1,4 @@
-//! Which files a process has mapped where, through forks and execs.
+//! Tracks the files that each process has mapped, through forks and execs.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use crate::records::Mapped;
 /// A file's number in the table of files.
 pub(crate) type FileNumber = u32;
 
-/// Addresses at which a process can execute a file.
+/// A range of addresses at which a process can execute a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Where in the file it begins.
+    /// The offset in the file of its first byte.
     pub(crate) offset: u64,
     pub(crate) file: FileNumber,
-    /// Of memory: the file that was mapped here before, and where in it. Its code may have been copied to the memory.
+    /// For memory, the file that was mapped here before, and the offset in it. Its code may have been copied to the memory.
     pub(crate) below: Option<(FileNumber, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Mapping {
         Mapping { start: range.start, end: range.end, offset, file, below: None }
     }
 
-    /// What begins here, if it is a part.
+    /// The part of the mapping that begins at `start`.
     fn from(&self, start: u64) -> Mapping {
         let into = start - self.start;
         let below = self.below.map(|(file, offset)| (file, offset.wrapping_add(into)));
@@ -39,36 +39,36 @@ impl Mapping {
         Some(Mapping { offset, file, below: None, ..self.clone() })
     }
 
-    /// Whether the other one follows, and is the same in all else.
-    fn goes_on_in(&self, next: &Mapping) -> bool {
+    /// Whether the next mapping follows directly, and is the same in all else.
+    fn continues_in(&self, next: &Mapping) -> bool {
         let offset = self.offset.wrapping_add(self.end - self.start);
         let is_next = self.end == next.start && self.file == next.file && next.offset == offset;
         is_next && self.below.is_none() && next.below.is_none()
     }
 }
 
-/// A process can have no more mappings, unless its machine is set up otherwise; later ones are not known.
+/// The maximal number of mappings of a process that are known; it is the kernel's default limit.
 const MAPPINGS_MAX: usize = 1 << 16;
-/// Bytes of the kernel's list of a process' mappings that are read: each line has a path of at most 4 KiB.
+/// The maximal size of the kernel's list of a process' mappings: each line has a path of at most 4 KiB.
 const MAPS_BYTES_MAX: u64 = 64 << 20;
-/// So many processes are known at a time.
+/// The maximal number of processes that are known at a time.
 const PROCESSES_MAX: usize = 1 << 16;
 
-/// A process' mappings, in the order of addresses. Forked processes share them until one of them maps something.
+/// The mappings of a process in the order of addresses. Forked processes share them until one of them maps something.
 pub(crate) type Mappings = Arc<Vec<Mapping>>;
 
-/// Maps a file over what was there.
+/// Adds a mapping of a file, which replaces what it covers.
 fn insert(mappings: &mut Vec<Mapping>, new: Mapping) {
     insert_parts(mappings, new.start..new.end, vec![new]);
 }
 
-/// Maps memory over what was there, which is remembered where it was a file. `is_memory`: of a file's number.
+/// Adds a mapping of memory, which remembers the files that it covers. `is_memory` is whether a file's number stands for memory.
 fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(FileNumber) -> bool) {
     let range = new.start..new.end;
     let (first, after) = covered(mappings, &range);
     let mut parts: Vec<Mapping> = Vec::with_capacity(1);
     let mut add = |part: Mapping| match parts.last_mut() {
-        Some(last) if last.goes_on_in(&part) => last.end = part.end,
+        Some(last) if last.continues_in(&part) => last.end = part.end,
         _ => parts.push(part),
     };
     let mut done = range.start;
@@ -85,17 +85,17 @@ fn insert_memory(mappings: &mut Vec<Mapping>, new: Mapping, is_memory: &dyn Fn(F
     if done < range.end {
         add(new.from(done));
     }
-    // What a runtime maps piece by piece is one.
+    // Memory that a runtime maps piece by piece is one mapping.
     let (mut whole, mut range) = (parts, range);
     if let Some(before) = first.checked_sub(1).and_then(|before| mappings.get(before))
-        && before.goes_on_in(&whole[0])
+        && before.continues_in(&whole[0])
     {
         (whole[0].start, whole[0].offset, range.start) = (before.start, before.offset, before.start);
     }
     insert_parts(mappings, range, whole);
 }
 
-/// The mappings that have a part in a range.
+/// The mappings that overlap a range, from the first to after the last.
 fn covered(mappings: &[Mapping], range: &std::ops::Range<u64>) -> (usize, usize) {
     let first = mappings.partition_point(|mapping| mapping.end <= range.start);
     (first, mappings.partition_point(|mapping| mapping.start < range.end).max(first))
@@ -114,7 +114,7 @@ fn insert_parts(mappings: &mut Vec<Mapping>, range: std::ops::Range<u64>, mut pa
     }
 }
 
-/// The mapping that an address is in.
+/// The mapping that contains an address.
 pub(crate) fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let mapping = mappings.get(mappings.partition_point(|mapping| mapping.end <= address))?;
     (mapping.start <= address).then_some(mapping)
@@ -125,16 +125,16 @@ pub(crate) fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
 pub(crate) struct Process {
     pub(crate) mappings: Mappings,
     threads: BTreeSet<u32>,
-    /// The process that its events were opened for: itself, or an ancestor.
+    /// The process for which its events were opened: itself or an ancestor.
     root: Option<u32>,
-    /// Records were lost: what it has mapped has to be read from the kernel.
+    /// Whether its mappings must be read from the kernel, because records were lost.
     is_stale: bool,
-    /// When it was found to execute what it has not mapped, as far as known.
-    looked_again: u64,
+    /// The last time that it executed code outside its known mappings and these were read again.
+    mappings_checked: u64,
 }
 
-/// The kernel is asked no more often than this what a process has mapped that executes what it has not mapped.
-const LOOK_AGAIN_NS: u64 = 100_000_000;
+/// The minimal interval at which the mappings of a process are read again because it executes code outside them.
+const MAPS_INTERVAL_NS: u64 = 100_000_000;
 
 /// All processes that are sampled.
 #[derive(Default)]
@@ -156,12 +156,11 @@ impl Processes {
         self.0.contains_key(&process)
     }
 
-    /// Of a process that is known.
     pub(crate) fn has_thread(&self, process: u32, thread: u32) -> bool {
         self.0.get(&process).is_some_and(|entry| entry.threads.contains(&thread))
     }
 
-    /// Whether a process, or one that it has started, is there.
+    /// Whether a process, or one that it has started, exists.
     pub(crate) fn has_any_of(&self, root: u32) -> bool {
         self.0.values().any(|entry| entry.root == Some(root))
     }
@@ -174,7 +173,7 @@ impl Processes {
         self.0.retain(|process, _| is_sampled(*process));
     }
 
-    /// Events of these threads of a process are open.
+    /// Called when events of these threads of a process are open.
     pub(crate) fn added(&mut self, process: u32, threads: &[u32]) {
         let is_stale = !self.has(process);
         if let Some(entry) = self.entry(process) {
@@ -190,7 +189,7 @@ impl Processes {
         }
     }
 
-    /// A process' thread, or a process, has begun. Whether it is a process.
+    /// Called when a thread or a process has started. Returns whether it is a process.
     pub(crate) fn forked(&mut self, process: u32, parent: u32, thread: u32) -> bool {
         if process == parent {
             if let Some(entry) = self.entry(process) {
@@ -201,12 +200,12 @@ impl Processes {
         let from = self.0.get(&parent).map(|parent| (parent.mappings.clone(), parent.is_stale, parent.root));
         let (mappings, is_stale, root) = from.unwrap_or((Mappings::default(), true, None));
         if let Some(entry) = self.entry(process) {
-            *entry = Process { mappings, threads: [thread].into(), root, is_stale, looked_again: 0 };
+            *entry = Process { mappings, threads: [thread].into(), root, is_stale, mappings_checked: 0 };
         }
         true
     }
 
-    /// A process' thread has ended. Whether it was the last one.
+    /// Called when a thread has ended. Returns whether it was the last one of its process.
     pub(crate) fn ended(&mut self, process: u32, thread: u32) -> bool {
         let Some(entry) = self.0.get_mut(&process) else { return false };
         entry.threads.remove(&thread);
@@ -217,7 +216,7 @@ impl Processes {
         is_last
     }
 
-    /// Something was mapped. `is_memory`: of a file's number, whether it stands for memory.
+    /// Called when a file was mapped. `is_memory` is whether a file's number stands for memory.
     pub(crate) fn mapped(
         &mut self,
         process: u32,
@@ -235,17 +234,17 @@ impl Processes {
         }
     }
 
-    /// A process executes what it has not mapped, as far as known. Whether it is worth to ask for its mappings again.
-    pub(crate) fn look_again(&mut self, process: u32, time: u64) -> bool {
+    /// Called when a process executes code outside its known mappings. Returns whether they are to be read again.
+    pub(crate) fn request_mappings(&mut self, process: u32, time: u64) -> bool {
         let Some(entry) = self.entry(process) else { return false };
-        let is_due = time.saturating_sub(entry.looked_again) >= LOOK_AGAIN_NS;
+        let is_due = time.saturating_sub(entry.mappings_checked) >= MAPS_INTERVAL_NS;
         if is_due {
-            (entry.looked_again, entry.is_stale) = (time, true);
+            (entry.mappings_checked, entry.is_stale) = (time, true);
         }
         is_due
     }
 
-    /// The processes that are sampled, each with the one that its events were opened for, and its threads.
+    /// The processes that are sampled, with their threads.
     pub(crate) fn with_threads(&self) -> Vec<(u32, u32, Vec<u32>)> {
         let entries = self.0.iter();
         entries
@@ -253,7 +252,7 @@ impl Processes {
             .collect()
     }
 
-    /// Records were lost. Those of these processes that have ended are forgotten, and returned.
+    /// Called when records were lost. Removes the processes that have ended, and returns them.
     pub(crate) fn lost(&mut self) -> Vec<u32> {
         let is_there = |process: &u32| std::path::Path::new(&format!("/proc/{process}")).exists();
         let ended: Vec<u32> = self.0.keys().filter(|process| !is_there(process)).copied().collect();
@@ -266,8 +265,8 @@ impl Processes {
         ended
     }
 
-    /// What a process has mapped. Asks the kernel if records may be missing. `file`: the number of a file, and whether it stands for
-    /// memory.
+    /// The mappings of a process, which are read from the kernel if records may be missing. `file` returns the number of a file and
+    /// whether it stands for memory.
     pub(crate) fn mappings(
         &mut self,
         process: u32,
@@ -285,7 +284,7 @@ impl Processes {
     }
 }
 
-/// What can be executed, of `/proc/PID/maps`. `before`: what was known of it.
+/// The executable mappings in `/proc/PID/maps`. `before` are the mappings that were known.
 fn parse_maps(
     text: &[u8],
     before: &[Mapping],
@@ -312,7 +311,7 @@ fn parse_maps(
             let identity = [device, number.parse().ok()?];
             let path = rest.trim_ascii_start();
             let path = if path.is_empty() { b"//anon" } else { path };
-            // As the kernel's records say it, memory begins where it is.
+            // In the kernel's records, the offset of memory is its address.
             let is_file = path.starts_with(b"/") && !path.starts_with(b"//");
             let offset = if is_file { hexadecimal(offset)? } else { start };
             Some(Mapped { start, length: end.checked_sub(start)?, offset, identity, build_id: &[], path })
@@ -328,7 +327,7 @@ fn parse_maps(
             );
         }
     }
-    // Memory stays what the files below it were copied to.
+    // Memory still remembers the files that it covers, whose code may have been copied to it.
     for at in (0..mappings.len()).rev().filter(|at| memory.contains(&mappings[*at].file)).collect::<Vec<_>>()
     {
         let new = mappings[at].clone();

@@ -1,27 +1,26 @@
-//! Code without unwind tables, as of assemblers: what a function has done with the stack before an address, by its first
-//! instructions; and whether a word is a return address, by the call before it.
+//! Unwinds code without unwind tables, such as that of assemblers: finds the effect of a function on the stack from its first
+//! instructions, and recognises return addresses by the call before them.
 
 use crate::machine::{self, RESTORED, Register};
 use crate::rules::UNSAVED;
 
-/// So much of a function is looked at.
+/// The maximal number of bytes of a function that are examined.
 pub(crate) const CODE_BYTES: u64 = 128;
-/// No call is longer.
+/// The maximal length of a call instruction.
 pub(crate) const CALL_BYTES: u64 = 8;
 
-/// The call in front of an address.
+/// The call instruction before an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Call {
-    /// There is none.
     None,
-    /// Of a function by its address.
+    /// A call of the function at this address.
     Of(u64),
-    /// Of a function whose address is a value.
+    /// A call of a function whose address is a value.
     OfValue,
 }
 
 impl Call {
-    /// By the bytes before an address.
+    /// Decodes the bytes before an address.
     pub(crate) fn before(address: u64, bytes: &[u8; CALL_BYTES as usize]) -> Call {
         if !cfg!(target_arch = "x86_64") {
             return Call::None;
@@ -38,40 +37,39 @@ impl Call {
     }
 }
 
-/// What a function has done with the stack.
+/// The effect of a function on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Prologue {
-    /// The frame's address is this register's value and so many bytes.
+    /// The frame's address is this register's value plus `offset`.
     pub(crate) register: Register,
     pub(crate) offset: i32,
-    /// Where registers are saved, in words from the frame's address; `UNSAVED`.
+    /// The places of saved registers, in words from the frame's address, or `UNSAVED`.
     pub(crate) saved: [i16; RESTORED.len()],
-    /// The function has a frame pointer.
+    /// Whether the function has a frame pointer.
     pub(crate) has_frame_pointer: bool,
-    /// It has changed the stack pointer.
+    /// Whether the function has changed the stack pointer.
     pub(crate) has_frame: bool,
 }
 
 impl Prologue {
-    /// By the instructions of a function that come before an address, which is so many bytes into it. Those behind the first that does
-    /// something else are taken to leave the stack as it is.
+    /// Decodes the first `until` bytes of a function. Instructions after the first unknown one are assumed not to change the stack.
     pub(crate) fn of(code: &[u8], until: u64) -> Prologue {
         let mut prologue = Prologue {
             register: machine::SP,
             offset: 8,
             saved: RESTORED.map(|register| if register == machine::RETURN { -1 } else { UNSAVED }),
-            // Go's functions look first how much stack there is; all of them have one.
+            // Go's functions first check the size of the stack; all of them have a frame pointer.
             has_frame_pointer: code.starts_with(&[0x49, 0x3b, 0x66, 0x10])
                 || code.starts_with(&[0x4c, 0x8d, 0x64, 0x24]),
             has_frame: false,
         };
-        // How far the stack pointer is below the frame's address.
+        // The distance of the stack pointer from the frame's address.
         let mut depth = 8;
         let mut at = 0;
         while at < code.len() && (at as u64) < until && cfg!(target_arch = "x86_64") {
             let Some((instruction, bytes)) = Instruction::of(&code[at..]) else { break };
             at += bytes;
-            // One that was not executed yet.
+            // The instruction was not executed yet.
             if at as u64 > until {
                 break;
             }
@@ -109,24 +107,24 @@ impl Prologue {
     }
 }
 
-/// What an instruction does with the stack.
+/// The effect of an instruction on the stack.
 enum Instruction {
     Push(Register),
-    /// A register is written so far from the stack pointer.
+    /// A register is stored at this offset from the stack pointer.
     Store(Register, i32),
     Lower(i32),
     /// The stack pointer's value is kept in a register.
     KeepIn(Register),
-    /// The stack pointer is lowered by what is not known.
+    /// The stack pointer is lowered by an unknown amount.
     Align,
     Other,
 }
 
-/// The numbers that DWARF gives registers, by those that instructions have.
+/// The DWARF numbers of registers, by their numbers in instructions.
 const REGISTERS: [Register; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
 impl Instruction {
-    /// The first of these bytes, and how long it is. `None`: one that is not known.
+    /// Decodes the first instruction and its length. `None` if it is not known.
     fn of(code: &[u8]) -> Option<(Instruction, usize)> {
         match code {
             // endbr64, vzeroupper
@@ -147,7 +145,7 @@ impl Instruction {
         let rest = operands.get(length..)?;
         let end = code_at + 1 + length;
         let is_register = form >> 6 == 3;
-        // The address is the stack pointer's, and what is said behind it.
+        // The address is the stack pointer plus a displacement.
         let from_sp = (!is_register && rex & 3 == 0 && operands.get(1) == Some(&0x24) && form & 7 == 4)
             .then(|| displacement(form >> 6, &operands[2..length]))
             .flatten();
@@ -169,7 +167,7 @@ impl Instruction {
                     _ => return None,
                 }
             }
-            // Values that are moved elsewhere.
+            // Other moves do not change the stack.
             0x89 | 0x8b if !(is_register && low(form) == machine::SP && operation == 0x89) => {
                 (Instruction::Other, end)
             }
@@ -178,7 +176,7 @@ impl Instruction {
     }
 }
 
-/// How long the operands of an instruction are that begin with these bytes, without a constant.
+/// The length of an instruction's operands, without a constant.
 fn operand_bytes(operands: &[u8]) -> Option<usize> {
     let form = *operands.first()?;
     let (mode, register) = (form >> 6, form & 7);
@@ -215,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_known_by_a_functions_first_instructions() {
-        // As a kernel of OpenBLAS begins: sub $0x60,%rsp; mov %rbx,(%rsp); mov %rbp,0x8(%rsp); mov %r15,0x28(%rsp); vzeroupper;
+        // The start of a kernel of OpenBLAS: sub $0x60,%rsp; mov %rbx,(%rsp); mov %rbp,0x8(%rsp); mov %r15,0x28(%rsp); vzeroupper;
         // mov 0x68(%rsp),%r10; mov %rsp,%rbx; sub $0x7080,%rsp; and $-4096,%rsp; cmp $0x0,%rdi
         let code = [
             0x48, 0x83, 0xec, 0x60, 0x48, 0x89, 0x1c, 0x24, 0x48, 0x89, 0x6c, 0x24, 0x08, 0x4c, 0x89, 0x7c,

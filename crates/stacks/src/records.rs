@@ -1,8 +1,8 @@
-//! What is in a record that the kernel wrote.
+//! Parses the records that the kernel writes.
 
 use crate::machine;
 
-/// What is said of every record.
+/// The header of a record.
 pub(crate) struct Header {
     kind: u32,
     flags: u16,
@@ -20,16 +20,16 @@ const SAMPLE: u32 = 9;
 const MAP2: u32 = 10;
 const SWITCH: u32 = 14;
 const SWITCHED_OUT: u16 = 1 << 13;
-/// It would run on if it had a CPU.
+/// The thread was preempted and is still runnable.
 const PREEMPTED: u16 = 1 << 14;
 const NAMED_AT_EXEC: u16 = 1 << 13;
-/// The record has the file's build id where others have its device and number.
+/// The record has the file's build id instead of its device and inode.
 const HAS_BUILD_ID: u16 = 1 << 14;
-/// `PERF_SAMPLE_REGS_ABI_64`.
+/// The value of `PERF_SAMPLE_REGS_ABI_64`.
 const ABI_64: u64 = 2;
 
 impl Header {
-    /// `None`: it is none.
+    /// The header in this word; `None` if it is not valid.
     pub(crate) fn of_word(word: u64) -> Option<Header> {
         let [k0, k1, k2, k3, f0, f1, b0, b1] = word.to_ne_bytes();
         let bytes = u16::from_ne_bytes([b0, b1]);
@@ -37,32 +37,32 @@ impl Header {
         (bytes >= 24 && bytes % 8 == 0).then_some(Header { kind, flags: u16::from_ne_bytes([f0, f1]), bytes })
     }
 
-    /// How far from the record's beginning its time is.
+    /// The offset of the time in the record.
     pub(crate) fn time_at(&self) -> u64 {
         if self.kind == SAMPLE { 16 } else { u64::from(self.bytes) - 8 }
     }
 }
 
-/// A mapping of a file that can be executed.
+/// An executable mapping of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mapped<'a> {
     pub(crate) start: u64,
     pub(crate) length: u64,
     pub(crate) offset: u64,
-    /// The file's device and number, as the kernel numbers them; zeros where its build id is known.
+    /// The file's device and inode, as the kernel numbers them; zeros if its build id is known.
     pub(crate) identity: [u64; 2],
-    /// The build id of the file that was mapped. Empty: it has none, or the kernel does not say.
+    /// The build id of the mapped file; empty if it has none or the kernel has not recorded it.
     pub(crate) build_id: &'a [u8],
     pub(crate) path: &'a [u8],
 }
 
-/// A record, as far as it matters here.
+/// The part of a record that is used here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
     Sample {
         process: u32,
         thread: u32,
-        /// As recorded, in the order of `machine::RECORDED`; `None` of a program of 32 bits.
+        /// The registers in the order of `machine::RECORDED`; `None` for a 32-bit program.
         registers: Option<[u64; machine::RECORDED.len()]>,
         stack: &'a [u8],
     },
@@ -84,14 +84,14 @@ pub(crate) enum Record<'a> {
         process: u32,
         thread: u32,
     },
-    /// A thread begins to run on a CPU, or begins to wait for something other than a CPU.
+    /// A thread starts to run on a CPU, or starts to wait for something other than a CPU.
     Switched {
         process: u32,
         thread: u32,
         is_out: bool,
     },
     Lost(u64),
-    /// The kernel has stopped the samples of an event of a thread, as there were too many, or goes on with them.
+    /// The kernel has stopped the samples of a thread's event, because there were too many, or has resumed them.
     Throttled {
         event: u64,
         is_stopped: bool,
@@ -117,21 +117,21 @@ impl<'a> Reader<'a> {
         Some(u64::from_ne_bytes(self.bytes(8)?.try_into().ok()?))
     }
 
-    /// Up to a zero, or all of it.
+    /// The text up to a zero, or up to the end.
     fn text(&self) -> &'a [u8] {
         self.0.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 }
 
 impl<'a> Record<'a> {
-    /// `None`: it is damaged.
+    /// Parses a record; `None` if it is damaged.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Record<'a>> {
         let header = Header::of_word(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))?;
         let body = bytes.get(8..header.bytes.into())?;
         if header.kind == SAMPLE {
             return sample(Reader(body));
         }
-        // Behind each other record are its thread and time.
+        // All other records end with their thread and time.
         let (body, id) = body.split_at_checked(body.len().checked_sub(16)?)?;
         let mut reader = Reader(body);
         Some(match header.kind {
@@ -183,7 +183,7 @@ fn sample(mut reader: Reader) -> Option<Record> {
     Some(Record::Sample { process, thread, registers: (abi == ABI_64).then_some(registers), stack })
 }
 
-/// `has_build_id`: whether the second form of this record has a build id; none of the first form.
+/// Parses a mapping. `has_build_id` is whether a record of the second form has a build id; `None` for the first form.
 fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
     let process = reader.u32()?;
     reader.u32()?;
@@ -195,11 +195,11 @@ fn mapped(mut reader: Reader, has_build_id: Option<bool>) -> Option<Record> {
             let length = of_file.bytes(4)?[0];
             build_id = of_file.bytes(length.into())?;
         } else {
-            // Behind it is the generation of the number.
+            // The generation of the inode follows, which is ignored.
             let device = u64::from(of_file.u32()?) << 32 | u64::from(of_file.u32()?);
             identity = [device, of_file.u64()?];
         }
-        // Rights and flags.
+        // The permissions and flags are ignored.
         reader.bytes(8)?;
     }
     let mapped = Mapped { start, length, offset, identity, build_id, path: reader.text() };

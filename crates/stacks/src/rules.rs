@@ -1,4 +1,4 @@
-//! How one frame is unwound: DWARF's tables, as rules that are kept.
+//! Unwinds a frame by DWARF's tables, which are converted to rules that can be cached.
 
 use std::ops::Range;
 
@@ -12,34 +12,34 @@ use crate::machine::{self, RESTORED, Register};
 use crate::stack::{Place, Registers, Stack};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
-/// What gimli needs while it reads a table.
+/// The memory that gimli needs while it reads a table.
 pub(crate) type Context = UnwindContext<usize>;
 
-/// How to get from a frame to its caller's, at one address.
+/// How to unwind a frame at one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The frame's address (CFA) is a register plus an offset, and what is saved lies at offsets from it.
+    /// The frame's address (CFA) is a register plus an offset, and registers are saved at offsets from it.
     Offsets {
         register: Register,
         offset: i32,
-        /// In words, for each of `RESTORED`; `UNSAVED`.
+        /// The offset in words for each register of `RESTORED`, or `UNSAVED`.
         saved: [i16; RESTORED.len()],
     },
-    /// The table has to be read each time.
+    /// The table must be read each time.
     Table {
-        /// The frame is a signal handler's return: the caller's address is exact.
+        /// Whether the frame returns from a signal handler, so that the caller's address is exact.
         is_signal: bool,
     },
-    /// The outermost frame.
+    /// The frame is the outermost one.
     Outermost,
-    /// No table: perhaps there is a frame pointer.
+    /// There is no table, but there may be a frame pointer.
     FramePointer,
 }
 
 pub(crate) const UNSAVED: i16 = i16::MIN;
 
 impl Rule {
-    /// Of code that Python has around its functions.
+    /// The rule of the code that Python generates around its functions.
     pub(crate) fn of_python() -> Rule {
         let Some(offset) = machine::PYTHON_FRAME else { return Rule::FramePointer };
         let saved = RESTORED.map(|register| if register == machine::RETURN { -1 } else { UNSAVED });
@@ -47,7 +47,7 @@ impl Rule {
     }
 }
 
-/// Frame description entries of a file, found by address.
+/// A frame description entry of a file.
 struct Entry {
     start: u64,
     length: u32,
@@ -57,19 +57,19 @@ struct Entry {
 /// The unwind tables of a file.
 pub(crate) struct Tables {
     bytes: Vec<u8>,
-    /// `.debug_frame`, or `.eh_frame`.
+    /// Whether the section is `.debug_frame` and not `.eh_frame`.
     is_debug: bool,
     bases: BaseAddresses,
     entries: Vec<Entry>,
 }
 
-/// So many entries of a file are known.
+/// The maximal number of entries of a file that are read.
 const ENTRIES_MAX: usize = 1 << 22;
-/// So many steps of an expression are believed.
+/// The maximal number of steps of an expression that are evaluated.
 const STEPS_MAX: u32 = 1000;
 
 impl Tables {
-    /// Tables of these bytes, whose addresses are relative to `address`. `None`: there is no entry.
+    /// The tables in these bytes, whose addresses are relative to `address`. `None` if there is no entry.
     pub(crate) fn new(bytes: Vec<u8>, is_debug: bool, address: u64, text: u64) -> Option<Tables> {
         let bases = BaseAddresses::default().set_eh_frame(address).set_text(text);
         let mut tables = Tables { bytes, is_debug, bases, entries: Vec::new() };
@@ -93,7 +93,7 @@ impl Tables {
         section
     }
 
-    /// Memory that is used.
+    /// The memory that is used.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Entry>()
     }
@@ -104,7 +104,7 @@ impl Tables {
         (address - entry.start < u64::from(entry.length)).then_some(entry)
     }
 
-    /// The addresses that have one table with this one.
+    /// The range of addresses that have the same table as this one.
     pub(crate) fn range(&self, address: u64) -> Option<Range<u64>> {
         self.entry(address).map(|entry| entry.start..entry.start + u64::from(entry.length))
     }
@@ -123,7 +123,7 @@ impl Tables {
         rule.unwrap_or(Rule::FramePointer)
     }
 
-    /// Reads the table, and does what it says. The frame's address and the caller's.
+    /// Reads the table and unwinds by it. Returns the frame's address and the caller's.
     pub(crate) fn step(
         &self,
         address: u64,
@@ -149,7 +149,7 @@ impl Tables {
     }
 }
 
-/// All entries of a section, up to the first that is damaged.
+/// All entries of a section, up to the first damaged one.
 fn entries_of<'a, S: UnwindSection<Slice<'a>>>(section: &S, bases: &BaseAddresses) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut common = None;
@@ -157,7 +157,7 @@ fn entries_of<'a, S: UnwindSection<Slice<'a>>>(section: &S, bases: &BaseAddresse
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
         let parsed = partial.parse(|section, bases, offset| {
-            // Most entries have the common part of the one before.
+            // Most entries have the same common part as the previous one.
             match &common {
                 Some((known, cie)) if *known == offset => Ok(Clone::clone(cie)),
                 _ => {
@@ -198,7 +198,7 @@ fn dwarf(register: Register) -> gimli::Register {
     gimli::Register(register.into())
 }
 
-/// A row as a rule that can be kept, if it is of the usual form.
+/// Converts a row to a rule that can be cached, if it has the usual form.
 fn compact(row: &UnwindTableRow<usize>, is_signal: bool) -> Rule {
     let returns = row.register(dwarf(machine::RETURN));
     let is_outermost = match returns {
@@ -228,7 +228,7 @@ fn compact(row: &UnwindTableRow<usize>, is_signal: bool) -> Rule {
     }
 }
 
-/// Does what a row of any form says. The frame's address and the caller's.
+/// Unwinds by a row of any form. Returns the frame's address and the caller's.
 fn follow<'a, S: UnwindSection<Slice<'a>>>(
     row: &UnwindTableRow<usize>,
     section: &S,

@@ -1,4 +1,4 @@
-//! Begin and poll: records of all CPUs in the order of time, handed to a `Sink`.
+//! Polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -6,69 +6,46 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::events::{Begin, Events, Ring, StacksError, online_cpus, threads_of};
-use crate::figures::{Counts, CutReason, Figures};
+use crate::events::{Events, Ring, SamplingStart, online_cpus, threads_of};
+use crate::figures::{Counts, CutReason, End, Figures, Walked};
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
 use crate::machine;
+use crate::options::{Options, StacksError, check};
 use crate::processes::{Mappings, Processes};
 use crate::records::{Header, Record};
-use crate::stack::{End, Registers, Stack, Walked, Walker};
-
-/// How a command is sampled.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// CPU time of a thread between two samples of it.
-    pub period: Duration,
-    /// How much of a stack is copied: what lies deeper is cut off. A multiple of 8, less than 64 kB.
-    pub stack_bytes: u32,
-    /// The clock of all times: CLOCK_MONOTONIC, or another one that `perf_event_open` takes.
-    pub clock: libc::clockid_t,
-    /// Samples where a thread is in the kernel, too, if the machine allows it (users where perf_event_paranoid is at
-    /// most 1): they are of the function that called it.
-    pub kernel: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            period: Duration::from_millis(1),
-            stack_bytes: 24 << 10,
-            clock: libc::CLOCK_MONOTONIC,
-            kernel: false,
-        }
-    }
-}
+use crate::stack::{Registers, Stack};
+use crate::walker::Walker;
 
 /// Receives samples, and starts and ends of processes, in the order of time.
 pub trait Sink {
-    /// A thread was there after another period of its CPU time. The outermost function comes first. `is_cut_off`: more
-    /// functions are outside it, which are not known.
+    /// A thread had this call path after another period of its CPU time. The outermost function comes first. `is_cut_off` is
+    /// whether there are further functions outside it, which are not known.
     fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], is_cut_off: bool);
-    /// The thread of the sample that follows has been on a CPU, or waited for one, since then.
+    /// The thread of the next sample has been on a CPU, or has waited for one, since this time.
     fn sample_runs_since(&mut self, _since_ns: u64) {}
-    /// A process executes a program with this name; a forked process (without a name) is its parent's copy so far.
+    /// A process executes a program with this name. A forked process has no name, and is still a copy of its parent.
     fn started(&mut self, process: u32, time_ns: u64, name: Option<&str>);
     /// A process was forked by this one.
     fn forked(&mut self, _process: u32, _parent: u32) {}
-    /// A thread was on a CPU, or waited for one, from then to then.
+    /// A thread was on a CPU, or waited for one, during this interval.
     fn ran(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
-    /// Some of this was lost, up to now: nothing is known to run.
+    /// Records were lost up to now, so no thread is known to run.
     fn lost(&mut self) {}
-    /// A thread has ended; without one, the process.
+    /// A thread has ended; without a thread, the process has.
     fn ended(&mut self, process: u32, thread: Option<u32>, time_ns: u64);
 }
 
-/// How long after its time a record may still reach its ring.
+/// The maximal delay between the time of a record and its arrival in the ring.
 const SLACK: Duration = Duration::from_millis(1);
 
-/// The kernel is asked not more often than this.
+/// The minimal interval at which /proc is searched for processes that have ended, after records were lost.
 const REFRESH_NS: u64 = 1_000_000_000;
 
-/// It is looked no more often than this which CPUs there are.
+/// The minimal interval at which new CPUs are searched for.
 const CPUS_NS: u64 = 500_000_000;
 
-/// So many threads that run are known at a time.
+/// The maximal number of running threads that are known at a time.
 const RUNNING_MAX: usize = 1 << 16;
 
 /// Samples processes, and what they start.
@@ -78,22 +55,22 @@ pub struct Sampler {
     files: Files,
     functions: Functions,
     processes: Processes,
-    /// Processes that ran already when they were added.
+    /// Processes that were running already when they were added.
     incomplete: Vec<Incomplete>,
-    /// Threads that are on a CPU or wait for one, and since when.
+    /// The threads that are on a CPU or wait for one, with the time since which they do.
     running: HashMap<u32, u64>,
     counts: Counts,
-    /// The latest time in each ring, and of what was handed over.
+    /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
     latest: u64,
-    /// When records were lost and it was last looked in /proc which processes have ended.
+    /// The last time that /proc was searched for processes that have ended.
     refreshed: u64,
-    /// When it was last looked which CPUs there are, and what says so.
-    cpus_looked: u64,
+    /// The last time that new CPUs were searched for, and the function that lists the CPUs.
+    cpus_checked: u64,
     cpus: fn() -> Vec<u32>,
     /// Processes whose events [`Sampler::retain`] has closed.
     without_events: HashSet<u32>,
-    /// How much the time of day is ahead of the clock of all times.
+    /// The difference between the time of day and the clock of the samples.
     day_ahead: i64,
     scratch: Scratch,
 }
@@ -101,7 +78,7 @@ pub struct Sampler {
 /// A process whose threads may have started others before they were sampled themselves.
 struct Incomplete {
     process: u32,
-    /// All of its threads at that time.
+    /// All of its threads at the time `at`.
     threads: Vec<u32>,
     at: u64,
 }
@@ -109,14 +86,14 @@ struct Incomplete {
 /// Memory that is used again at each poll.
 #[derive(Default)]
 struct Scratch {
-    /// Time, ring and position of the records to be handed over.
+    /// The time, ring and position of the records to be passed on.
     records: Vec<(u64, usize, u64)>,
     record: Vec<u8>,
     frames: Vec<FunctionId>,
 }
 
 impl Sampler {
-    /// Makes what is needed to sample processes. None is sampled yet. The calling thread has to live as long.
+    /// Prepares sampling; no process is sampled yet. The calling thread must live as long as the sampler.
     ///
     /// # Errors
     ///
@@ -125,7 +102,7 @@ impl Sampler {
         Sampler::begin_on(options, online_cpus)
     }
 
-    /// `online`: which CPUs there are now.
+    /// `online` lists the CPUs that exist now.
     fn begin_on(options: &Options, online: fn() -> Vec<u32>) -> Result<Sampler, StacksError> {
         check(options)?;
         let mut options = options.clone();
@@ -149,7 +126,7 @@ impl Sampler {
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
-            cpus_looked: 0,
+            cpus_checked: 0,
             cpus: online,
             without_events: HashSet::new(),
             day_ahead: 0,
@@ -157,8 +134,8 @@ impl Sampler {
         })
     }
 
-    /// From now on, the commands that `launcher` executes, and all that these start, are sampled; the launcher itself is
-    /// not, nor what is started by threads that it makes after this call. One that is sampled stays as it is.
+    /// Starts to sample the commands that `launcher` executes, and all that these start. Neither the launcher itself is sampled,
+    /// nor what is started by threads that it makes after this call. Does nothing for a process that is already sampled.
     ///
     /// # Errors
     ///
@@ -167,39 +144,40 @@ impl Sampler {
         if self.processes.has(launcher) {
             return Ok(());
         }
-        self.add(launcher, threads_of(launcher)?, Begin::AtExec).map(drop)
+        self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec).map(drop)
     }
 
-    /// From now on, a process that runs already, and all that it starts, are sampled. One that is sampled stays as it is; what
-    /// it was started by is known from [`Sampler::poll`].
+    /// Starts to sample a process that is running already, and all that it starts. Does nothing for a process that is already
+    /// sampled; [`Sampler::poll`] finds out which processes those have started.
     ///
     /// # Errors
     ///
     /// The kernel does not allow it, or has no room.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
-        // Records from before its events were closed can make a process known again, without events.
+        // Older records can make a process known again after its events were closed.
         if self.processes.has(process) && !self.without_events.remove(&process) {
             return Ok(());
         }
         self.without_events.remove(&process);
-        self.add(process, threads_of(process)?, Begin::Now)?;
-        self.look_at_threads_again(process)
+        self.add(process, threads_of(process)?, SamplingStart::Now)?;
+        self.recheck_threads(process)
     }
 
-    /// Processes of which this is not true are not sampled any more, nor is what they start from now on. One that is added later
-    /// is sampled again.
+    /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. A process can be added
+    /// again later.
     ///
     /// # Errors
     ///
-    /// The others cannot be sampled without these, as too few files may be open: all are sampled as before.
+    /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
-        // Events are inherited, and end only with those that they were inherited from. So the others get their own.
+        // Inherited events end with those that they were inherited from. Therefore the other processes get their own.
         let before = self.events.take();
         for process in self.processes.all() {
             if !is_sampled(process) {
                 continue;
             }
-            let added = threads_of(process).and_then(|threads| self.add(process, threads, Begin::Now));
+            let added =
+                threads_of(process).and_then(|threads| self.add(process, threads, SamplingStart::Now));
             match added {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
                 Err(why) => {
@@ -214,45 +192,50 @@ impl Sampler {
         Ok(())
     }
 
-    /// Gives the threads that are sampled now.
-    fn add(&mut self, process: u32, threads: Vec<u32>, begin: Begin) -> Result<Vec<u32>, StacksError> {
+    /// Returns the threads that are now sampled.
+    fn add(
+        &mut self,
+        process: u32,
+        threads: Vec<u32>,
+        begin: SamplingStart,
+    ) -> Result<Vec<u32>, StacksError> {
         let threads = self.events.add(process, threads, begin)?;
         self.processes.added(process, &threads);
         Ok(threads)
     }
 
-    fn look_at_threads_again(&mut self, process: u32) -> Result<(), StacksError> {
+    fn recheck_threads(&mut self, process: u32) -> Result<(), StacksError> {
         let threads = threads_of(process)?;
         self.incomplete.push(Incomplete { process, threads, at: clock_ns(self.options.clock) });
         Ok(())
     }
 
-    /// Threads that are not sampled, nor were started by one that is, are added. `until`: all that happened before is known.
+    /// Adds threads that are neither sampled nor were started by one that is. All that happened before `until` is known.
     fn add_missed_threads(&mut self, until: u64) {
-        // The kernel shows a thread a little earlier than it tells of it.
+        // A thread is visible in /proc slightly before the kernel writes its record.
         let is_due = |looked: &mut Incomplete| looked.at.saturating_add(SLACK.as_nanos() as u64) < until;
         let due: Vec<Incomplete> = self.incomplete.extract_if(.., is_due).collect();
         for Incomplete { process, mut threads, .. } in due {
             threads.retain(|thread| !self.processes.has_thread(process, *thread));
-            if self.add(process, threads, Begin::Now).is_ok_and(|added| !added.is_empty()) {
-                let _ = self.look_at_threads_again(process);
+            if self.add(process, threads, SamplingStart::Now).is_ok_and(|added| !added.is_empty()) {
+                let _ = self.recheck_threads(process);
             }
         }
     }
 
-    /// How long the rings last when every CPU is busy. Polling twice as often loses nothing.
-    pub fn lasts(&self) -> Duration {
+    /// The time after which the rings are full when every CPU is busy. Polling twice as often loses nothing.
+    pub fn ring_duration(&self) -> Duration {
         let ring = self.events.rings.iter().map(Ring::bytes).min().unwrap_or(0);
         let samples = ring / (self.options.stack_bytes as usize + 128);
         self.options.period * samples as u32
     }
 
-    /// Waits so long; or until half a ring has been written since that was last so, or `until` can be read.
+    /// Waits for up to `longest`, until half a ring has been written since the last time, or until `until` can be read.
     pub fn wait(&self, longest: Duration, until: BorrowedFd) {
         self.events.wait(longest, until);
     }
 
-    /// Whether a process is sampled, as far as is known from [`Sampler::poll`].
+    /// Whether a process is sampled, according to the records that [`Sampler::poll`] has read.
     pub fn has(&self, process: u32) -> bool {
         self.processes.has(process)
     }
@@ -262,42 +245,42 @@ impl Sampler {
         self.options.kernel
     }
 
-    /// Hands over what happened until now, but for the last millisecond.
+    /// Passes on what happened until a millisecond ago.
     pub fn poll(&mut self, sink: &mut dyn Sink) {
         let now = clock_ns(self.options.clock);
-        self.hand_over(now.saturating_sub(SLACK.as_nanos() as u64), sink);
+        self.deliver_until(now.saturating_sub(SLACK.as_nanos() as u64), sink);
     }
 
-    /// Hands over all that is there: after the command has ended.
+    /// Passes on everything, after the command has ended.
     pub fn finish(&mut self, sink: &mut dyn Sink) {
-        self.hand_over(u64::MAX, sink);
+        self.deliver_until(u64::MAX, sink);
     }
 
-    /// How many samples there were, and which were cut off, and why.
+    /// The counts of samples, and of those that were cut off, by reason.
     pub fn figures(&self) -> Figures {
         self.counts.figures(|file| self.files.path(file))
     }
 
-    /// A function that was handed over.
+    /// A function that was passed on.
     pub fn function(&self, id: FunctionId) -> &Function {
         self.functions.get(id)
     }
 
-    fn hand_over(&mut self, until: u64, sink: &mut dyn Sink) {
+    fn deliver_until(&mut self, until: u64, sink: &mut dyn Sink) {
         let began = cpu_ns();
         let now = clock_ns(self.options.clock);
         self.day_ahead = (clock_ns(libc::CLOCK_REALTIME) as i64).wrapping_sub(now as i64);
-        self.look_at_cpus(now);
+        self.add_new_cpus(now);
         self.files.fetch();
         let mut scratch = std::mem::take(&mut self.scratch);
         let ends: Vec<u64> =
             (0..self.events.rings.len()).map(|ring| self.gather(ring, until, &mut scratch.records)).collect();
-        // Within a ring, the order is the ring's.
+        // Records of one ring keep their order.
         scratch.records.sort_unstable();
         for (time, ring, position) in scratch.records.drain(..) {
             let time = time.max(self.latest);
             self.latest = time;
-            self.hand_over_one(time, ring, position, &mut scratch.record, &mut scratch.frames, sink);
+            self.deliver(time, ring, position, &mut scratch.record, &mut scratch.frames, sink);
         }
         for (ring, end) in self.events.rings.iter_mut().zip(ends) {
             ring.release(end);
@@ -307,12 +290,12 @@ impl Sampler {
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
     }
 
-    /// CPUs that have come are sampled, too.
-    fn look_at_cpus(&mut self, now: u64) {
-        if now.saturating_sub(self.cpus_looked) < CPUS_NS {
+    /// Extends sampling to new CPUs.
+    fn add_new_cpus(&mut self, now: u64) {
+        if now.saturating_sub(self.cpus_checked) < CPUS_NS {
             return;
         }
-        let is_first = std::mem::replace(&mut self.cpus_looked, now) == 0;
+        let is_first = std::mem::replace(&mut self.cpus_checked, now) == 0;
         for cpu in if is_first { Vec::new() } else { (self.cpus)() } {
             if self.events.has_cpu(cpu) || self.counts.figures.unsampled_cpu.is_some() {
                 continue;
@@ -331,7 +314,7 @@ impl Sampler {
         (time as i64).wrapping_add(self.day_ahead)
     }
 
-    /// Collects the records of a ring up to `until`. Returns the position behind the last one.
+    /// Collects the records of a ring up to `until`. Returns the position after the last one.
     fn gather(&mut self, number: usize, until: u64, records: &mut Vec<(u64, usize, u64)>) -> u64 {
         let ring = &mut self.events.rings[number];
         ring.refresh();
@@ -344,11 +327,11 @@ impl Sampler {
                 Some((ring.word(position + header.time_at())?, end))
             });
             let Some((time, end)) = timed else {
-                // Where the next record begins is not known.
+                // The start of the next record is not known.
                 self.counts.figures.lost += 1;
                 return range.end;
             };
-            // Records that interrupted each other can be a little out of order.
+            // Records that interrupted each other can be slightly out of order.
             let time = time.max(self.latest_of_rings[number]);
             if time > until {
                 break;
@@ -360,7 +343,7 @@ impl Sampler {
         position
     }
 
-    fn hand_over_one(
+    fn deliver(
         &mut self,
         time: u64,
         ring: usize,
@@ -386,10 +369,10 @@ impl Sampler {
                     walk(walker, registers, stack, stack_bytes, frames)
                 };
                 let mut walked = walk(&mut self.processes, files);
-                if walked.is_unmapped && self.processes.look_again(process, time) {
+                if walked.is_unmapped && self.processes.request_mappings(process, time) {
                     walked = walk(&mut self.processes, files);
                 }
-                let why = walked.unnamed.map(|file| self.files.why_unnamed(file));
+                let why = walked.unnamed.map(|file| self.files.unnamed_reason(file));
                 self.counts.add(process, frames.len(), &walked, why);
                 self.running.get(&thread).iter().for_each(|since| sink.sample_runs_since(**since));
                 sink.sample(process, thread, time, frames, walked.end != End::Complete);
@@ -453,7 +436,7 @@ impl Sampler {
     }
 }
 
-/// What a process has mapped.
+/// The mappings of a process.
 fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Mappings {
     processes.mappings(process, |mapped| {
         let number = files.number(mapped, process, None);
@@ -475,7 +458,7 @@ impl Sampler {
     }
 }
 
-/// The functions on a stack that was copied, the outermost first.
+/// Finds the functions on a copied stack, the outermost first.
 fn walk(
     mut walker: Walker,
     registers: Option<[u64; machine::RECORDED.len()]>,
@@ -493,23 +476,6 @@ fn walk(
     let walked = walker.walk(Registers::new(&recorded), &mut stack, frames);
     frames.reverse();
     walked
-}
-
-fn check(options: &Options) -> Result<(), StacksError> {
-    let error = |what: String, advice| Err(StacksError::Option { what, advice });
-    // The kernel's records have at most 64 kB.
-    if !options.stack_bytes.is_multiple_of(8) || options.stack_bytes > 64000 {
-        return error(format!("{} bytes of a stack", options.stack_bytes), "a multiple of 8, at most 64000");
-    }
-    if options.period < Duration::from_micros(10) || options.period > Duration::from_secs(3600) {
-        return error(format!("a period of {:?}", options.period), "10 us to an hour");
-    }
-    match options.clock {
-        libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_RAW | libc::CLOCK_REALTIME | libc::CLOCK_BOOTTIME => {
-            Ok(())
-        }
-        clock => error(format!("clock {clock}"), "CLOCK_MONOTONIC, _RAW, CLOCK_REALTIME or CLOCK_BOOTTIME"),
-    }
 }
 
 fn clock_ns(clock: libc::clockid_t) -> u64 {
@@ -535,7 +501,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    /// Whether the last of the CPUs is there yet.
+    /// Whether the last of the CPUs is online.
     static IS_THERE: AtomicBool = AtomicBool::new(false);
 
     fn listed() -> Vec<u32> {

@@ -1,4 +1,4 @@
-//! Where the bytes of a mapped file are, and whether a file is the one that was mapped.
+//! Finds the bytes of a mapped file, and checks whether a file is the one that was mapped.
 
 use std::fs::Metadata;
 use std::io;
@@ -13,43 +13,43 @@ use crate::foreign;
 
 const SECTION_MAX: u64 = 512 << 20;
 
-/// What tells a mapped file from others at its path. Programs that differ in their symbols alone can have one build id.
+/// Distinguishes a mapped file from others with its path. Programs that differ only in their symbols can have the same build id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Content {
     File {
-        /// The linker's number for what is in the file; empty if it is not known.
+        /// The linker's number for the contents of the file; empty if it is not known.
         build_id: Box<[u8]>,
-        /// Device and number, as the kernel numbers them.
+        /// The device and inode, as in the kernel's records.
         inode: [u64; 2],
         bytes: u64,
-        /// When it was last changed, in nanoseconds of the time of day.
+        /// The time of its last change, in nanoseconds of the time of day.
         changed: i64,
-        /// What is at its path was written after it had been mapped.
+        /// Whether the file at its path was written after it had been mapped.
         is_rewritten: bool,
     },
     Memory,
 }
 
-/// Times of two clocks are compared no more exactly.
+/// The tolerance when times of two clocks are compared.
 const SLACK_NS: i64 = 1_000_000;
 
-/// Which file a process has mapped.
-pub(crate) struct Wanted<'a> {
+/// A file that a process has mapped.
+pub(crate) struct MappedFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) content: &'a Content,
     pub(crate) process: u32,
-    /// An address where it is mapped.
+    /// An address at which it is mapped.
     pub(crate) address: u64,
-    /// The time of day at which it was mapped, if it is known. What is written later is something else.
+    /// The time of day at which it was mapped, if it is known. A file that was written later is another one.
     pub(crate) mapped_at: Option<i64>,
 }
 
-/// Device, number, size, and when it was last written.
+/// The device, inode, size and last time of writing of a file.
 pub(crate) type Identity = [u64; 4];
 
-/// Where a file's bytes are.
+/// The place of a file's bytes.
 pub(crate) enum Source {
-    /// Opened again for each use: it is not kept open.
+    /// A file that is opened again for each use, and not kept open.
     Path(PathBuf, Identity),
     Memory(Vec<u8>),
 }
@@ -71,40 +71,41 @@ fn ns(seconds: i64, nanoseconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
 }
 
-/// A path as the process sees it.
+/// A path in the file system of a process.
 fn in_process(process: u32, path: &Path) -> PathBuf {
     let mut seen = std::ffi::OsString::from(format!("/proc/{process}/root"));
     seen.push(path);
     seen.into()
 }
 
-/// Whether a file has this device and number. Stacked file systems have devices of their own.
+/// Whether a file has this device and inode. Stacked file systems have devices of their own.
 fn is_inode(identity: &Identity, [device, number]: [u64; 2]) -> bool {
     of_kernel(identity[0]) != device || identity[1] == number
 }
 
-/// A device as the kernel's records number it.
+/// A device as in the kernel's records.
 fn of_kernel(device: u64) -> u64 {
     u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device))
 }
 
-/// What is at a path now.
+/// The file that is at a path now.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct About {
+pub(crate) struct FileStatus {
     inode: [u64; 2],
     bytes: u64,
     changed: i64,
     written: i64,
 }
 
-impl About {
-    /// Of a file that a process has mapped, whose build id the kernel says, or else its device and number. Nothing, if it is not there.
-    pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> About {
+impl FileStatus {
+    /// The file at the path of one that a process has mapped, whose build id or else device and inode the kernel has recorded. The
+    /// default values if it does not exist.
+    pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> FileStatus {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;
             (!build_id.is_empty() || is_inode(&identity(&about), inode)).then_some(about)
         });
-        found.map_or(About { inode, ..About::default() }, |about| About {
+        found.map_or(FileStatus { inode, ..FileStatus::default() }, |about| FileStatus {
             inode: if build_id.is_empty() { inode } else { [of_kernel(about.dev()), about.ino()] },
             bytes: about.size(),
             changed: ns(about.ctime(), about.ctime_nsec()),
@@ -114,9 +115,9 @@ impl About {
 }
 
 impl Content {
-    /// `mapped_at`: the time of day at which it was mapped, if it is known.
-    pub(crate) fn of(about: About, build_id: &[u8], mapped_at: Option<i64>) -> Content {
-        let About { inode, bytes, changed, written } = about;
+    /// `mapped_at` is the time of day at which it was mapped, if it is known.
+    pub(crate) fn of(about: FileStatus, build_id: &[u8], mapped_at: Option<i64>) -> Content {
+        let FileStatus { inode, bytes, changed, written } = about;
         Content::File {
             build_id: build_id.into(),
             inode,
@@ -126,7 +127,7 @@ impl Content {
         }
     }
 
-    /// The same, with a build id that the kernel does not say.
+    /// The same file with a build id that the kernel has not recorded.
     pub(crate) fn with(&self, id: &[u8]) -> Content {
         match self.clone() {
             Content::File { inode, bytes, changed, is_rewritten, .. } => {
@@ -141,8 +142,8 @@ impl Content {
     }
 }
 
-impl Wanted<'_> {
-    /// Whether it is the file at a path. `is_exact`: that is not on a stacked file system, whose devices are others.
+impl MappedFile<'_> {
+    /// Whether it is the file at a path. `is_exact` is whether the file cannot be on a stacked file system, whose devices differ.
     fn is(&self, path: &Path, is_exact: bool) -> bool {
         let Content::File { build_id: id, inode, .. } = self.content else { return false };
         let Ok((file, identity)) = open(path) else { return false };
@@ -156,33 +157,33 @@ impl Wanted<'_> {
 }
 
 impl Source {
-    /// The file that a process has mapped. `None`: it is gone, or another one is in its place.
-    pub(crate) fn find(wanted: &Wanted) -> Option<Source> {
-        let Wanted { path, process, address, .. } = *wanted;
-        if *wanted.content == Content::Memory {
+    /// Finds the file that a process has mapped. `None` if it was removed or replaced.
+    pub(crate) fn find(mapped_file: &MappedFile) -> Option<Source> {
+        let MappedFile { path, process, address, .. } = *mapped_file;
+        if *mapped_file.content == Content::Memory {
             return None;
         }
         let seen = in_process(process, path);
         let identity_of = |path: &Path| Some(open(path).ok()?.1);
-        // The process' view goes with it; it is needed where the file is another one here, or not there.
+        // The process' own view is needed only if the file differs here or does not exist: the view vanishes with the process.
         let is_same = match (identity_of(&seen), identity_of(path)) {
             (Some(seen), here) => here == Some(seen),
             (None, _) => true,
         };
         let here = is_same.then(|| path.to_owned());
-        let by_path = [here, Some(seen)].into_iter().flatten().find(|path| wanted.is(path, false));
-        // What never had a path, or has none any more.
+        let by_path = [here, Some(seen)].into_iter().flatten().find(|path| mapped_file.is(path, false));
+        // The file never had a path, or has none any more.
         let found = by_path
-            .or_else(|| map_file(process, address).filter(|path| wanted.is(path, false)))
+            .or_else(|| map_file(process, address).filter(|path| mapped_file.is(path, false)))
             .or_else(|| {
                 let program = PathBuf::from(format!("/proc/{process}/exe"));
-                wanted.is(&program, true).then_some(program)
+                mapped_file.is(&program, true).then_some(program)
             })?;
         let identity = identity_of(&found)?;
         Some(Source::Path(found, identity))
     }
 
-    /// Takes a step that reads it. A file may be one that never answers.
+    /// Runs a step that reads the source, with a timeout: a file may be one that never answers.
     pub(crate) fn in_time<T: Send + 'static>(
         &self,
         step: impl FnOnce(&Source) -> Option<T> + Send + 'static,
@@ -207,7 +208,7 @@ impl Source {
     }
 }
 
-/// The kernel's own link to what is mapped at an address of a process, which only root may follow.
+/// The kernel's own link to the file that is mapped at an address of a process, which only root may follow.
 fn map_file(process: u32, address: u64) -> Option<PathBuf> {
     let maps = std::fs::read(format!("/proc/{process}/maps")).ok()?;
     let range = maps.split(|byte| *byte == b'\n').find_map(|line| {
@@ -220,7 +221,7 @@ fn map_file(process: u32, address: u64) -> Option<PathBuf> {
     open(&path).is_ok().then_some(path)
 }
 
-/// The build id of an ELF file of this machine.
+/// The build id of an ELF file for this machine.
 pub(crate) fn build_id(reader: &Reader) -> Option<Vec<u8>> {
     const NOTES_MAX: u64 = 64 << 10;
     let header: elf::FileHeader64<LE> = reader.table(0, 1)?.pop()?;
@@ -263,7 +264,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `None`: the file does not have so much, or it is too much.
+    /// Reads a part of the file. `None` if the file is shorter, or if the part is too large.
     pub(crate) fn read(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
         let end = offset.checked_add(length)?;
         if end > self.bytes() || length > SECTION_MAX {
@@ -279,7 +280,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A table whose entries have one form.
+    /// Reads a table of entries of one type.
     pub(crate) fn table<T: pod::Pod + Clone>(&self, offset: u64, count: u64) -> Option<Vec<T>> {
         let bytes = self.read(offset, count.checked_mul(size_of::<T>() as u64)?)?;
         let (entries, _) = pod::slice_from_bytes::<T>(&bytes, count as usize).ok()?;
@@ -287,7 +288,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the kernel maps into all processes alike.
+/// The vDSO, which the kernel maps into all processes alike.
 pub(crate) fn own_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;

@@ -1,13 +1,13 @@
-//! How many events are open. They are counted in all of this process: one test, and no other beside it.
+//! The number of open events. It is counted for the whole process, so there is only one test in this file.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ampere_stacks::{FunctionId, Options, Sampler, Sink, StacksError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How many samples there were.
+/// The number of samples.
 struct Count(usize);
 
 impl Sink for Count {
@@ -52,6 +52,8 @@ fn events_are_as_many_as_are_needed_and_may_be() {
 }
 
 fn are_closed_when_a_process_and_what_it_started_have_ended(sampler: &mut Sampler) {
+    /// The commands run for some seconds on a busy machine.
+    const LIMIT: Duration = Duration::from_secs(60);
     let before = open();
     for _ in 0..3 {
         let mut parent = Command::new("sh").args(["-c", LAUNCHER]).stdin(Stdio::piped()).spawn().unwrap();
@@ -60,7 +62,14 @@ fn are_closed_when_a_process_and_what_it_started_have_ended(sampler: &mut Sample
         drop(go);
         parent.wait().unwrap();
         let mut of_child = Count(0);
+        let start = Instant::now();
         while open() > before {
+            assert!(
+                start.elapsed() < LIMIT,
+                "{} events are still open: {:?}",
+                open() - before,
+                sampler.figures()
+            );
             sampler.poll(&mut of_child);
             std::thread::sleep(Duration::from_millis(3));
         }
@@ -97,7 +106,7 @@ fn leave_half_of_the_files_that_may_be_open(sampler: &mut Sampler) {
     end(&mut bound);
 }
 
-/// It waits for its input to be closed.
+/// Starts a program that ends when its input is closed, and waits until it has printed a line.
 fn start(mut program: Command) -> Child {
     let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().map(|output| output.read_exact(&mut [0])).unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! Programs and libraries whose files are replaced, gone, or have odd names: each by its own names, or none.
+//! Programs and libraries whose files are replaced or removed, or have odd names, have their own functions' names or none.
 
 mod sampled;
 
@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use ampere_stacks::{Options, WhyUnnamed};
+use ampere_stacks::{Options, UnnamedReason};
 use sampled::{Run, run_with};
 use tempfile::TempDir;
 
@@ -30,7 +30,7 @@ const WORK: &str = r#"
     #endif
 "#;
 
-/// Loads a library, calls its function, unloads it, has another written in its place, and does it again.
+/// Loads a library, calls its function, unloads it, has it replaced by another, and does the same again.
 const LOADS_TWICE: &str = r#"
     #include <dlfcn.h>
     #include <stdlib.h>
@@ -63,7 +63,7 @@ const FROM_MEMORY: &str = r#"
     }
 "#;
 
-/// Copies its own code to memory, and maps the memory where the code was, as for larger pages.
+/// Copies its own code to memory, and maps the memory in place of the code, like programs that use larger pages.
 const REMAPPED: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -110,7 +110,7 @@ impl Place {
         program.to_str().unwrap().to_owned()
     }
 
-    /// A program, or with `-shared` a library, whose work is in a function of this name.
+    /// A program, or with `-shared` a library, that works in a function of this name.
     fn work(&self, name: &str, options: &[&str]) -> String {
         let define = format!("-DNAME={name}");
         let mut all = vec![define.as_str()];
@@ -141,7 +141,7 @@ fn two_programs_that_one_file_held_have_their_own_functions() {
         place.work("in_b", &[id]);
         for script in [
             "cp in_a p; ./p; cp in_b p; ./p",
-            // Of one size and one time stamp.
+            // Both files have the same size and time stamp.
             "cp in_a p; touch -d 2020-01-01 p; ./p; cat in_b > p; touch -d 2020-01-01 p; ./p",
             "cp in_a p; ./p; rm p; cp in_b p; ./p",
             "rm p; ln in_a p; ./p; ln -f in_b p; ./p",
@@ -158,14 +158,19 @@ fn what_was_replaced_before_it_was_read_has_no_names() {
         let place = Place::new();
         place.work("in_a", &[id]);
         place.work("in_b", &[id]);
-        // The samples are fetched later.
+        // The samples are fetched after the file was replaced.
         let Some(run) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0") else { return };
         assert!(run.percent("in_b") < 10.0 && run.percent("in_a") == 0.0, "{:?}", run.stacks);
-        // What is in its place is known.
+        // The functions of the file in its place are known.
         let Some(both) = place.script("cp in_a p; ./p 0.02; cp in_b p; ./p 0.02") else { return };
         assert!((30.0..70.0).contains(&both.percent("main;in_b")), "{:?}", both.stacks);
-        let gone: u64 =
-            run.figures.unnamed.iter().filter(|of| of.why == WhyUnnamed::Gone).map(|of| of.samples).sum();
+        let gone: u64 = run
+            .figures
+            .unnamed
+            .iter()
+            .filter(|of| of.reason == UnnamedReason::Gone)
+            .map(|of| of.samples)
+            .sum();
         assert!(gone > 5, "{id}: {:?}", run.figures);
         assert_eq!(run.figures.unnamed_processes, 1, "{:?}", run.figures);
     }
@@ -195,7 +200,7 @@ fn programs_of_one_path_in_two_mount_namespaces_have_their_own_functions() {
         place.work("in_b", &[id]);
         let script = "./in_a & unshare -m sh -c 'mount --bind in_b in_a && ./in_a'; wait";
         let Some(run) = place.script(script) else { return };
-        if run.told.started.len() < 4 {
+        if run.received.started.len() < 4 {
             println!("skipped: needs root, and to be allowed to mount");
             return;
         }
@@ -213,7 +218,7 @@ fn programs_without_a_path_have_their_functions() {
         for script in [
             "./from_memory ./in_a 0.4",
             "cp in_a p; ./p 0.4 & while [ ! -e /proc/$!/exe ]; do :; done; sleep 0.002; rm p; wait",
-            // As `make` does it: another file of that name, or another inode's.
+            // Like `make`: another file with that name, or with another inode.
             "cp in_a p; ./p 0.4 & sleep 0.01; cp in_b q; mv q p; wait",
             "cp in_a p; ./p 0.4 & sleep 0.01; mkdir -p d; mv p d; wait; rm -r d",
         ] {
@@ -249,16 +254,16 @@ fn code_that_was_copied_to_memory_has_the_names_of_its_file() {
 #[test]
 fn other_code_where_a_file_was_has_none_of_its_names() {
     let place = Place::new();
-    // The library's code, but for its first bytes everywhere: what is there is not the file's.
+    // The memory contains other code than the file.
     let other = REMAPPED.replace("memcpy((void *) start, copy, end - start);", OTHER_CODE);
     place.compile("remapped", &other, &[]);
     let library = place.work("in_a", &["-shared"]);
     let Some(run) = place.script(&format!("./remapped {library}")) else { return };
     assert!(run.percent("in_a") < 5.0 && run.percent("[unknown]") > 80.0, "{:?}", run.stacks);
-    assert!(run.figures.unnamed.iter().any(|of| of.why == WhyUnnamed::Memory), "{:?}", run.figures);
+    assert!(run.figures.unnamed.iter().any(|of| of.reason == UnnamedReason::Memory), "{:?}", run.figures);
 }
 
-/// Everywhere a loop that ends after some time: `mov $1000000000,%ecx; dec %ecx; jnz; ret`, behind `nop`s.
+/// Code that is everywhere a loop that ends after some time: `mov $1000000000,%ecx; dec %ecx; jnz; ret`, after `nop`s.
 const OTHER_CODE: &str = r#"
     memset((void *) start, 0x90, end - start);
     memcpy((void *) (end - 16), "\xb9\x00\xca\x9a\x3b\xff\xc9\x75\xfc\xc3", 10);

@@ -1,4 +1,4 @@
-//! Code that a program makes while it runs, and writes down for perf: whose names count, and when.
+//! Code that a program makes while it runs: which of the names in its map for perf are used.
 
 mod sampled;
 
@@ -7,8 +7,8 @@ use std::process::Command;
 use ampere_stacks::Options;
 use sampled::{Run, run_with};
 
-/// `make WORD..`: does one thing after another with code at a fixed address. `map NAME`: writes that the code has this name;
-/// `anew NAME`: in a new map; `run`: spends CPU time in it; `fork`: the rest is done by a child; `exec`: by another program.
+/// `make WORD..` does these things in order, with code at a fixed address. `map NAME` appends a name for the code to the map;
+/// `anew NAME` writes a new map; `run` spends CPU time in the code; `fork` does the rest in a child, `exec` in another program.
 const MAKE: &str = r#"
     #define _GNU_SOURCE
     #include <stdio.h>
@@ -99,7 +99,7 @@ fn a_child_has_the_names_of_its_parents_code_and_its_own() {
 
 #[test]
 fn a_map_of_an_earlier_process_with_this_number_counts_for_nothing() {
-    // Its number is known before it begins.
+    // The pid is known before the process starts.
     let script = "echo '200000000000 40 earlier' > /tmp/perf-$$.map; touch -d 2020-01-01 /tmp/perf-$$.map; exec \"$0\" run";
     let directory = tempfile::tempdir().unwrap();
     let [source, program] = ["make.c", "make"].map(|name| directory.path().join(name));

@@ -1,4 +1,4 @@
-//! Real programs, sampled: which functions are found, and what is said of those that are not.
+//! Samples of real programs: which functions are found, and what is reported about those that are not.
 
 mod sampled;
 
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ampere_stacks::{CutReason, Options, Sampler, StacksError};
-use sampled::{Run, Told, now, run_with, sampler_of};
+use sampled::{Received, Run, now, run_with, sampler_of};
 use tempfile::TempDir;
 
 /// The tests' program, compiled.
@@ -55,7 +55,7 @@ fn stacks_are_whole_with_frame_pointers_with_tables_and_with_both() {
         assert!(run.percent(&expected) > 90.0, "{options:?}: {:?}", run.stacks);
         assert!(run.complete_percent() > 99.0, "{options:?}: {:?}", run.figures);
         let outermost = run.stacks.keys().filter(|stack| !stack.starts_with("main;"));
-        // Before main and after it.
+        // These are samples before and after main.
         assert!(outermost.count() < 10, "{options:?}: {:?}", run.stacks);
     }
 }
@@ -69,7 +69,7 @@ fn a_frame_that_is_aligned_more_than_the_stack_is_passed() {
 #[test]
 fn samples_follow_cpu_time() {
     let Some(run) = compile(TABLES).run(&["two"]) else { return };
-    // 400 ms of CPU time, and what starting the program takes.
+    // The program uses 400 ms of CPU time, and some to start.
     assert!((300..600).contains(&run.figures.samples), "{:?}", run.figures);
     let ratio = run.percent("main;work") / run.percent("main;other");
     assert!((2.4..3.7).contains(&ratio), "{ratio}: {:?}", run.stacks);
@@ -87,7 +87,7 @@ fn a_stack_that_is_deeper_than_the_copy_is_cut_off_and_counted() {
 fn each_thread_has_its_own_samples_from_its_start_function_on() {
     let Some(run) = compile(TABLES).run(&["threads"]) else { return };
     let mut of_threads = BTreeMap::<u32, usize>::new();
-    for (process, thread, ..) in &run.told.samples {
+    for (process, thread, ..) in &run.received.samples {
         *of_threads.entry(*thread).or_default() += usize::from(process != thread);
     }
     let counts: Vec<usize> = of_threads.into_values().filter(|count| *count > 0).collect();
@@ -95,23 +95,28 @@ fn each_thread_has_its_own_samples_from_its_start_function_on() {
     assert!(counts.iter().all(|count| (150..280).contains(count)), "{counts:?}");
     let started: usize = run.stacks.iter().filter(|(stack, _)| *stack == "thread;work").map(|(_, n)| n).sum();
     assert!(started as f64 / run.figures.samples as f64 > 0.9, "{:?}", run.stacks);
-    // Three threads, the main thread, the process.
-    assert_eq!(run.told.ended.len(), 5, "{:?}", run.told.ended);
-    assert_eq!(run.told.ended.last().unwrap().1, None);
+    // Three threads, the main thread and the process have ended.
+    assert_eq!(run.received.ended.len(), 5, "{:?}", run.received.ended);
+    assert_eq!(run.received.ended.last().unwrap().1, None);
 }
 
 #[test]
 fn forked_and_executed_processes_are_told_and_sampled() {
     let Some(run) = compile(TABLES).run(&["fork"]) else { return };
-    let [first, forked, executed] = &run.told.started[..] else { panic!("{:?}", run.told.started) };
+    let [first, forked, executed] = &run.received.started[..] else { panic!("{:?}", run.received.started) };
     assert_eq!(
         (first.1.as_deref(), &forked.1, executed.1.as_deref()),
         (Some("programs"), &None, Some("programs"))
     );
     assert_eq!(forked.0, executed.0);
     assert_ne!(first.0, forked.0);
-    let ended: Vec<u32> =
-        run.told.ended.iter().filter(|(_, thread)| thread.is_none()).map(|(process, _)| *process).collect();
+    let ended: Vec<u32> = run
+        .received
+        .ended
+        .iter()
+        .filter(|(_, thread)| thread.is_none())
+        .map(|(process, _)| *process)
+        .collect();
     assert_eq!(ended, [forked.0, first.0]);
     for part in ["main;other", "main;work", "main;deep;deep;deep;deep;work"] {
         assert!((25.0..40.0).contains(&run.percent(part)), "{part}: {:?}", run.stacks);
@@ -133,8 +138,8 @@ fn inlined_functions_are_frames_where_the_file_has_debug_information() {
 #[test]
 fn a_program_that_ends_at_once_is_told() {
     let Some(run) = compile(TABLES).run(&["at_once"]) else { return };
-    assert_eq!(run.told.started.len(), 1);
-    assert_eq!(run.told.ended.iter().filter(|(_, thread)| thread.is_none()).count(), 1);
+    assert_eq!(run.received.started.len(), 1);
+    assert_eq!(run.received.ended.iter().filter(|(_, thread)| thread.is_none()).count(), 1);
 }
 
 #[test]
@@ -206,7 +211,7 @@ fn a_program_without_symbols_has_functions_by_address() {
     assert!(deepest.split(';').all(|name| name.starts_with("programs+0x")), "{deepest}");
 }
 
-/// A program that runs already, and says when it does. `None`: this machine does not allow it.
+/// Samples a program that is running already. `None` if this machine does not allow it.
 fn run_already(programs: &Programs, what: &str) -> Option<Run> {
     let mut sampler = match Sampler::begin(&Options::default()) {
         Err(StacksError::Paranoid { .. } | StacksError::Denied | StacksError::Absent) => {
@@ -222,20 +227,20 @@ fn run_already(programs: &Programs, what: &str) -> Option<Run> {
     sampler.add_running(program.id()).unwrap();
     sampler.add_running(program.id()).expect("no second time");
     drop(program.stdin.take());
-    let mut told = Told::default();
+    let mut received = Received::default();
     while program.try_wait().unwrap().is_none() {
-        sampler.poll(&mut told);
+        sampler.poll(&mut received);
         std::thread::sleep(Duration::from_millis(3));
     }
-    sampler.finish(&mut told);
-    assert_eq!(told.ended.last(), Some(&(program.id(), None)));
-    Some(Run::of(told, &sampler, began))
+    sampler.finish(&mut received);
+    assert_eq!(received.ended.last(), Some(&(program.id(), None)));
+    Some(Run::of(received, &sampler, began))
 }
 
-/// Samples of each thread, without the main one.
+/// The number of samples of each thread but the main one.
 fn of_threads(run: &Run) -> Vec<usize> {
     let mut all = BTreeMap::<u32, usize>::new();
-    let others = run.told.samples.iter().filter(|(process, thread, ..)| process != thread);
+    let others = run.received.samples.iter().filter(|(process, thread, ..)| process != thread);
     others.for_each(|(_, thread, ..)| *all.entry(*thread).or_default() += 1);
     all.into_values().collect()
 }
@@ -255,9 +260,9 @@ fn a_process_that_runs_already_is_sampled_with_all_threads_and_children() {
 fn threads_that_start_meanwhile_are_sampled_once() {
     let Some(run) = run_already(&compile(TABLES), "starting") else { return };
     let counts = of_threads(&run);
-    // 40 of 50 ms each, the four that start them, and 200 that make it take long to add the process.
+    // There are 40 threads of 50 ms each, four that start them, and 200 that make adding the process slow.
     assert!(counts.iter().all(|count| *count < 75), "{counts:?}");
-    // On a busy machine the timer comes late, and samples are fetched too late.
+    // On a busy machine the timer is late, and samples are fetched too late.
     assert!(counts.iter().filter(|count| **count > 5).count() > 36, "{counts:?}");
 }
 
@@ -268,13 +273,13 @@ fn a_launcher_that_has_ended_and_odd_settings_are_errors() {
     let error = sampler_of(ended.id(), &Options::default()).err().unwrap();
     assert_eq!(
         error.to_string(),
-        format!("process {} is not there: begin sampling before it ends", ended.id())
+        format!("process {} does not exist: start sampling before it ends", ended.id())
     );
     let options = Options { stack_bytes: 70000, ..Options::default() };
     let error = Sampler::begin(&options).err().unwrap();
     assert_eq!(
         error.to_string(),
-        "70000 bytes of a stack cannot be sampled with: a multiple of 8, at most 64000"
+        "samples cannot be taken with 70000 bytes of a stack: use a multiple of 8, at most 64000"
     );
 }
 
@@ -335,7 +340,7 @@ fn what_is_lost_is_counted() {
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    // The rings, which nobody reads while the program runs, are full after a tenth of a second.
+    // Nobody reads the rings while the program runs, so they are full after a tenth of a second.
     let options = Options { stack_bytes: 64000, period: Duration::from_micros(250), ..Options::default() };
     let begun = sampler_of(launcher.id(), &options);
     go.write_all(b"\n").unwrap();
@@ -344,13 +349,13 @@ fn what_is_lost_is_counted() {
         launcher.wait().unwrap();
         return;
     };
-    let mut told = Told::default();
+    let mut received = Received::default();
     launcher.wait().unwrap();
-    sampler.finish(&mut told);
+    sampler.finish(&mut received);
     let figures = sampler.figures();
     assert!(figures.lost > 100, "{figures:?}");
-    // 400 ms, four times in each millisecond: all are there, or counted, but where the timer itself comes late. Switches of threads are
-    // among what is lost.
+    // 400 ms with four samples in each millisecond: all are recorded or counted, unless the timer itself is late. Lost records
+    // include switches of threads.
     assert!((800..6000).contains(&(figures.samples + figures.lost)), "{figures:?}");
     assert!(figures.complete as f64 > 0.99 * figures.samples as f64, "{figures:?}");
 }

@@ -1,4 +1,4 @@
-//! Functions of assemblers, without unwind tables: who called them.
+//! The callers of functions without unwind tables, such as those of assemblers.
 
 mod sampled;
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use ampere_stacks::Options;
 use sampled::run_with;
 
-/// Kernels as those of linear algebra: `rdi` times a loop.
+/// Kernels like those of linear algebra: a loop that runs `rdi` times.
 const KERNELS: &str = r#"
     .text
     .macro kernel name, before, after
@@ -123,14 +123,14 @@ fn callers_of_functions_without_unwind_tables_are_found_and_counted_as_guessed()
                 run.figures
             );
         }
-        // A call of just this function is no guess.
+        // A caller that calls exactly this function is not a guess.
         let Some(run) = run_with(&[&program, "9"], &Options::default()) else { return };
         assert!(run.percent("main;outer;calls_leaf;leaf") > 90.0, "{:?}", run.stacks);
         assert_eq!(run.figures.guessed.len(), 0, "{:?}", run.figures);
     }
 }
 
-/// With a stack that is lowered by more than what is copied.
+/// OpenBLAS lowers the stack pointer by more than is copied.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn openblas_has_its_callers() {

@@ -1,4 +1,4 @@
-//! A command that is sampled, and what was found.
+//! Samples a command and keeps what was found.
 #![allow(dead_code)] // not all tests use all of it
 
 use std::collections::BTreeMap;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use ampere_stacks::{Figures, FunctionId, Options, Sampler, Sink, StacksError};
 
-/// What a sink was told.
+/// What a sink received.
 #[derive(Default)]
-pub struct Told {
+pub struct Received {
     pub samples: Vec<(u32, u32, Vec<FunctionId>, bool)>,
-    /// Processes in the order in which they began, with the program's name at last.
+    /// Processes in the order in which they started, with the name of their last program.
     pub started: Vec<(u32, Option<String>)>,
     pub ended: Vec<(u32, Option<u32>)>,
     pub times: Vec<u64>,
 }
 
-impl Sink for Told {
+impl Sink for Received {
     fn sample(&mut self, process: u32, thread: u32, time: u64, frames: &[FunctionId], is_cut_off: bool) {
         self.times.push(time);
         self.samples.push((process, thread, frames.to_vec(), is_cut_off));
@@ -38,32 +38,32 @@ impl Sink for Told {
 
 /// A command that was sampled until its end.
 pub struct Run {
-    pub told: Told,
-    /// The names on each sample's stack, `a;b;c`, with how many samples; those that were cut off begin with `...;`.
+    pub received: Received,
+    /// The number of samples of each stack, by the names `a;b;c`; stacks that were cut off begin with `...;`.
     pub stacks: BTreeMap<String, usize>,
-    /// Source file and line of each function.
+    /// The source file and line of each function.
     pub sources: BTreeMap<String, (String, u32)>,
     pub figures: Figures,
-    /// When it began and ended.
+    /// The times at which it started and ended.
     pub times: [u64; 2],
 }
 
 impl Run {
-    pub fn of(told: Told, sampler: &Sampler, began: u64) -> Run {
+    pub fn of(received: Received, sampler: &Sampler, began: u64) -> Run {
         let (mut stacks, mut sources) = (BTreeMap::new(), BTreeMap::new());
-        for (.., frames, is_cut_off) in &told.samples {
+        for (.., frames, is_cut_off) in &received.samples {
             let functions = frames.iter().map(|id| sampler.function(*id));
             sources.extend(functions.map(|of| (of.name.clone(), (of.file.clone(), of.line))));
             let mut names: Vec<&str> = if *is_cut_off { vec!["..."] } else { vec![] };
             names.extend(frames.iter().map(|id| sampler.function(*id).name.as_str()));
             *stacks.entry(names.join(";")).or_default() += 1;
         }
-        let run = Run { told, stacks, sources, figures: sampler.figures(), times: [began, now()] };
+        let run = Run { received, stacks, sources, figures: sampler.figures(), times: [began, now()] };
         run.check();
         run
     }
 
-    /// How much of the samples' stacks contain this, in percent.
+    /// The share of samples whose stacks contain this, in percent.
     pub fn percent(&self, part: &str) -> f64 {
         let with: usize =
             self.stacks.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum();
@@ -71,17 +71,17 @@ impl Run {
     }
 
     fn check(&self) {
-        assert!(self.told.times.is_sorted(), "all is told in the order of time");
+        assert!(self.received.times.is_sorted(), "records are passed on in the order of time");
         let [began, ended] = self.times;
         assert!(
-            self.told.times.iter().all(|time| (began..ended).contains(time)),
+            self.received.times.iter().all(|time| (began..ended).contains(time)),
             "times are those of the clock"
         );
         let cut_off: u64 = self.figures.cut_off.iter().map(|cut| cut.samples).sum();
         assert_eq!(self.figures.complete + cut_off, self.figures.samples);
-        assert_eq!(self.told.samples.len() as u64, self.figures.samples);
+        assert_eq!(self.received.samples.len() as u64, self.figures.samples);
         assert!(
-            self.told.samples.iter().all(|(.., frames, _)| !frames.is_empty()),
+            self.received.samples.iter().all(|(.., frames, _)| !frames.is_empty()),
             "each sample has a function"
         );
     }
@@ -101,9 +101,9 @@ pub fn sampler_of(launcher: u32, options: &Options) -> Result<Sampler, StacksErr
     sampler.add_launcher(launcher).map(|()| sampler)
 }
 
-/// Samples a command. `None`, with the reason printed: this machine does not allow it.
+/// Samples a command. `None`, with the reason printed, if this machine does not allow it.
 pub fn run_with(command: &[&str], options: &Options) -> Option<Run> {
-    // A launcher of its own: what other tests start is not sampled.
+    // The command has a launcher of its own, so that what other tests start is not sampled.
     let mut launcher = Command::new("sh")
         .args(["-c", "read go; \"$@\"; exit $?", "sh"])
         .args(command)
@@ -125,13 +125,13 @@ pub fn run_with(command: &[&str], options: &Options) -> Option<Run> {
     };
     let began = now();
     go.write_all(b"\n").unwrap();
-    let mut told = Told::default();
-    // Longer than rings last: that they fill up ends the wait.
+    let mut received = Received::default();
+    // The wait is longer than the rings last: it ends because they fill up.
     let (never, _end) = std::io::pipe().unwrap();
     while launcher.try_wait().unwrap().is_none() {
-        sampler.poll(&mut told);
+        sampler.poll(&mut received);
         sampler.wait(Duration::from_millis(300), never.as_fd());
     }
-    sampler.finish(&mut told);
-    Some(Run::of(told, &sampler, began))
+    sampler.finish(&mut received);
+    Some(Run::of(received, &sampler, began))
 }

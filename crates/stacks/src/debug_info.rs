@@ -1,4 +1,4 @@
-//! Debug information: where in the source a function begins, and which functions the compiler has inlined at an address.
+//! Debug information: the source lines of functions, and the functions that were inlined at an address.
 
 use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
 
@@ -16,10 +16,10 @@ pub(crate) const SECTIONS: [SectionId; 10] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// What a file's debug information says.
-pub(crate) struct Lines {
+/// The debug information of a file.
+pub(crate) struct DebugInfo {
     context: addr2line::Context<EndianArcSlice<LittleEndian>>,
-    /// Memory that is used.
+    /// The memory that is used.
     pub(crate) bytes: usize,
 }
 
@@ -27,16 +27,15 @@ pub(crate) struct Lines {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inlined {
     pub(crate) symbol: String,
-    /// Its source file.
     pub(crate) file: String,
 }
 
-/// So many functions are inlined into each other at most; more are damage.
+/// The maximal number of functions that are inlined into each other; more are damage.
 const INLINED_MAX: usize = 256;
 
-impl Lines {
-    /// `section`: the bytes of a section, none where the file does not have it.
-    pub(crate) fn new(section: impl Fn(&str) -> Vec<u8>) -> Option<Lines> {
+impl DebugInfo {
+    /// `section` returns the bytes of a section, none if the file does not have it.
+    pub(crate) fn new(section: impl Fn(&str) -> Vec<u8>) -> Option<DebugInfo> {
         let mut bytes = 0;
         let load = |id: SectionId| {
             let section = if SECTIONS.contains(&id) { section(id.name()) } else { Vec::new() };
@@ -44,7 +43,7 @@ impl Lines {
             Ok::<_, gimli::Error>(EndianArcSlice::new(section.into(), LittleEndian))
         };
         let dwarf = Dwarf::load(load).ok()?;
-        Some(Lines { context: addr2line::Context::from_dwarf(dwarf).ok()?, bytes })
+        Some(DebugInfo { context: addr2line::Context::from_dwarf(dwarf).ok()?, bytes })
     }
 
     /// The source file and line of an address.
@@ -53,7 +52,7 @@ impl Lines {
         Some((location.file?.to_owned(), location.line.unwrap_or(0)))
     }
 
-    /// The functions that were inlined at an address, innermost first, without the one that they are in.
+    /// The functions that were inlined at an address, innermost first, without the function that contains them.
     pub(crate) fn inlined(&self, address: u64) -> Vec<Inlined> {
         let mut all = Vec::new();
         let Ok(mut frames) = self.context.find_frames(address).skip_all_loads() else { return all };

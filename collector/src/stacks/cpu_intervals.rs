@@ -1,62 +1,62 @@
-//! Times on a CPU that no sample is of: threads and processes that live shorter than a period. The kernel says when each ran. Their time
-//! is their process' own, or that of the process that started them. As a stack counts until the next sample, short pauses between
-//! such times count as well, if nothing else of the process is in a function.
+//! Intervals on a CPU without a sample, of threads and processes that live shorter than a period. The kernel records when each ran.
+//! The time is attributed to their process, or to the process that started them. Because a stack counts until the next sample, short
+//! pauses between such intervals count, too, if nothing else of the process is in a function.
 
 use ampere_model::Timestamp;
 use ampere_ring::EventWriter;
 
-/// More such times of a process are not kept at once.
-const KEPT_MAX: usize = 1 << 16;
+/// The maximal number of intervals of a process that are kept at a time.
+const INTERVALS_MAX: usize = 1 << 16;
 
-/// Pauses that are filled, in nanoseconds.
-pub(super) const FILLED: u64 = 20_000_000;
+/// The longest pause that is filled, in nanoseconds.
+pub(super) const FILLED_PAUSE_MAX: u64 = 20_000_000;
 
-/// A thread's time on a CPU, in nanoseconds.
+/// An interval of a thread on a CPU, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ran {
+struct Interval {
     thread: u32,
     from: u64,
     until: u64,
 }
 
-/// Those of a process.
+/// The intervals of a process.
 #[derive(Default)]
-pub(super) struct Unsampled {
-    waiting: Vec<Ran>,
-    /// All that there has been, in nanoseconds.
+pub(super) struct CpuIntervals {
+    waiting: Vec<Interval>,
+    /// The total time of all intervals, in nanoseconds.
     total: u64,
     writer: Option<EventWriter>,
-    /// When a thread of the process, or what is here, was last known to run.
+    /// The last time at which the process is known to have run.
     ran_until: u64,
-    /// Until then it is written, by both clocks.
+    /// The time up to which intervals are written, by both clocks.
     written: u64,
     last_event: Timestamp,
 }
 
-impl Unsampled {
+impl CpuIntervals {
     pub fn add(&mut self, thread: u32, from: u64, until: u64) {
-        if self.waiting.len() < KEPT_MAX {
-            self.waiting.push(Ran { thread, from, until });
+        if self.waiting.len() < INTERVALS_MAX {
+            self.waiting.push(Interval { thread, from, until });
         }
         self.total += until.saturating_sub(from);
     }
 
-    /// A thread has a sample, which stands for the time before it.
+    /// Removes the intervals of a thread that has a sample, because the sample stands for the time before it.
     pub fn forget(&mut self, thread: u32) {
-        let is_its = |ran: &mut Ran| ran.thread == thread;
+        let is_its = |ran: &mut Interval| ran.thread == thread;
         let gone: u64 = self.waiting.extract_if(.., is_its).map(|ran| ran.until - ran.from).sum();
         self.total -= gone.min(self.total);
     }
 
-    /// Those of a child that has no row of its own.
-    pub fn take_over(&mut self, child: &Unsampled) {
+    /// Adds the intervals of a child that has no row of its own.
+    pub fn take_over(&mut self, child: &CpuIntervals) {
         child.waiting.iter().for_each(|ran| self.add(0, ran.from, ran.until));
     }
 
-    /// What ended before this time, without the rest.
-    pub fn split_off(&mut self, until: u64) -> Unsampled {
-        let waiting: Vec<Ran> = self.waiting.extract_if(.., |ran| ran.until <= until).collect();
-        Unsampled { waiting, ..Unsampled::default() }
+    /// Removes and returns the intervals that ended before this time.
+    pub fn split_off(&mut self, until: u64) -> CpuIntervals {
+        let waiting: Vec<Interval> = self.waiting.extract_if(.., |ran| ran.until <= until).collect();
+        CpuIntervals { waiting, ..CpuIntervals::default() }
     }
 
     pub fn is_due(&self, until: u64) -> bool {
@@ -67,8 +67,8 @@ impl Unsampled {
         self.total
     }
 
-    /// Takes what ended before this time, with short pauses, in order and without overlaps. `in_functions`: when threads of the
-    /// process were in functions that were sampled.
+    /// Removes and returns the intervals that ended before this time, with short pauses, in order and without overlaps.
+    /// `in_functions` are the times at which threads of the process were in sampled functions.
     pub fn take_due(&mut self, until: u64, in_functions: &[(u64, u64)]) -> Vec<(u64, u64)> {
         if self.waiting.is_empty() && in_functions.is_empty() {
             return Vec::new();
@@ -79,7 +79,7 @@ impl Unsampled {
         all.sort_unstable();
         for (from, until) in all {
             let pause = (self.ran_until, from);
-            if self.ran_until > 0 && from > self.ran_until && from - self.ran_until <= FILLED {
+            if self.ran_until > 0 && from > self.ran_until && from - self.ran_until <= FILLED_PAUSE_MAX {
                 due.push(pause);
             }
             self.ran_until = self.ran_until.max(until);
@@ -103,7 +103,7 @@ impl Unsampled {
         self.writer = Some(writer);
     }
 
-    /// The process ran then.
+    /// Writes these times as calls of `region`.
     pub fn write(&mut self, times: &[(u64, u64)], region: u32, at: impl Fn(u64) -> Timestamp) {
         let Some(writer) = &mut self.writer else { return };
         for (from, until) in times {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn times_become_one_with_short_pauses_and_those_that_are_not_over_wait() {
-        let mut unsampled = Unsampled::default();
+        let mut unsampled = CpuIntervals::default();
         for (thread, from, until) in [(7, 10, 20), (8, 5, 15), (9, 22, 30), (9, 50, 60), (9, 70, 90)] {
             unsampled.add(thread, from, until);
         }
@@ -144,19 +144,22 @@ mod tests {
 
     #[test]
     fn pauses_are_filled_if_they_are_short_and_nothing_else_is_in_a_function() {
-        let mut unsampled = Unsampled::default();
+        let mut unsampled = CpuIntervals::default();
         unsampled.add(7, 10, 20);
-        unsampled.add(7, 2 * FILLED, 2 * FILLED + 10);
-        assert_eq!(unsampled.take_due(u64::MAX, &[]), [(10, 20), (2 * FILLED, 2 * FILLED + 10)]);
-        let then = 3 * FILLED;
+        unsampled.add(7, 2 * FILLED_PAUSE_MAX, 2 * FILLED_PAUSE_MAX + 10);
+        assert_eq!(
+            unsampled.take_due(u64::MAX, &[]),
+            [(10, 20), (2 * FILLED_PAUSE_MAX, 2 * FILLED_PAUSE_MAX + 10)]
+        );
+        let then = 3 * FILLED_PAUSE_MAX;
         unsampled.add(7, then, then + 10);
-        let in_functions = [(2 * FILLED + 5, then - 7), (then + 20, then + 30)];
+        let in_functions = [(2 * FILLED_PAUSE_MAX + 5, then - 7), (then + 20, then + 30)];
         assert_eq!(unsampled.take_due(u64::MAX, &in_functions), [(then - 7, then + 20)]);
     }
 
     #[test]
     fn a_thread_that_has_a_sample_and_a_child_that_has_a_row_are_not_among_them() {
-        let (mut unsampled, mut child) = (Unsampled::default(), Unsampled::default());
+        let (mut unsampled, mut child) = (CpuIntervals::default(), CpuIntervals::default());
         unsampled.add(7, 10, 20);
         unsampled.add(8, 30, 35);
         unsampled.forget(7);

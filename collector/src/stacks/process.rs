@@ -1,0 +1,403 @@
+//! The records of one sampled process and its threads.
+
+use super::clock::EventClock;
+use super::cpu_intervals::CpuIntervals;
+use super::sink::Sample;
+use ampere_counters::Stat;
+use ampere_model::{
+    Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
+    SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
+};
+use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
+use ampere_stacks::{Sampler, foreign};
+use scorep_abi::{paradigm, region_type};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+/// The capacity of a ring, enough for a second in which a few frames change each millisecond.
+const RING_RECORDS: u64 = 1 << 13;
+/// The library that `ampere run` preloads.
+const HOST_LIBRARY: &str = "libampere_host.so";
+/// The region handle of the program itself.
+const PROGRAM: u32 = 0;
+/// The region handle that stands for a recorded call.
+const IN_CALL: u32 = 1;
+/// The region handle that stands for functions that are not known.
+const UNKNOWN: u32 = 2;
+/// The offset from a function's number to its region handle.
+const FUNCTIONS: u32 = 3;
+
+/// The clocks, and the times that decide how long a sample counts.
+pub(super) struct Timing {
+    pub clock: EventClock,
+    /// The CPU time between two samples, in nanoseconds.
+    pub period: u64,
+    /// The nanoseconds without a sample after which a thread is in no function.
+    pub pause: u64,
+}
+
+/// A process, from the exec with which it started.
+pub(super) struct SampledProcess {
+    pub program: String,
+    pub log: Log,
+    /// Whether it writes a log itself, which describes its threads better than samples.
+    pub is_recorded: bool,
+    pub threads: HashMap<u32, SampledThread>,
+    /// The number of the next thread's location.
+    next_id: u32,
+    defined: HashSet<u32>,
+    /// The process that forked it.
+    pub parent: Option<u32>,
+    /// Intervals on a CPU of threads, and of children, without a sample.
+    pub intervals: CpuIntervals,
+    /// The writer for CPU time without samples or records, and the time up to which it has written.
+    unknown: Option<(EventWriter, Timestamp)>,
+    /// The times at which threads that have ended were in functions, as far as they are not written.
+    in_functions: Vec<(u64, u64)>,
+}
+
+pub(super) enum Log {
+    /// There are too few samples yet.
+    Waiting(Vec<Sample>),
+    /// The open log, and the prefix of its file's name.
+    Open { log: LogWriter, name: String },
+    /// The log cannot be written.
+    Failed,
+}
+
+pub(super) struct SampledThread {
+    writer: EventWriter,
+    stack: Vec<u32>,
+    /// The time of its last sample, by both clocks.
+    last: u64,
+    last_event: Timestamp,
+    /// Whether it has been on a CPU, or waited for one, since its last sample.
+    pub runs: bool,
+    /// The time until which it has.
+    pub ran_until: u64,
+    /// The time at which it entered the functions of its stack, and the earlier times in functions, in nanoseconds.
+    since: u64,
+    in_functions: Vec<(u64, u64)>,
+}
+
+impl SampledProcess {
+    pub fn new(program: String, parent: Option<u32>) -> SampledProcess {
+        SampledProcess {
+            program,
+            log: Log::Waiting(Vec::new()),
+            is_recorded: false,
+            threads: HashMap::new(),
+            next_id: 0,
+            defined: HashSet::new(),
+            parent,
+            intervals: CpuIntervals::default(),
+            unknown: None,
+            in_functions: Vec::new(),
+        }
+    }
+
+    /// Makes the log and defines the process in it.
+    pub fn open(&mut self, session: &Session, pid: u32, timing: &Timing) -> Result<(), ampere_ring::Error> {
+        let (mut log, name) = (1..)
+            .find_map(|number| {
+                let name = format!("{pid}-s{number}");
+                match LogWriter::create(&session.directory().join(format!("{name}.defs"))) {
+                    Err(ampere_ring::Error::Io { source, .. })
+                        if source.kind() == std::io::ErrorKind::AlreadyExists =>
+                    {
+                        None
+                    }
+                    made => Some(made.map(|log| (log, name))),
+                }
+            })
+            .expect("a number that is free")?;
+        let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+        log.append(&Definition::Process(Process {
+            pid,
+            start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
+            hostname: ampere_ring::process::node_name(),
+            executable: self.program.clone(),
+            host: SAMPLED_HOST.to_owned(),
+            clocks: timing.clock.began(),
+            environment: environment(pid, timing.period),
+            pid_namespace: ampere_ring::process::pid_namespace(),
+        }));
+        for (handle, name, paradigm) in [
+            (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
+            (IN_CALL, "(recorded call)", paradigm::SAMPLING),
+            (UNKNOWN, "(not seen)", paradigm::SAMPLING),
+        ] {
+            log.append_region(&Region {
+                handle: RegionHandle(handle),
+                name,
+                canonical_name: name,
+                source_file: "",
+                begin_line: 0,
+                end_line: 0,
+                region_type: if handle == UNKNOWN { 0 } else { region_type::ARTIFICIAL as u8 },
+                paradigm: paradigm as u8,
+            });
+        }
+        self.log = Log::Open { log, name };
+        Ok(())
+    }
+
+    /// Writes a sample. Returns whether there is something new in the log.
+    pub fn write(
+        &mut self,
+        session: &Session,
+        sample: &Sample,
+        sampler: &Sampler,
+        timing: &Timing,
+        watermark: u64,
+    ) -> Result<bool, ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(false) };
+        let mut stack = vec![PROGRAM];
+        let before = (self.defined.len(), self.next_id);
+        for function in &sample.stack {
+            let handle = function.0 + FUNCTIONS;
+            let function = sampler.function(*function);
+            if has_wrappers(&function.module) {
+                stack.push(IN_CALL);
+                break;
+            }
+            let of_mpi = mpi_function(&function.name);
+            if self.defined.insert(handle) {
+                log.append_region(&Region {
+                    handle: RegionHandle(handle),
+                    name: of_mpi.unwrap_or(&function.name),
+                    canonical_name: function.canonical.as_str(),
+                    source_file: function.file.as_str(),
+                    begin_line: function.line,
+                    end_line: 0,
+                    region_type: 0,
+                    paradigm: of_mpi.map_or(paradigm::SAMPLING, |_| paradigm::MPI) as u8,
+                });
+            }
+            stack.push(handle);
+            if of_mpi.is_some() {
+                break;
+            }
+        }
+        let thread = match self.threads.entry(sample.thread) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let id = self.next_id;
+                self.next_id += 1;
+                let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
+                self.intervals.forget(sample.thread);
+                // A thread that has ended already is named after its program, whose name threads have at first.
+                let named = Stat::of_thread(sample.thread, sample.thread);
+                let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
+                let named = format!("{named} (thread {}, sampled)", sample.thread);
+                new.insert(SampledThread::new(make_location(session, log, name, id, named, sample.thread)?))
+            }
+        };
+        let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
+        thread.change_to(stack, sample.time, since, timing, self.is_recorded);
+        Ok(before != (self.defined.len(), self.next_id))
+    }
+
+    /// Writes the intervals without a sample that ended before this time. Returns whether they are the first.
+    pub fn write_intervals(
+        &mut self,
+        session: &Session,
+        until: u64,
+        timing: &Timing,
+    ) -> Result<bool, ampere_ring::Error> {
+        let Log::Open { log, name } = &mut self.log else { return Ok(false) };
+        let mut in_functions = std::mem::take(&mut self.in_functions);
+        for thread in self.threads.values_mut() {
+            in_functions.append(&mut thread.in_functions);
+            in_functions.extend(Some((thread.since, u64::MAX)).filter(|_| !thread.stack.is_empty()));
+        }
+        let due = self.intervals.take_due(until, &in_functions);
+        let is_first = !due.is_empty() && !self.intervals.has_writer();
+        if is_first {
+            let id = self.next_id;
+            self.next_id += 1;
+            let named = "threads and children without a sample".to_owned();
+            self.intervals.set_writer(make_location(session, log, name, id, named, 0)?);
+        }
+        self.intervals.write(&due, PROGRAM, |ns| timing.clock.at(ns));
+        Ok(is_first)
+    }
+
+    /// Writes an interval in which the process ran unknown functions.
+    pub fn write_unknown(
+        &mut self,
+        session: &Session,
+        pid: u32,
+        timing: &Timing,
+        from: u64,
+        until: u64,
+    ) -> Result<(), ampere_ring::Error> {
+        if matches!(self.log, Log::Waiting(_)) {
+            self.open(session, pid, timing)?;
+        }
+        let Log::Open { log, name } = &mut self.log else { return Ok(()) };
+        if self.unknown.is_none() {
+            let id = self.next_id;
+            self.next_id += 1;
+            let writer = make_location(session, log, name, id, "(not seen)".to_owned(), 0)?;
+            self.unknown = Some((writer, 0));
+        }
+        if let Some((writer, last)) = &mut self.unknown {
+            let (begin, end) = (timing.clock.at(from).max(*last), timing.clock.at(until));
+            [PROGRAM, UNKNOWN].iter().for_each(|region| writer.enter(begin, *region));
+            [UNKNOWN, PROGRAM].iter().for_each(|region| writer.leave(end, *region));
+            *last = end;
+        }
+        Ok(())
+    }
+
+    /// Ends the functions of threads without samples since this time.
+    pub fn pause(&mut self, since: u64, timing: &Timing) {
+        self.threads
+            .values_mut()
+            .filter(|thread| thread.last < since && !thread.runs)
+            .for_each(|thread| thread.pause(timing));
+    }
+
+    pub fn end_thread(&mut self, thread: u32, timing: &Timing) {
+        let Some(mut thread) = self.threads.remove(&thread) else { return };
+        thread.end(timing);
+        self.in_functions.append(&mut thread.in_functions);
+    }
+
+    pub fn end(&mut self, session: &Session, timing: &Timing) {
+        self.threads.values_mut().for_each(|thread| thread.end(timing));
+        let _ = self.write_intervals(session, u64::MAX, timing);
+        self.intervals.end();
+        if let Some((mut writer, last)) = self.unknown.take() {
+            writer.location_end(last);
+            writer.close();
+        }
+        if let Log::Open { log, .. } = &mut self.log {
+            let left_out = log.left_out();
+            log.append(&Definition::Finished { left_out });
+        }
+    }
+}
+
+/// Makes a ring for a location, and defines it.
+fn make_location(
+    session: &Session,
+    log: &mut LogWriter,
+    process: &str,
+    id: u32,
+    name: String,
+    thread: u32,
+) -> Result<EventWriter, ampere_ring::Error> {
+    let ring = format!("{process}.{id}.ring");
+    let path = session.directory().join(&ring);
+    let producer = RingProducer::create_with_headroom(&path, RING_RECORDS, id, session.headroom())?;
+    log.append(&Definition::Location(Location {
+        id: LocalLocation(id),
+        kind: LocationKind::CpuThread,
+        name,
+        ring,
+        thread,
+    }));
+    Ok(EventWriter::new(producer))
+}
+
+impl SampledThread {
+    fn new(writer: EventWriter) -> SampledThread {
+        SampledThread {
+            writer,
+            stack: Vec::new(),
+            last: 0,
+            last_event: 0,
+            runs: false,
+            ran_until: 0,
+            since: 0,
+            in_functions: Vec::new(),
+        }
+    }
+
+    /// Changes to the stack of a sample. The thread had this stack since its last sample; but only for one period after a pause, or
+    /// if it is known to have done something else.
+    fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
+        let Timing { clock, period, pause } = timing;
+        if time.saturating_sub(self.last) > *pause && !self.runs {
+            self.pause(timing);
+        }
+        if self.stack.is_empty() {
+            self.since = time.saturating_sub(*period).min(runs_since).max(self.last);
+        }
+        let period_ago = match is_recorded {
+            true => time.saturating_sub(*period),
+            // The thread may have waited for a CPU meanwhile.
+            false => time.saturating_sub(*period).min(runs_since),
+        };
+        let period_ago = clock.at(period_ago).max(self.last_event);
+        // A sample inside a recorded call does not show what the thread did before.
+        let since = match stack.last() {
+            Some(&IN_CALL) => clock.at(time).max(self.last_event),
+            _ if self.stack.is_empty() || is_recorded => period_ago,
+            _ => self.last_event,
+        };
+        self.runs = true;
+        let same = self.stack.iter().zip(&stack).take_while(|(before, now)| before == now).count();
+        self.stack[same..].iter().rev().for_each(|region| self.writer.leave(since, *region));
+        stack[same..].iter().for_each(|region| self.writer.enter(since, *region));
+        (self.stack, self.last, self.last_event) = (stack, time, clock.at(time).max(since));
+    }
+
+    fn end(&mut self, timing: &Timing) {
+        self.pause(timing);
+        self.writer.location_end(self.last_event);
+        self.writer.close();
+    }
+
+    /// Ends the thread's functions at the time at which it began to wait after its last sample.
+    fn pause(&mut self, timing: &Timing) {
+        let mut until = self.last;
+        if self.ran_until > self.last {
+            until = self.ran_until;
+            self.last_event = self.last_event.max(timing.clock.at(until));
+        }
+        if !self.stack.is_empty() {
+            self.in_functions.push((self.since, until));
+        }
+        self.stack.iter().rev().for_each(|region| self.writer.leave(self.last_event, *region));
+        self.stack.clear();
+    }
+}
+
+/// Whether functions of this library are wrappers of recorded functions: ampere's own, or those of Score-P for MPI.
+fn has_wrappers(library: &str) -> bool {
+    let name = library.rsplit('/').next().unwrap_or_default();
+    name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
+}
+
+/// The name of an MPI function, without the P of its second symbol. Functions below it are not shown, as if its calls were recorded.
+fn mpi_function(name: &str) -> Option<&str> {
+    let public = name.strip_prefix('P').unwrap_or(name);
+    let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());
+    public.strip_prefix("MPI_").is_some_and(is_one).then_some(public)
+}
+
+/// The path of a process' program. `None` if the process has ended.
+pub(super) fn executable(pid: u32) -> Option<String> {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?.display().to_string();
+    // The kernel adds this to the path of a removed file.
+    Some(path.strip_suffix(" (deleted)").map_or(path.clone(), str::to_owned))
+}
+
+/// The maximal number of bytes of a process' environment that are read.
+const ENVIRONMENT_MAX: u64 = 8 << 20;
+
+/// The variables that show which devices a process uses, and the period of its samples.
+fn environment(pid: u32, period: u64) -> Vec<String> {
+    let variables = foreign::read(format!("/proc/{pid}/environ"), ENVIRONMENT_MAX).unwrap_or_default();
+    let is_evidence = |entry: &&str| {
+        entry
+            .split_once('=')
+            .is_some_and(|(name, _)| VISIBLE_DEVICES.contains(&name) || LOCAL_RANKS.contains(&name))
+    };
+    let text = variables.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
+    text.filter(is_evidence).map(str::to_owned).chain([format!("{STACK_PERIOD}={period}")]).collect()
+}

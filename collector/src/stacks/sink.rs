@@ -1,0 +1,66 @@
+//! Collects what the sampler passes on.
+
+use ampere_stacks::{FunctionId, Sink};
+
+/// What the sampler has passed on, in the order of time.
+#[derive(Default)]
+pub(super) struct Fetched {
+    pub events: Vec<Event>,
+    /// The start of the next sample's interval on a CPU.
+    runs_since: Option<u64>,
+}
+
+pub(super) enum Event {
+    Sample(u32, Sample),
+    /// The process, and the path or name of its program.
+    Started(u32, String),
+    /// The process, and its parent.
+    Forked(u32, u32),
+    /// The process and thread, and the start and end of an interval on a CPU.
+    Ran(u32, u32, u64, u64),
+    /// Some intervals were lost.
+    Lost,
+    /// The process, and the thread that has ended; `None` if all have.
+    Ended(u32, Option<u32>),
+}
+
+pub(super) struct Sample {
+    pub thread: u32,
+    pub time: u64,
+    /// The time since which it has been on a CPU, or waited for one.
+    pub runs_since: Option<u64>,
+    /// The functions, the outermost first.
+    pub stack: Vec<FunctionId>,
+}
+
+impl Sink for Fetched {
+    fn sample(&mut self, process: u32, thread: u32, time_ns: u64, frames: &[FunctionId], _is_cut_off: bool) {
+        let runs_since = self.runs_since.take();
+        let sample = Sample { thread, time: time_ns, runs_since, stack: frames.to_vec() };
+        self.events.push(Event::Sample(process, sample));
+    }
+
+    fn sample_runs_since(&mut self, since_ns: u64) {
+        self.runs_since = Some(since_ns);
+    }
+
+    fn started(&mut self, process: u32, _time_ns: u64, name: Option<&str>) {
+        self.events.push(Event::Started(process, name.unwrap_or_default().to_owned()));
+    }
+
+    fn forked(&mut self, process: u32, parent: u32) {
+        self.events.push(Event::Forked(process, parent));
+    }
+
+    fn ran(&mut self, process: u32, thread: u32, from_ns: u64, until_ns: u64) {
+        self.events.push(Event::Ran(process, thread, from_ns, until_ns));
+    }
+
+    fn lost(&mut self) {
+        self.events.push(Event::Lost);
+    }
+
+    fn ended(&mut self, process: u32, thread: Option<u32>, _time_ns: u64) {
+        self.events.push(Event::Ended(process, thread));
+    }
+}
