@@ -6,16 +6,16 @@
 
 use crate::serving::access::{Access, Ends, Refusal};
 use crate::serving::events::{Events, Pages, Reader};
-use crate::serving::job::Nodes;
-use crate::serving::job::gather::{self, Gathering, gather};
-use crate::serving::job::report::NodeReport;
+use crate::serving::gather::{self, Gathering, gather};
 use crate::serving::linger::{Scraper, Scrapers};
 use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
 use crate::serving::metrics::{Latest, encode};
 use crate::serving::peer;
 use crate::serving::proof;
-use crate::serving::snapshot::Snapshot;
 use crate::serving::text_format::{TextFormat, classic};
+use ampere_figures::nodes::gathered::Nodes;
+use ampere_figures::nodes::report::NodeReport;
+use ampere_figures::snapshot::Snapshot;
 use ampere_report::page::Page;
 use ampere_report::page::job::Job;
 use ampere_report::summary::Summary;

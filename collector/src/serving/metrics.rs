@@ -4,11 +4,12 @@
 //! one snapshot, so that its sums are consistent.
 
 use crate::serving::page::LastPage;
-use crate::serving::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_counters::Quantity;
 use ampere_figures::losses::{ReadingLosses, RecordLosses};
+use ampere_figures::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
+use ampere_ring::process::node_name;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -42,7 +43,7 @@ impl Default for Latest {
     /// A snapshot that has only the node's name: every series has it, also before the first process joins.
     fn default() -> Latest {
         Latest {
-            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot::of_this_node()))),
+            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot { node: node_name(), ..Snapshot::default() }))),
             was_read: Arc::default(),
             page: LastPage::default(),
         }

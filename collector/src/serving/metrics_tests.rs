@@ -1,7 +1,7 @@
 //! What a scrape looks like, and how long it takes.
 
 use super::*;
-use crate::serving::snapshot::{CollectorFigures, CounterFigures, KernelEnergy, RegionEnergy, RegionTime};
+use ampere_figures::snapshot::{CollectorFigures, CounterFigures, KernelEnergy, RegionEnergy, RegionTime};
 use std::time::{Duration, Instant};
 
 fn device(name: &str) -> DeviceFigures {
@@ -110,7 +110,7 @@ fn readings_are_exported_unless_the_run_is_a_replay() {
 
 #[test]
 fn values_that_devices_report_are_marked_as_such() {
-    let now = |quantity: &str, which: &str, value| crate::sampling::gauges::GaugeReading {
+    let now = |quantity: &str, which: &str, value| ampere_figures::gauges::GaugeReading {
         quantity: quantity.to_owned(),
         which: which.to_owned(),
         value,

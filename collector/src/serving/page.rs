@@ -2,7 +2,7 @@
 
 use crate::live::LiveRun;
 use crate::serving::history::History;
-use crate::serving::snapshot::Snapshot;
+use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;
 use ampere_report::page::{Fact, MOST_SERIES, Now, Page, PowerSeries, State};
 use ampere_report::summary::Summary;

@@ -10,7 +10,7 @@ use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::history::History;
 use crate::serving::metrics::Latest;
 use crate::serving::power::Power;
-use crate::serving::snapshot::{self, Limits, RankFigures, Snapshot};
+use ampere_figures::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_model::Timestamp;
 use ampere_report::page::live::LiveTables;
 use ampere_report::summary::{Readings, SamplerOverhead};

@@ -2,8 +2,8 @@
 
 use crate::bytes::Bytes;
 use ampere_collector::serving::metrics;
-use ampere_collector::serving::snapshot::{self, Limits, RankFigures};
 use ampere_figures::losses::Losses;
+use ampere_figures::snapshot::{self, Limits, RankFigures};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
 use ampere_report::summary::{Run, Summary};
 use ampere_report::text;

@@ -1,14 +1,14 @@
 //! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
 
 use crate::assignment::Link;
+use crate::batch_job::Job;
 use crate::build;
 use crate::callpaths::Numbering;
 pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
 use crate::gauges::OverTheRun;
-use crate::job::Job;
+use crate::losses::Losses;
 use crate::missing::Numbers;
 use ampere_attribution::Policy;
-use ampere_figures::losses::Losses;
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
@@ -16,7 +16,7 @@ use ampere_timeline::curve::PowerCurve;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::ops::RangeInclusive;
@@ -24,8 +24,9 @@ use std::path::Path;
 
 /// What `schema` is.
 pub const SCHEMA: &str = "ampere-summary/2";
-/// What it is of older versions: call paths were rows with all of their names.
-const SCHEMA_OF_ROWS: &str = "ampere-summary/1";
+
+/// A device's energy may be unknown for this part of the run, and the run is complete all the same.
+pub const UNKNOWN_SHARE_MAX: f64 = 0.01;
 
 /// Rows of a table in the summary that is on disk while a run goes on: it is written again and again.
 pub const MOST_RUNNING_ROWS: usize = 1000;
@@ -62,13 +63,11 @@ impl Serialize for Summary {
 }
 
 impl<'de> Deserialize<'de> for Summary {
-    /// Of schema 1 as well.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Summary, D::Error> {
         let mut summary = Summary::deserialize(deserializer)?;
-        if summary.schema != SCHEMA && summary.schema != SCHEMA_OF_ROWS {
+        if summary.schema != SCHEMA {
             return Err(D::Error::custom(format!("schema {:?}, {SCHEMA:?} expected", summary.schema)));
         }
-        summary.number_rows();
         summary.flaw().map_or(Ok(summary), |flaw| Err(D::Error::custom(flaw)))
     }
 }
@@ -78,8 +77,8 @@ impl<'de> Deserialize<'de> for Summary {
 pub struct Head {
     /// What was run.
     pub run: Run,
-    /// How much of the run is in the figures; `None` of schema 1, which has it at the end.
-    pub quality: Option<Losses>,
+    /// What is missing from its figures.
+    pub quality: Losses,
 }
 
 impl Head {
@@ -102,8 +101,7 @@ impl Head {
                         "quality" => *quality = Some(map.next_value()?),
                         _ => drop(map.next_value::<IgnoredAny>()?),
                     }
-                    let has_rows = schema.as_ref().is_some_and(|schema| schema == SCHEMA_OF_ROWS);
-                    if schema.is_some() && run.is_some() && (quality.is_some() || has_rows) {
+                    if schema.is_some() && run.is_some() && quality.is_some() {
                         break;
                     }
                 }
@@ -117,8 +115,8 @@ impl Head {
         let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
         let _ = reader.deserialize_map(Beginning(&mut found));
         let (schema, run, quality) = found;
-        schema.filter(|schema| [SCHEMA, SCHEMA_OF_ROWS].contains(&schema.as_str()))?;
-        Some(Head { run: run?, quality })
+        schema.filter(|schema| schema == SCHEMA)?;
+        Some(Head { run: run?, quality: quality? })
     }
 }
 
@@ -130,21 +128,6 @@ impl Summary {
         self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
     }
 
-    /// Gives rows of schema 1 their numbers.
-    fn number_rows(&mut self) {
-        if self.schema == SCHEMA {
-            return;
-        }
-        let mut numbering = Numbering::default();
-        for Callpaths { rows, own } in self.views_mut().map(|view| &mut view.callpaths) {
-            if let Some(own) = own.take() {
-                numbering.renumber((&own.names, &own.paths), rows.iter_mut());
-            }
-        }
-        (self.names, self.paths) = (numbering.names, numbering.paths);
-        self.schema = SCHEMA.to_owned();
-    }
-
     /// Why its numbers cannot be true, if they cannot.
     fn flaw(&mut self) -> Option<&'static str> {
         let (names, paths) = (self.names.len(), self.paths.len());
@@ -152,8 +135,7 @@ impl Summary {
             (row.path as usize) < paths && (row.location_group.max(row.location) as usize) < names
         };
         let flaw = self.paths.flaw(names);
-        let all_there =
-            self.views_mut().all(|view| view.callpaths.own.is_none() && view.callpaths.iter().all(is_there));
+        let all_there = self.views_mut().all(|view| view.callpaths.iter().all(is_there));
         flaw.or((!all_there).then_some("a row has a path or a name that is not there"))
     }
 
@@ -250,6 +232,24 @@ impl Summary {
         }
         nodes
     }
+}
+
+/// Node and name of the devices that another of their node contains.
+pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
+    let devices = summary.devices.iter();
+    devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
+}
+
+/// Devices that count joules and that no other of their node contains.
+pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
+    let parts = parts(summary);
+    let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
+    summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
+}
+
+/// The view of this name that tables show, if it has functions.
+pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
+    device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
 }
 
 /// The least trusted of what several summaries call their energy. "none" does not count.
@@ -641,7 +641,7 @@ impl Device {
 
     /// At each end of the run this much time may pass without a sample of it: counters are read one after another, and some are
     /// renewed ten times per second only.
-    pub(crate) fn end_seconds(&self) -> f64 {
+    pub fn end_seconds(&self) -> f64 {
         let most = END_SECONDS.end().max(self.sample_seconds);
         self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
     }
@@ -833,7 +833,3 @@ pub struct SamplerOverhead {
     #[serde(default)]
     pub longest_gauge_seconds: f64,
 }
-
-#[cfg(test)]
-#[path = "summary_tests.rs"]
-mod tests;

@@ -2,10 +2,9 @@
 
 use crate::assignment;
 use crate::clock_text::seconds;
-use crate::highlights::topmost;
+use crate::losses::Losses;
 use crate::missing;
-use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted};
-use ampere_figures::losses::Losses;
+use crate::summary::{MpiRanks, NodeCpu, Run, Summary, least_trusted, topmost};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -36,3 +36,14 @@ impl OverTheRun {
         format!("{name} {mean:.digits$} {unit} ({min:.digits$} to {max:.digits$})")
     }
 }
+
+/// The current value of a gauge.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GaugeReading {
+    /// The quantity and its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.
+    pub quantity: String,
+    /// Which power (`average`, `current`, `usage`) or sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
+    pub which: String,
+    /// In the quantity's unit.
+    pub value: f64,
+}

@@ -2,10 +2,11 @@
 
 use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
-use crate::highlights::UNKNOWN_SHARE_MAX;
-use crate::summary::{Device, Overhead, Region, Run, SCHEMA, Summary, View, Watts, least_trusted};
+use crate::losses::{Losses, ReadingLosses};
+use crate::summary::{
+    Device, Overhead, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View, Watts, least_trusted,
+};
 use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
-use ampere_figures::losses::{Losses, ReadingLosses};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};

@@ -1,8 +1,7 @@
 //! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
 
-use super::{Others, Totals};
-use crate::highlights::topmost;
-use crate::summary::{Summary, least_trusted};
+use crate::summary::{Summary, least_trusted, topmost};
+use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
 use serde::{Deserialize, Serialize};
@@ -111,6 +110,15 @@ pub struct NamedJoules {
     /// Its name.
     pub name: String,
     /// Exclusive.
+    pub joules: f64,
+}
+
+/// The sum of what is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Others {
+    /// How many.
+    pub count: usize,
+    /// Their joules.
     pub joules: f64,
 }
 

@@ -1,20 +1,11 @@
-//! All nodes of a run: the first node's collector gathers what the others tell.
-//!
-//! ```text
-//! mod.rs     the nodes and their last figures      report.rs  what a node tells
-//! gather.rs  asks each node                        find.rs    finds the nodes' collectors in the output directory
-//! ```
+//! The nodes of a run and their last figures, as the collector of the first node gathers them.
 //!
 //! Sums never go back: each figure of a node is the highest that it has told, and a node that is gone stays with its last.
 
-pub mod find;
-pub mod gather;
-pub mod report;
-
+use super::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
+use super::report::{NodeReport, Refused};
+use crate::totals::Totals;
 use ampere_model::order::largest_first;
-use ampere_report::page::Totals;
-use ampere_report::page::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
-use report::{NodeReport, Refused};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -114,14 +105,8 @@ impl Node {
         if report.totals.joules < self.totals.joules * (1.0 - ROUNDING) {
             return Err(Refused::WentBack);
         }
-        let (known, told) = (&mut self.totals, &report.totals);
-        raise(&mut known.joules, told.joules);
-        raise(&mut known.idle_joules, told.idle_joules);
-        raise(&mut known.lost_joules, told.lost_joules);
-        raise(&mut known.mpi_joules, told.mpi_joules);
-        raise(&mut known.gpu_joules, told.gpu_joules);
-        raise(&mut known.kernel_joules, told.kernel_joules);
-        known.watts = told.watts.filter(|_| !report.is_last);
+        self.totals.raise(&report.totals);
+        self.totals.watts = report.totals.watts.filter(|_| !report.is_last);
         self.idle.see(now, &self.totals);
         for (rank, joules) in &report.ranks {
             raise_in(&mut self.ranks, rank.clone(), *joules, 4 * MOST_OF_NODE);
@@ -219,7 +204,7 @@ impl Nodes {
         let mut kernels = functions.clone();
         for (name, node) in std::iter::once((&own.node, &self.here)).chain(&self.nodes) {
             let line = node.line(name);
-            add(&mut job.totals, &node.totals, line.watts);
+            job.totals.add(&Totals { watts: line.watts, ..node.totals.clone() });
             job.nodes.push(line);
             job.ranks.extend(node.ranks.iter().map(|(rank, joules)| RankLine {
                 rank: rank.clone(),
@@ -244,16 +229,6 @@ impl Nodes {
         largest_first(&mut rows, |row| row.joules);
         rows
     }
-}
-
-fn add(sum: &mut Totals, node: &Totals, watts: Option<f64>) {
-    sum.joules += node.joules;
-    sum.watts = sum.watts.into_iter().chain(watts).reduce(|sum, watts| sum + watts);
-    sum.idle_joules += node.idle_joules;
-    sum.lost_joules += node.lost_joules;
-    sum.mpi_joules += node.mpi_joules;
-    sum.gpu_joules += node.gpu_joules;
-    sum.kernel_joules += node.kernel_joules;
 }
 
 #[cfg(test)]

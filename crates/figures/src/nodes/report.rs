@@ -1,12 +1,12 @@
 //! What a node's collector tells the first node's once a second: its totals, its ranks, and the functions and kernels with most
 //! joules. It is small whatever the node does, so that one collector can gather a thousand.
 
-use crate::serving::snapshot::{OTHER, Snapshot};
+use crate::snapshot::{DeviceFigures, OTHER, Snapshot};
+use crate::summary::least_trusted;
+use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::short;
-use ampere_report::page::Totals;
-use ampere_report::summary::least_trusted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
@@ -89,7 +89,7 @@ impl NodeReport {
             *kernels.entry(&row.kernel).or_default() += row.joules;
             with_kernels.insert(&row.device);
         }
-        let sum = |part: fn(&super::super::snapshot::DeviceFigures) -> f64| -> f64 {
+        let sum = |part: fn(&DeviceFigures) -> f64| -> f64 {
             snapshot.topmost().map(part).sum::<f64>() + 0.0 // a sum of nothing is -0
         };
         let of_gpus = snapshot.topmost().filter(|device| with_kernels.contains(device.device.as_str()));
@@ -149,19 +149,11 @@ impl NodeReport {
         }
         let totals = &report.totals;
         let rows = || report.ranks.iter().chain(&report.functions).chain(&report.kernels).map(|row| row.1);
-        let figures = [
-            totals.joules,
-            totals.watts.unwrap_or(0.0),
-            totals.idle_joules,
-            totals.lost_joules,
-            totals.mpi_joules,
-            totals.gpu_joules,
-            totals.kernel_joules,
-        ];
+        let figures = totals.energies().into_iter().chain(totals.watts);
         let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
         let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
         let most = totals.joules * (1.0 + 1e-6) + 1e-3;
-        let is_possible = figures.into_iter().chain(rows()).all(|value| (0.0..MOST_JOULES).contains(&value))
+        let is_possible = figures.chain(rows()).all(|value| (0.0..MOST_JOULES).contains(&value))
             && [attributed, kernels, totals.idle_joules + totals.lost_joules]
                 .into_iter()
                 .all(|part| part <= most);
@@ -201,7 +193,7 @@ fn largest(mut sums: Sums) -> Vec<(String, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serving::snapshot::{DeviceFigures, RegionEnergy};
+    use crate::snapshot::{DeviceFigures, RegionEnergy};
 
     fn snapshot(functions: usize) -> Snapshot {
         let device = |name: &str, within: &str| DeviceFigures {

@@ -1,8 +1,7 @@
 //! Call paths as `summary.json` has them: one tree for the file, and a column for each figure in each view. In memory a row is
 //! whole.
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error};
 use serde::ser::{SerializeMap, SerializeSeq, Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -34,14 +33,14 @@ pub struct Figures {
 
 impl Figures {
     /// Of a row that was sampled, whose calls are not counted.
-    pub(crate) fn sampled_seconds(&self) -> f64 {
+    pub fn sampled_seconds(&self) -> f64 {
         if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
     }
 
     /// The standard error of a sampled row's exclusive joules; `None` of another row. Of n of N samples it is that of a binomial
     /// distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more elsewhere. So
     /// none of few samples looks exact. `all`: the sampled seconds of its view; `period`: from one sample to the next.
-    pub(crate) fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
+    pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
         let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
         let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));
         let part = (samples + 2.0) / (of + 4.0);
@@ -128,7 +127,7 @@ impl Paths {
 
 /// Gives names and call paths their numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbering {
+pub struct Numbering {
     pub names: Vec<Name>,
     pub paths: Paths,
     by_name: HashMap<Name, u32>,
@@ -199,15 +198,11 @@ impl Numbering {
 
 /// The call paths of a view, most joules first.
 #[derive(Clone, Debug, Default)]
-pub struct Callpaths {
-    pub(crate) rows: Vec<Callpath>,
-    /// Numbers of a view of schema 1, until the summary is read whole.
-    pub(crate) own: Option<Box<Numbering>>,
-}
+pub struct Callpaths(Vec<Callpath>);
 
 impl From<Vec<Callpath>> for Callpaths {
     fn from(rows: Vec<Callpath>) -> Callpaths {
-        Callpaths { rows, own: None }
+        Callpaths(rows)
     }
 }
 
@@ -215,13 +210,13 @@ impl Deref for Callpaths {
     type Target = Vec<Callpath>;
 
     fn deref(&self) -> &Vec<Callpath> {
-        &self.rows
+        &self.0
     }
 }
 
 impl DerefMut for Callpaths {
     fn deref_mut(&mut self) -> &mut Vec<Callpath> {
-        &mut self.rows
+        &mut self.0
     }
 }
 
@@ -271,7 +266,7 @@ impl Serialize for Short {
 
 impl Serialize for Callpaths {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let rows = self.rows.as_slice();
+        let rows = self.0.as_slice();
         let mut map = serializer.serialize_map(None)?;
         let mut whole = |key, of: fn(&Callpath) -> u64| map.serialize_entry(key, &Column(rows, of));
         whole("path", |row| row.path.into())?;
@@ -341,50 +336,10 @@ impl Columns {
     }
 }
 
-/// A row of schema 1.
-#[derive(Deserialize)]
-struct Named {
-    location_group: Name,
-    location: Name,
-    path: Vec<Name>,
-    #[serde(flatten)]
-    figures: Figures,
-}
-
 impl<'de> Deserialize<'de> for Callpaths {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Callpaths, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Callpaths;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-                f.write_str("columns, or the rows of schema 1")
-            }
-
-            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Callpaths, M::Error> {
-                let columns = Columns::deserialize(MapAccessDeserializer::new(map))?;
-                let rows = columns.rows().ok_or_else(|| M::Error::custom("columns differ in length"))?;
-                Ok(Callpaths::from(rows))
-            }
-
-            fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Callpaths, S::Error> {
-                let (mut rows, mut own) = (Vec::new(), Numbering::default());
-                while let Some(row) = seq.next_element::<Named>()? {
-                    let path = row.path.iter().fold(None, |parent, name| {
-                        let name = own.name(name);
-                        Some(own.path(parent, name))
-                    });
-                    rows.push(Callpath {
-                        path: path.ok_or_else(|| S::Error::custom("a call path without a region"))?,
-                        location_group: own.name(&row.location_group),
-                        location: own.name(&row.location),
-                        figures: row.figures,
-                    });
-                }
-                Ok(Callpaths { rows, own: Some(Box::new(own)) })
-            }
-        }
-        deserializer.deserialize_any(Either)
+        let rows = Columns::deserialize(deserializer)?.rows();
+        rows.map(Callpaths).ok_or_else(|| D::Error::custom("columns differ in length"))
     }
 }
 

@@ -1,11 +1,11 @@
 //! What /metrics, /snapshot.json and the live table show: the figures of one moment.
 
-use crate::sampling::gauges::GaugeReading;
+use crate::batch_job::Job;
+use crate::gauges::GaugeReading;
+use crate::losses::{Losses, ReadingLosses, RecordLosses};
+use crate::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_attribution::LocationIndex;
-use ampere_figures::losses::{Losses, ReadingLosses, RecordLosses};
 use ampere_model::RegionRef;
-use ampere_report::job::Job;
-use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
@@ -292,12 +292,6 @@ impl DeviceFigures {
 }
 
 impl Snapshot {
-    /// A snapshot that has only the node's name.
-    pub fn of_this_node() -> Snapshot {
-        let node = ampere_ring::process::node_name();
-        Snapshot { node, ..Snapshot::default() }
-    }
-
     /// What is missing from the figures.
     pub fn losses(&self) -> Losses {
         let mut sum = Losses::default();

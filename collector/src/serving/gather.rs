@@ -3,13 +3,13 @@
 //! nothing back.
 
 use super::find::{self, Found};
-use super::report::{MOST_BYTES, NodeReport, Refused};
 use crate::run_directory::output::Output;
 use crate::serving::access::Token;
 use crate::serving::client;
 use crate::serving::http::{Service, Wanted, accept_on};
 use crate::serving::listen::own_addresses;
 use crate::serving::proof;
+use ampere_figures::nodes::report::{MOST_BYTES, NodeReport, Refused};
 use ampere_model::text::short;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
