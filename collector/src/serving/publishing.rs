@@ -8,7 +8,7 @@ use crate::overhead;
 use crate::sampling::Sampling;
 use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::history::History;
-use crate::serving::metrics::Latest;
+use crate::serving::latest::Latest;
 use crate::serving::power::Power;
 use ampere_figures::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_model::Timestamp;

@@ -1,9 +1,9 @@
 //! Over real connections: what is answered, to which requests, and how long slow clients can keep others waiting.
 
 use super::*;
-use crate::serving::access::Access;
-use crate::serving::client::{self, Secret};
-use crate::serving::metrics::Latest;
+use ampere_collector::serving::latest::Latest;
+use ampere_endpoint::access::Access;
+use ampere_endpoint::client::{self, Secret};
 use ampere_settings::Config;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

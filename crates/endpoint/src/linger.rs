@@ -6,8 +6,8 @@
 //! same port does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to
 //! the network namespace as ports do. Anybody can take such a name, and connect to it: both ends look whose the other one is.
 
-use crate::serving::listen::connect_to;
-use crate::serving::peer;
+use crate::connect::connect_to;
+use crate::peer;
 use rustix::net::SocketAddrUnix;
 use std::net::IpAddr;
 use std::os::linux::net::SocketAddrExt;

@@ -4,15 +4,16 @@
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
 //! for the size and time of a request's head, the time of a connection and the number of connections.
 
-use crate::serving::access::{Access, Ends, Refusal};
-use crate::serving::events::{Events, Pages, Reader};
-use crate::serving::gather::{self, Gathering, gather};
-use crate::serving::linger::{Scraper, Scrapers};
-use crate::serving::listen::{self, BindError, Bound, Listen, SocketFile};
-use crate::serving::metrics::{Latest, encode};
-use crate::serving::peer;
-use crate::serving::proof;
-use crate::serving::text_format::{TextFormat, classic};
+use crate::events::{Events, Pages, Reader};
+use crate::gather::{self, Gathering, gather};
+use crate::metrics::encode;
+use crate::text_format::{TextFormat, classic};
+use ampere_collector::serving::latest::Latest;
+use ampere_endpoint::access::{Access, Ends, Refusal};
+use ampere_endpoint::linger::{Scraper, Scrapers};
+use ampere_endpoint::listen::{self, BindError, Bound, Listen, SocketFile};
+use ampere_endpoint::peer;
+use ampere_endpoint::proof;
 use ampere_figures::nodes::gathered::Nodes;
 use ampere_figures::nodes::report::NodeReport;
 use ampere_figures::snapshot::Snapshot;
@@ -70,7 +71,7 @@ pub struct Server {
     pub notes: Vec<String>,
     /// The Prometheus servers that have scraped it.
     pub scrapers: Scrapers,
-    /// Its name while it lingers: see [`crate::serving::linger`].
+    /// Its name while it lingers: see [`ampere_endpoint::linger`].
     pub lingers_as: String,
     /// Removed with the server.
     _socket: Option<SocketFile>,

@@ -1,6 +1,6 @@
 //! Whose process is at the other end of a connection on this node.
 
-use crate::serving::access::Ends;
+use crate::access::Ends;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
 };
@@ -17,7 +17,7 @@ const OVERFLOW_UID: u32 = 65534;
 const ESTABLISHED: &str = "01";
 
 /// Whether a client over loopback is this user's own process, or root's, who can read everything anyway.
-pub(crate) fn is_own_user(ends: Ends) -> bool {
+pub fn is_own_user(ends: Ends) -> bool {
     let (from, here) = (canonical(ends.peer), canonical(ends.own));
     if !from.ip().is_loopback() {
         return false;
@@ -102,7 +102,7 @@ fn question(from: SocketAddr, here: SocketAddr) -> [u8; QUESTION_BYTES] {
 }
 
 /// Whether the process at the other end of a Unix socket is this user's.
-pub(crate) fn is_own_socket(socket: impl AsFd) -> bool {
+pub fn is_own_socket(socket: impl AsFd) -> bool {
     rustix::net::sockopt::socket_peercred(socket).is_ok_and(|peer| peer.uid.as_raw() == geteuid().as_raw())
 }
 

@@ -1,6 +1,6 @@
 //! The file by which a collector names itself to Prometheus (`file_sd_configs`), where `[metrics] targets` asks for it.
 
-use crate::serving::listen::UNIX;
+use ampere_endpoint::listen::UNIX;
 use ampere_ring::files::{create_shared, replace};
 use serde_json::json;
 use std::io::Write;

@@ -1,6 +1,7 @@
 //! What a scrape looks like, and how long it takes.
 
 use super::*;
+use ampere_collector::serving::latest::Latest;
 use ampere_figures::snapshot::{CollectorFigures, CounterFigures, KernelEnergy, RegionEnergy, RegionTime};
 use std::time::{Duration, Instant};
 
@@ -32,13 +33,6 @@ fn before_the_first_sample_series_have_the_node_and_there_is_no_device() {
     assert!(!body.contains("node=\"\"") && !body.contains("ampere_device"), "{body}");
     // A metric without series has no header either.
     assert!(!body.contains("ampere_region"), "{body}");
-}
-
-#[test]
-fn a_snapshot_without_a_node_is_ignored() {
-    let latest = Latest::default();
-    latest.set(Snapshot::default());
-    assert!(!latest.get().node.is_empty());
 }
 
 #[test]

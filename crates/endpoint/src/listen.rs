@@ -2,13 +2,13 @@
 //!
 //! Ports and names can be held by anybody: whatever becomes of them, listening takes no longer than [`LIMIT`].
 
-use crate::serving::{linger, peer};
+use crate::connect::connect_at_once;
+use crate::{linger, peer};
 use rustix::fs::Mode;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -162,21 +162,6 @@ pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
         Listen::Unix(path) => bind_socket(path, until).map(|bound| (bound, None)),
         Listen::Off => Err(BindError::Off),
     }
-}
-
-/// Connects to a socket whose server accepts at once. A server that does not is an error: `connect` would wait for it without end.
-pub(crate) fn connect_at_once(path: &Path) -> std::io::Result<UnixStream> {
-    connect_to(&SocketAddrUnix::new(path)?)
-}
-
-/// The same of any kind of name.
-pub(crate) fn connect_to(address: &SocketAddrUnix) -> std::io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, address)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    Ok(stream)
 }
 
 /// This node's addresses but loopback. IPv4 alone: of IPv6 it is not known which of a node's many addresses others reach.

@@ -1,8 +1,8 @@
 //! The live page's stream of events: the page once a second, to each browser as fast as it reads. A browser that does not read
 //! gets nothing more, and as every connection the stream ends after half a minute: the page asks for the next.
 
-use crate::serving::http::{Service, Wanted};
-use crate::serving::page;
+use crate::http::{Service, Wanted};
+use ampere_collector::serving::page;
 use ampere_report::page::{Page, State, Tables};
 use hyper::body::{Body, Bytes, Frame};
 use std::collections::HashMap;

@@ -1,8 +1,9 @@
 //! The HTTP client that `ampere run` and `ampere top` ask a collector with.
 
-use crate::serving::access::Token;
-use crate::serving::listen::{UNIX, connect_at_once};
-use crate::serving::proof;
+use crate::access::Token;
+use crate::connect::connect_at_once;
+use crate::listen::UNIX;
+use crate::proof;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
@@ -62,7 +63,7 @@ pub fn get(url: &str, path: &str, secret: Secret, limit: Duration) -> Result<Vec
 }
 
 /// What a refused client sends to show that it knows the token; `None`: it was not refused, or it is no collector that refuses.
-pub(crate) fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Option<String> {
+pub fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Option<String> {
     let head = String::from_utf8_lossy(&answer[..head_of(answer)?]);
     let is_refusal = head.split(' ').nth(1) == Some("401");
     proof::challenge_in(&head)
@@ -71,7 +72,7 @@ pub(crate) fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -
 }
 
 /// A request after which the connection is closed.
-pub(crate) fn request(path: &str, authorization: Option<&str>) -> String {
+pub fn request(path: &str, authorization: Option<&str>) -> String {
     let authorization = authorization.map_or_else(String::new, |value| format!("Authorization: {value}\r\n"));
     format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n")
 }
@@ -82,7 +83,7 @@ fn head_of(answer: &[u8]) -> Option<usize> {
 }
 
 /// The body of an answer. `url`, `path`: what was asked.
-pub(crate) fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
+pub fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
     let head = head_of(&answer).ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
     let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
     if first.split(' ').nth(1) == Some("401") {

@@ -3,13 +3,11 @@
 //! [`METRICS`] is the table of what is exported, with the tables of losses: names, units, labels and help texts. All series of a scrape come from
 //! one snapshot, so that its sums are consistent.
 
-use crate::serving::page::LastPage;
 use ampere_counters::Quantity;
 use ampere_figures::losses::{ReadingLosses, RecordLosses};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, Snapshot};
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
-use ampere_ring::process::node_name;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -18,8 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// The content type of [`encode`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -29,52 +26,6 @@ const LABEL_BYTES_MAX: usize = 512;
 
 /// Typical length of a line of the text: its memory is allocated at once.
 const TYPICAL_SERIES_BYTES: usize = 128;
-
-/// The latest snapshot: written by the collector's loop, read by the HTTP server.
-#[derive(Clone, Debug)]
-pub struct Latest {
-    snapshot: Arc<Mutex<Arc<Snapshot>>>,
-    was_read: Arc<AtomicBool>,
-    /// The live page of a run that is over.
-    pub page: LastPage,
-}
-
-impl Default for Latest {
-    /// A snapshot that has only the node's name: every series has it, also before the first process joins.
-    fn default() -> Latest {
-        Latest {
-            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot { node: node_name(), ..Snapshot::default() }))),
-            was_read: Arc::default(),
-            page: LastPage::default(),
-        }
-    }
-}
-
-impl Latest {
-    /// Replaces the snapshot. One without a node is ignored: a run without events knows nothing new.
-    pub fn set(&self, snapshot: Snapshot) {
-        if snapshot.node.is_empty() {
-            return;
-        }
-        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
-    }
-
-    /// Whether a snapshot has been read since this was last called.
-    pub fn was_asked(&self) -> bool {
-        self.was_read.swap(false, Ordering::Relaxed)
-    }
-
-    /// The latest snapshot.
-    pub fn get(&self) -> Arc<Snapshot> {
-        self.was_read.store(true, Ordering::Relaxed);
-        self.look()
-    }
-
-    /// The same for a reader who needs none newer than the run makes them for itself.
-    pub fn look(&self) -> Arc<Snapshot> {
-        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// A snapshot as OpenMetrics text. A metric without any series is left out. `job`: of a run on several nodes. `names_job`: the
 /// batch system's job is named.

@@ -4,7 +4,7 @@
 //! The name is checked because of browsers: a web page may have its own name resolved to 127.0.0.1 (DNS rebinding) to read
 //! what is served there. Its requests carry that name as `Host`. Addresses cannot be rebound, so they are allowed.
 
-use crate::serving::proof::{self, Challenges};
+use crate::proof::{self, Challenges};
 use ampere_ring::process::node_name;
 use ampere_settings::Config;
 use rustix::fs::{Mode, OFlags};
@@ -136,7 +136,7 @@ impl Token {
     }
 
     /// For codes that show that it is known.
-    pub(crate) fn secret(&self) -> &[u8] {
+    pub fn secret(&self) -> &[u8] {
         &self.0
     }
 

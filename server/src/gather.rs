@@ -3,12 +3,12 @@
 //! nothing back.
 
 use super::find::{self, Found};
-use crate::run_directory::output::Output;
-use crate::serving::access::Token;
-use crate::serving::client;
-use crate::serving::http::{Service, Wanted, accept_on};
-use crate::serving::listen::own_addresses;
-use crate::serving::proof;
+use crate::http::{Service, Wanted, accept_on};
+use ampere_collector::run_directory::output::Output;
+use ampere_endpoint::access::Token;
+use ampere_endpoint::client;
+use ampere_endpoint::listen::own_addresses;
+use ampere_endpoint::proof;
 use ampere_figures::nodes::report::{MOST_BYTES, NodeReport, Refused};
 use ampere_model::text::short;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,7 +258,7 @@ fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refu
     if !report.run.is_empty() && report.run != run {
         return Err(Refused::OtherRun);
     }
-    if crate::run_directory::output::file_name(&report.node) != name {
+    if ampere_collector::run_directory::output::file_name(&report.node) != name {
         return Err(Refused::OtherNode);
     }
     Ok(report)

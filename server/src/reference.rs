@@ -6,7 +6,7 @@ use std::fmt::Write;
 const HEAD: &str = "\
 # Metrics
 
-<!-- Made by `ampere shipped`: edit collector/src/serving/metrics.rs or crates/figures/src/losses.rs instead. -->
+<!-- Made from server/src/metrics.rs and crates/figures/src/losses.rs: edit these, and run\nUPDATE_EXPECT=1 cargo test -p ampere-collector reference -->
 
 `/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
 energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
@@ -31,13 +31,8 @@ pub fn markdown() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn the_page_in_the_documentation_is_current() {
-        let page = markdown();
-        let committed = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/metrics.md");
-        let committed = std::fs::read_to_string(committed).unwrap_or_default();
-        assert_eq!(page, committed, "run: ampere shipped DIR, and copy DIR/docs/metrics.md to docs/src");
+        expect_test::expect_file!["../../docs/src/metrics.md"].assert_eq(&super::markdown());
     }
 }

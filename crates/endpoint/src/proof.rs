@@ -5,7 +5,7 @@
 //! answers with the token's code (HMAC-SHA-256) of the challenge, of the server's address as it sees it, and of the path. So each
 //! answer is good for one server, one path, and [`LIFE`]. Browsers and Prometheus send the token itself.
 
-use crate::serving::access::Token;
+use crate::access::Token;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ const CODE_BYTES: usize = 32;
 
 /// Makes a server's challenges, and recognizes them.
 #[derive(Clone)]
-pub(crate) struct Challenges {
+pub struct Challenges {
     key: [u8; CODE_BYTES],
     begun: Instant,
 }
@@ -59,7 +59,7 @@ impl Challenges {
 }
 
 /// The address of a server, as both ends know it; `None`: a Unix socket.
-pub(crate) fn place(server: Option<SocketAddr>) -> String {
+pub fn place(server: Option<SocketAddr>) -> String {
     server.map_or_else(
         || "unix".to_owned(),
         |address| SocketAddr::new(address.ip().to_canonical(), address.port()).to_string(),
@@ -67,7 +67,7 @@ pub(crate) fn place(server: Option<SocketAddr>) -> String {
 }
 
 /// The challenge in the head of an answer.
-pub(crate) fn challenge_in(head: &str) -> Option<&str> {
+pub fn challenge_in(head: &str) -> Option<&str> {
     head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         let (scheme, challenge) = value.trim().split_once(' ')?;
@@ -79,7 +79,7 @@ pub(crate) fn challenge_in(head: &str) -> Option<&str> {
 }
 
 /// What a client with the token answers: the value of its `Authorization` header.
-pub(crate) fn answer(token: &Token, challenge: &str, place: &str, path: &str) -> Option<String> {
+pub fn answer(token: &Token, challenge: &str, place: &str, path: &str) -> Option<String> {
     let code = code(token.secret(), &[SCHEME, challenge, place, path])?.finalize().into_bytes();
     Some(format!("{SCHEME} {challenge} {}", hexadecimal(&code)))
 }

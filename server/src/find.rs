@@ -1,10 +1,10 @@
 //! The other nodes' collectors, as the first node's output directory has them.
 
-use crate::run_directory::manifest::Manifest;
-use crate::run_directory::nodes::head;
-use crate::run_directory::output::{CLAIM, file_name};
-use crate::serving::announcement::Announcement;
-use crate::serving::listen::{UNIX, own_addresses};
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::run_directory::nodes::head;
+use ampere_collector::run_directory::output::{CLAIM, file_name};
+use ampere_endpoint::announcement::Announcement;
+use ampere_endpoint::listen::{UNIX, own_addresses};
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
