@@ -11,7 +11,7 @@ use ampere_collector::run_directory::files::write_whole_with;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::foreign_run;
-use ampere_collector::serving::access::Access;
+use ampere_endpoint::access::Access;
 use ampere_model::text::{one_line, printable};
 use ampere_report::summary::{BYTES_MAX, Summary};
 use ampere_report::{Choice, Format, render};

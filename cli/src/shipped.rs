@@ -55,7 +55,7 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
     write_pages(command, &pages).with_context(|| format!("cannot write to {}", pages.display()))?;
     let references = [
         ("settings.md", reference::markdown()),
-        ("metrics.md", ampere_collector::serving::reference::markdown()),
+        ("metrics.md", include_str!("../../docs/src/metrics.md").to_owned()),
     ];
     for (name, text) in references {
         std::fs::write(docs.join(name), text)

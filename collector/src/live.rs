@@ -12,7 +12,7 @@ use crate::sampling::Sampling;
 use crate::sampling::clock::{CALIBRATION, CALIBRATION_MIN, SessionClock, Timer, best_reading, recognise};
 use crate::sampling::sampler::Sampler;
 use crate::sampling::samples::FoundCounter;
-use crate::serving::metrics::Latest;
+use crate::serving::latest::Latest;
 use crate::serving::publishing::{Published, Publisher};
 use crate::stacks::StackSampling;
 use ampere_counters::UsedGpus;

@@ -1,9 +1,9 @@
 //! Where a run's collector is: its output directory has the address while the run goes on.
 
 use ampere_collector::run_directory::output::foreign_run;
-use ampere_collector::serving::access::Token;
-use ampere_collector::serving::announcement::Announcement;
-use ampere_collector::serving::client::{self, Secret};
+use ampere_endpoint::access::Token;
+use ampere_endpoint::announcement::Announcement;
+use ampere_endpoint::client::{self, Secret};
 use ampere_model::text::printable;
 use ampere_ring::process::is_this_node;
 use anyhow::{Context, bail};
@@ -130,7 +130,7 @@ impl Announced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ampere_collector::serving::access::RUN_TOKEN;
+    use ampere_endpoint::access::RUN_TOKEN;
     use std::io::{Read, Write};
     use std::os::unix::fs::PermissionsExt;
 

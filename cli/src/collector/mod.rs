@@ -6,7 +6,7 @@ pub mod announced;
 pub mod keeper;
 
 use crate::installation::Installation;
-use ampere_collector::serving::listen::Listen;
+use ampere_endpoint::listen::Listen;
 use ampere_ring::Session;
 use keeper::{Keeper, Start};
 use std::ffi::{OsStr, OsString};

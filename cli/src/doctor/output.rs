@@ -3,8 +3,8 @@
 use super::findings::{Check, Group};
 use super::{Wanted, bytes};
 use ampere_collector::run_directory::output::{ADVICE, CLAIM, holds_results};
-use ampere_collector::serving::access::Access;
-use ampere_collector::serving::listen::{self, BindError, Listen};
+use ampere_endpoint::access::Access;
+use ampere_endpoint::listen::{self, BindError, Listen};
 use ampere_settings::Config;
 use std::path::Path;
 

@@ -23,7 +23,7 @@ use crate::terminal::words::{given, path_parser};
 use ampere_collector::run_directory::command_end::CommandEnd;
 use ampere_collector::run_directory::output::{PAGE, RESULTS, holds_foreign_page, holds_results, is_same};
 use ampere_collector::run_directory::stale;
-use ampere_collector::serving::access::Access;
+use ampere_endpoint::access::Access;
 use ampere_model::filter::Filter;
 use ampere_model::is_switched_off;
 use ampere_model::text::{one_line, printable};

@@ -1,9 +1,9 @@
 //! The figures of a run that goes on, as they came last, and tables of them.
 
 use super::table::{Column, Row, Table, Value, column};
-use ampere_collector::serving::job::Nodes;
-use ampere_collector::serving::job::report::NodeReport;
-use ampere_collector::serving::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
+use ampere_figures::nodes::gathered::Nodes;
+use ampere_figures::nodes::report::NodeReport;
+use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
 use ampere_model::order::largest_first;
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::page::{Page, PowerSeries};

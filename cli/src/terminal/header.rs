@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::table::watts_text;
-use ampere_collector::serving::snapshot::{DeviceFigures, Snapshot};
+use ampere_figures::snapshot::{DeviceFigures, Snapshot};
 use ampere_model::text::{joules, printable, short};
 use ampere_report::page::job::Job;
 use ampere_report::summary::least_trusted;

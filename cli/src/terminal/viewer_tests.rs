@@ -1,9 +1,9 @@
 use super::*;
 use crate::terminal::paint::{framed, text};
-use ampere_collector::serving::snapshot::{
+use ampere_figures::losses::RecordLosses;
+use ampere_figures::snapshot::{
     DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
 };
-use ampere_figures::losses::RecordLosses;
 use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::page::{Flame, Page, Tables, Totals};
 use expect_test::{Expect, expect};

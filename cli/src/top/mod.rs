@@ -10,8 +10,8 @@ mod screen;
 mod watching;
 
 use crate::terminal::live_table::{ANSWER_LIMIT, NODES, line};
-use ampere_collector::serving::access::{Access, Token};
-use ampere_collector::serving::snapshot::Snapshot;
+use ampere_endpoint::access::{Access, Token};
+use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;
 use ampere_report::page::job::Job;
 use ampere_settings::Config;

@@ -3,8 +3,8 @@
 use super::asked::Asked;
 use crate::terminal::keys::{Key, keys};
 use crate::terminal::live_table::NODES;
-use ampere_collector::serving::access::Token;
-use ampere_collector::serving::snapshot::Snapshot;
+use ampere_endpoint::access::Token;
+use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::one_line;
 use ampere_report::page::Page;
 use ampere_report::page::job::Job;

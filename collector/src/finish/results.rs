@@ -86,7 +86,7 @@ impl LiveRun {
 pub fn knows_more(directory: &Path, summary: &Summary) -> bool {
     let there = Head::of(&directory.join("summary.json")).filter(|there| there.run.id == summary.run.id);
     let events = |quality: &Losses| quality.records.events.saturating_add(quality.records.coalesced_calls);
-    there.and_then(|there| there.quality).is_some_and(|quality| events(&quality) > events(&summary.quality))
+    there.is_some_and(|there| events(&there.quality) > events(&summary.quality))
 }
 
 /// `summary.json`, `summary.txt` and `report.html`, each whole or not at all.

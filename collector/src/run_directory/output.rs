@@ -7,7 +7,7 @@
 use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
 use crate::run_directory::manifest::{self, Manifest};
-use crate::serving::listen::{Listen, own_addresses};
+use ampere_endpoint::listen::{Listen, own_addresses};
 use ampere_model::text::printable;
 use ampere_owned::{Held, PRIVATE_MODE};
 use ampere_report::clock_text;
@@ -447,7 +447,7 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
 }
 
 /// A node's name as a file name.
-pub(crate) fn file_name(node: &str) -> String {
+pub fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();
     let name = name.trim_start_matches('.');

@@ -6,7 +6,7 @@ use crate::run_directory::leftover::{Leftover, remove_done, run_id, spools_in};
 use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
 use crate::run_directory::output::{self, ClaimError, Output, is_same};
 use crate::run_directory::spool_place;
-use crate::serving::metrics::Latest;
+use crate::serving::latest::Latest;
 use ampere_model::text::printable;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;

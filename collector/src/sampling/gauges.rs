@@ -4,9 +4,8 @@
 //! reported power is also integrated and compared with the device's counter (`agreement.rs` of the timeline crate).
 
 use ampere_counters::{Gauge, Quantity, Source};
+use ampere_figures::gauges::{GaugeReading, OverTheRun};
 use ampere_model::Timestamp;
-use ampere_report::gauges::OverTheRun;
-use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -89,17 +88,6 @@ pub struct PowerReading {
     pub time: Timestamp,
     /// `None` if it could not be read.
     pub watts: Option<f64>,
-}
-
-/// The current value of a gauge.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GaugeReading {
-    /// The quantity and its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.
-    pub quantity: String,
-    /// Which power (`average`, `current`, `usage`) or sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
-    pub which: String,
-    /// In the quantity's unit.
-    pub value: f64,
 }
 
 /// Combines the gauges of devices that are shown as one: powers and memories are added, of other quantities the greatest is

@@ -2,48 +2,13 @@
 
 use crate::live::LiveRun;
 use crate::serving::history::History;
-use crate::serving::snapshot::Snapshot;
+use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;
 use ampere_report::page::{Fact, MOST_SERIES, Now, Page, PowerSeries, State};
 use ampere_report::summary::Summary;
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
-
-/// The page of a run that is over, for those who have watched it.
-#[derive(Clone, Debug)]
-pub struct LastPage {
-    page: watch::Sender<Option<Arc<Page>>>,
-    is_watched: Arc<AtomicBool>,
-}
-
-impl Default for LastPage {
-    fn default() -> LastPage {
-        LastPage { page: watch::Sender::new(None), is_watched: Arc::default() }
-    }
-}
-
-impl LastPage {
-    /// The page; `None` while the run goes on.
-    pub fn get(&self) -> Option<Arc<Page>> {
-        self.page.borrow().clone()
-    }
-
-    /// Waits for it.
-    pub(crate) async fn wait(&self) -> Option<Arc<Page>> {
-        self.is_watched.store(true, Ordering::Relaxed);
-        self.page.subscribe().wait_for(Option::is_some).await.ok().and_then(|page| page.clone())
-    }
-
-    /// The final figures, if somebody has watched.
-    pub(crate) fn set(&self, summary: &Summary) {
-        if self.is_watched.load(Ordering::Relaxed) {
-            self.page.send_replace(Some(Arc::new(Page::of(summary))));
-        }
-    }
-}
 
 impl LiveRun {
     /// The page as of now. `rank`: the call paths of one alone, by its place among the choices.
@@ -104,7 +69,7 @@ fn add_live(page: &mut Page, snapshot: &Snapshot) {
 }
 
 /// A page whose joules are so old, with power and places of now.
-pub(crate) fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
+pub fn refreshed(page: &Page, snapshot: &Snapshot, age: Duration) -> Page {
     let mut page = page.clone();
     page.run.seconds += age.as_secs_f64();
     add_live(&mut page, snapshot);

@@ -3,7 +3,7 @@
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::run_directory::output::Output;
-use ampere_collector::serving::metrics::Latest;
+use ampere_collector::serving::latest::Latest;
 use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
 use ampere_ring::{LogWriter, RingProducer, Session};
 use ampere_settings::Config;

@@ -1,8 +1,25 @@
 //! A run's figures, of which /metrics, the page, `ampere top`, a node's report and summary.json are serialisations.
 //!
 //! ```text
-//! losses.rs   counts of what is missing from the figures: the one place that a new count is added to
+//! summary.rs     all figures of a run: summary.json     build.rs      a summary of an attributor's figures
+//! callpaths.rs   its call paths, in columns             assignment.rs which consumer draws from which device
+//! snapshot.rs    the figures of one moment              gauges.rs     what devices report besides their energy
+//! losses.rs      counts of what is missing: the one place that a new count is added to
+//! totals.rs      sums over devices                      nodes/        the figures of several nodes as one
+//! missing.rs     ranks that are in no figures           batch_job.rs  the batch system's job
+//! clock_text.rs  wall-clock time as text
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod assignment;
+pub mod batch_job;
+pub mod build;
+pub mod callpaths;
+pub mod clock_text;
+pub mod gauges;
 pub mod losses;
+pub mod missing;
+pub mod nodes;
+pub mod snapshot;
+pub mod summary;
+pub mod totals;

@@ -3,10 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-const ROOTS: [&str; 8] = [
+const ROOTS: [&str; 11] = [
     "collector/src",
+    "server/src",
     "cli/src",
     "plugin/src",
+    "crates/endpoint/src",
+    "crates/figures/src",
     "crates/otf2/src",
     "crates/replay/src",
     "crates/report/src",
@@ -45,8 +48,8 @@ const IN_SESSION: &str = "a session's directory is private, and in a root where 
 const NAMED: &str = "a file or a directory that the user names on the command line or in a setting";
 const MAY: [(&str, &str); 23] = [
     ("crates/ring/src/", IN_SESSION),
-    ("collector/src/main.rs", IN_SESSION),
-    ("collector/src/main/launch.rs", IN_SESSION),
+    ("server/src/main.rs", IN_SESSION),
+    ("server/src/main/launch.rs", IN_SESSION),
     ("collector/src/sampling/counters_only.rs", IN_SESSION),
     ("collector/src/sampling/sampler_thread.rs", IN_SESSION),
     ("cli/src/collector/keeper.rs", IN_SESSION),
@@ -58,12 +61,9 @@ const MAY: [(&str, &str); 23] = [
         "OTF2 writes by path, into a directory that its caller has made for this user alone",
     ),
     ("collector/src/run_directory/files.rs", NAMED),
-    (
-        "collector/src/serving/access.rs",
-        "a token is made where nothing is, and read from where the user says",
-    ),
-    ("collector/src/serving/listen.rs", NAMED),
-    ("collector/src/serving/targets.rs", NAMED),
+    ("crates/endpoint/src/access.rs", "a token is made where nothing is, and read from where the user says"),
+    ("crates/endpoint/src/listen.rs", NAMED),
+    ("server/src/targets.rs", NAMED),
     (
         "cli/src/doctor/output.rs",
         "an empty directory is made where nothing is, and removed while it is empty",

@@ -1,20 +1,18 @@
 //! A summary's first sentences.
 
 use crate::filter::much_measuring;
-use crate::summary::{Device, Region, Summary, View};
+use crate::summary::{Device, Region, Summary, UNKNOWN_SHARE_MAX, View};
+pub use crate::summary::{parts, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 const LONGEST_NAME: usize = 56;
 /// Functions that a sentence names.
 const MOST_NAMES: usize = 3;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
-
-/// A device's energy may be unknown for this part of the run, and the run is complete all the same.
-pub(crate) const UNKNOWN_SHARE_MAX: f64 = 0.01;
 
 /// Sums over the devices that no other contains, so that no joule is counted twice.
 pub struct Sums<'a> {
@@ -75,24 +73,6 @@ impl<'a> Sums<'a> {
     pub fn mpi(&self) -> impl Iterator<Item = &(&'a str, f64)> {
         self.regions.iter().filter(|(name, _)| is_mpi(name))
     }
-}
-
-/// Node and name of the devices that another of their node contains.
-pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
-    let devices = summary.devices.iter();
-    devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
-}
-
-/// Devices that count joules and that no other of their node contains.
-pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
-    let parts = parts(summary);
-    let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
-    summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
-}
-
-/// The view of this name that tables show, if it has functions.
-pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
-    device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
 }
 
 /// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of

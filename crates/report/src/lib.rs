@@ -20,30 +20,21 @@
 
 #![forbid(unsafe_code)]
 
-pub mod assignment;
-mod build;
 pub mod call_table;
-mod callpaths;
-pub mod clock_text;
 pub mod compare;
 mod csv;
 mod filter;
 mod flame;
 mod folded;
-pub mod gauges;
 pub mod highlights;
 mod html;
-pub mod job;
 pub mod json;
-pub mod missing;
-pub mod nodes;
 mod over_devices;
 mod over_ranks;
 pub mod page;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod rows;
-pub mod summary;
 pub mod table;
 pub mod text;
 #[cfg(feature = "parquet")]
@@ -53,8 +44,10 @@ mod tree;
 
 use crate::highlights::Sums;
 use crate::summary::Summary;
+pub use ampere_figures::build::uncovered_note;
+pub use ampere_figures::nodes::summaries as nodes;
+pub use ampere_figures::{assignment, batch_job as job, clock_text, gauges, missing, summary};
 use ampere_model::text::{joules, printable};
-pub use build::uncovered_note;
 pub use html::page_mark;
 use std::collections::BTreeSet;
 
@@ -195,5 +188,7 @@ fn head(summary: &Summary) -> String {
     printable(&format!("ampere: {joules} J, {}{}: {of}", run.energy, run.state_words()))
 }
 
+#[cfg(test)]
+mod summary_tests;
 #[cfg(test)]
 mod tests;

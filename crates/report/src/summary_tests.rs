@@ -1,10 +1,10 @@
 //! What a summary says about watts, and about counters that were not as they should be.
 
-use super::*;
+use crate::summary::*;
 use ampere_figures::losses::Losses;
-use ampere_model::{LocationKind, RegionHandle};
+use ampere_model::{LocationKind, Quality, RegionHandle};
 use ampere_settings::Config;
-use ampere_timeline::attributor::{FoundDevice, LocationInfo};
+use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
 
 const TICKS_PER_SECOND: u64 = 1000;
 

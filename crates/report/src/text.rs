@@ -1,10 +1,10 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
 use crate::assignment;
-use crate::callpaths::Callpath;
 use crate::gauges::OverTheRun;
 use crate::highlights::{parts, sentences, topmost, view};
 use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads, is_mpi_rank};
+use crate::summary::Callpath;
 use crate::summary::{Device, Figures, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, printable_lines, short};

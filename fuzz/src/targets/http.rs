@@ -1,9 +1,9 @@
 //! HTTP requests of any bytes, sent in parts over one connection.
 
 use crate::scratch::directory;
-use ampere_collector::serving::access::Access;
-use ampere_collector::serving::http::{HEAD_LIMIT, Service, serve_connection};
-use ampere_collector::serving::metrics::Latest;
+use ampere_collector::serving::latest::Latest;
+use ampere_endpoint::access::Access;
+use ampere_server::http::{HEAD_LIMIT, Service, serve_connection};
 use ampere_settings::Config;
 use std::fs::OpenOptions;
 use std::io::Write;

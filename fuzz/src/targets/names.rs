@@ -1,13 +1,13 @@
 //! An application's names in every output: metrics, summary, tables, pages.
 
 use crate::bytes::Bytes;
-use ampere_collector::serving::metrics;
-use ampere_collector::serving::snapshot::{self, Limits, RankFigures};
 use ampere_figures::losses::Losses;
+use ampere_figures::snapshot::{self, Limits, RankFigures};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
 use ampere_report::summary::{Run, Summary};
 use ampere_report::text;
 use ampere_report::{Format, render};
+use ampere_server::metrics;
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
 use std::sync::Arc;

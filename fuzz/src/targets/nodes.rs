@@ -2,8 +2,8 @@
 //! characters, and the job's sums are finite and never decrease.
 
 use crate::scratch::assert_is_line;
-use ampere_collector::serving::job::Nodes;
-use ampere_collector::serving::job::report::{NodeReport, Refused};
+use ampere_figures::nodes::gathered::Nodes;
+use ampere_figures::nodes::report::{NodeReport, Refused};
 use std::time::{Duration, Instant};
 
 /// The byte that separates messages. JSON contains no zero byte.

@@ -3,9 +3,9 @@
 use super::ranks::{Groups, MOST_FUNCTIONS, heat, label, rounded};
 use super::rows::{self, More, Names};
 use super::{Flame, Tables, flame, of_summary};
-use crate::callpaths::Figures;
 use crate::highlights::{Sums, topmost};
 use crate::over_ranks;
+use crate::summary::Figures;
 use crate::summary::Summary;
 use crate::text::times;
 use ampere_attribution::{LocationIndex, ViewIndex};

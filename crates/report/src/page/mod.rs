@@ -9,13 +9,11 @@
 //! rows.rs    functions, kernels, call paths        outline.rs     all but the tables: run, totals, devices
 //! flame.rs   call paths as boxes                   live.rs        call paths and ranks of a run that goes on
 //! ranks.rs   groups of ranks, functions x ranks    facts.rs       quality, health of the monitor
-//! job.rs     all nodes of a run
 //! body.html, page.css, page.js                     what draws it
 //! ```
 
 mod facts;
 mod flame;
-pub mod job;
 pub mod live;
 mod of_summary;
 mod outline;
@@ -23,6 +21,9 @@ mod ranks;
 mod rows;
 
 use crate::summary::least_trusted;
+pub use ampere_figures::nodes::job;
+use ampere_figures::nodes::job::Others;
+pub use ampere_figures::totals::Totals;
 use ampere_model::text::printable;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -118,25 +119,6 @@ pub struct RunWords {
     /// Of a command that failed, its exit status in words: "139, as of SIGSEGV".
     #[serde(default)]
     pub bad_status: Option<String>,
-}
-
-/// Sums over the devices that no other contains, so that no joule counts twice.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Totals {
-    /// Of the devices.
-    pub joules: f64,
-    /// Power now; `None` of a run that is over.
-    pub watts: Option<f64>,
-    /// Of no frame.
-    pub idle_joules: f64,
-    /// Of intervals that cannot be attributed.
-    pub lost_joules: f64,
-    /// Of MPI functions.
-    pub mpi_joules: f64,
-    /// Of devices with GPU streams.
-    pub gpu_joules: f64,
-    /// Of these, while a kernel ran.
-    pub kernel_joules: f64,
 }
 
 /// A device.
@@ -316,15 +298,6 @@ pub struct Rows {
     pub watts: Vec<Option<f64>>,
     /// What has no row.
     pub others: Others,
-}
-
-/// The sum of what is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Others {
-    /// How many.
-    pub count: usize,
-    /// Their joules.
-    pub joules: f64,
 }
 
 /// Ranks, or groups of ranks that follow each other.

@@ -1,10 +1,11 @@
 //! Functions, kernels and call paths as tables, and the names in them.
 
 use super::ranks::rounded;
-use super::{LONGEST_NAME, Others, PathRow, Paths, Rows};
+use super::{LONGEST_NAME, PathRow, Paths, Rows};
 use crate::highlights::Sums;
 use crate::over_ranks::{LEAST_SHARE, Spread, Spreads};
 use crate::summary::{Region, Summary, View};
+use ampere_figures::nodes::job::Others;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::HashMap;

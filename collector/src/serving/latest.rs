@@ -1,0 +1,100 @@
+//! The mailbox between the collector's loop, which makes figures, and the server, which hands them out.
+
+use ampere_figures::snapshot::Snapshot;
+use ampere_report::page::Page;
+use ampere_report::summary::Summary;
+use ampere_ring::process::node_name;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// The latest snapshot: written by the collector's loop, read by the HTTP server.
+#[derive(Clone, Debug)]
+pub struct Latest {
+    snapshot: Arc<Mutex<Arc<Snapshot>>>,
+    was_read: Arc<AtomicBool>,
+    /// The live page of a run that is over.
+    pub page: LastPage,
+}
+
+impl Default for Latest {
+    /// A snapshot that has only the node's name: every series has it, also before the first process joins.
+    fn default() -> Latest {
+        Latest {
+            snapshot: Arc::new(Mutex::new(Arc::new(Snapshot { node: node_name(), ..Snapshot::default() }))),
+            was_read: Arc::default(),
+            page: LastPage::default(),
+        }
+    }
+}
+
+impl Latest {
+    /// Replaces the snapshot. One without a node is ignored: a run without events knows nothing new.
+    pub fn set(&self, snapshot: Snapshot) {
+        if snapshot.node.is_empty() {
+            return;
+        }
+        *self.snapshot.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Whether a snapshot has been read since this was last called.
+    pub fn was_asked(&self) -> bool {
+        self.was_read.swap(false, Ordering::Relaxed)
+    }
+
+    /// The latest snapshot.
+    pub fn get(&self) -> Arc<Snapshot> {
+        self.was_read.store(true, Ordering::Relaxed);
+        self.look()
+    }
+
+    /// The same for a reader who needs none newer than the run makes them for itself.
+    pub fn look(&self) -> Arc<Snapshot> {
+        self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The page of a run that is over, for those who have watched it.
+#[derive(Clone, Debug)]
+pub struct LastPage {
+    page: watch::Sender<Option<Arc<Page>>>,
+    is_watched: Arc<AtomicBool>,
+}
+
+impl Default for LastPage {
+    fn default() -> LastPage {
+        LastPage { page: watch::Sender::new(None), is_watched: Arc::default() }
+    }
+}
+
+impl LastPage {
+    /// The page; `None` while the run goes on.
+    pub fn get(&self) -> Option<Arc<Page>> {
+        self.page.borrow().clone()
+    }
+
+    /// Waits for it.
+    pub async fn wait(&self) -> Option<Arc<Page>> {
+        self.is_watched.store(true, Ordering::Relaxed);
+        self.page.subscribe().wait_for(Option::is_some).await.ok().and_then(|page| page.clone())
+    }
+
+    /// The final figures, if somebody has watched.
+    pub(crate) fn set(&self, summary: &Summary) {
+        if self.is_watched.load(Ordering::Relaxed) {
+            self.page.send_replace(Some(Arc::new(Page::of(summary))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_without_a_node_is_ignored() {
+        let latest = Latest::default();
+        latest.set(Snapshot::default());
+        assert!(!latest.get().node.is_empty());
+    }
+}

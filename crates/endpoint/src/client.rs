@@ -1,0 +1,147 @@
+//! The HTTP client that `ampere run` and `ampere top` ask a collector with.
+
+use crate::access::Token;
+use crate::connect::connect_at_once;
+use crate::listen::UNIX;
+use crate::proof;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The longest answer that is read.
+const MOST_BYTES: usize = 1 << 28;
+
+/// Why there is no answer; each in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The collector cannot be reached or does not answer in time.
+    #[error("cannot ask {url}: {why}")]
+    Unreachable { url: String, why: std::io::Error },
+    /// The answer is not HTTP.
+    #[error("{url} does not speak HTTP")]
+    NotHttp { url: String },
+    /// The collector requires a token, and the one given is missing or wrong.
+    #[error("{url} wants a token: AMPERE_TOKEN_FILE has to name the file that it is in")]
+    WantsToken { url: String },
+    /// Any other status than 200.
+    #[error("{asked}: {status}")]
+    Refused { asked: String, status: String },
+}
+
+/// How a client shows that it may ask.
+#[derive(Clone, Copy)]
+pub enum Secret<'a> {
+    /// Not at all.
+    None,
+    /// Sends the token itself, to an address that the user has named.
+    Sent(&'a Token),
+    /// Shows that it knows the token, if it is asked to: what is at the address may be anybody's.
+    Proved(&'a Token),
+}
+
+/// Asks for `path` and returns the body of the answer. `url`: as `collector.json` has it.
+pub fn get(url: &str, path: &str, secret: Secret, limit: Duration) -> Result<Vec<u8>, Error> {
+    let unreachable = |why| Error::Unreachable { url: url.to_owned(), why };
+    let server = server_at(url).map_err(unreachable)?;
+    let ask = |authorization: Option<&str>| {
+        ask(&server, request(path, authorization).as_bytes(), limit).map_err(unreachable)
+    };
+    let (token, answer) = match secret {
+        Secret::None => (None, ask(None)?),
+        Secret::Sent(token) => (None, ask(Some(&token.authorization()))?),
+        Secret::Proved(token) => (Some(token), ask(None)?),
+    };
+    let place = match &server {
+        Server::Tcp(address) => proof::place(Some(*address)),
+        Server::Unix(_) => proof::place(None),
+    };
+    match token.and_then(|token| proof_for(&answer, token, &place, path)) {
+        Some(proof) => body_of(ask(Some(&proof))?, url, path),
+        None => body_of(answer, url, path),
+    }
+}
+
+/// What a refused client sends to show that it knows the token; `None`: it was not refused, or it is no collector that refuses.
+pub fn proof_for(answer: &[u8], token: &Token, place: &str, path: &str) -> Option<String> {
+    let head = String::from_utf8_lossy(&answer[..head_of(answer)?]);
+    let is_refusal = head.split(' ').nth(1) == Some("401");
+    proof::challenge_in(&head)
+        .filter(|_| is_refusal)
+        .and_then(|challenge| proof::answer(token, challenge, place, path))
+}
+
+/// A request after which the connection is closed.
+pub fn request(path: &str, authorization: Option<&str>) -> String {
+    let authorization = authorization.map_or_else(String::new, |value| format!("Authorization: {value}\r\n"));
+    format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n{authorization}Connection: close\r\n\r\n")
+}
+
+/// The length of an answer's head.
+fn head_of(answer: &[u8]) -> Option<usize> {
+    answer.windows(4).position(|window| window == b"\r\n\r\n")
+}
+
+/// The body of an answer. `url`, `path`: what was asked.
+pub fn body_of(mut answer: Vec<u8>, url: &str, path: &str) -> Result<Vec<u8>, Error> {
+    let head = head_of(&answer).ok_or_else(|| Error::NotHttp { url: url.to_owned() })?;
+    let first = String::from_utf8_lossy(&answer[..head]).lines().next().unwrap_or_default().to_owned();
+    if first.split(' ').nth(1) == Some("401") {
+        return Err(Error::WantsToken { url: url.to_owned() });
+    }
+    if first.split(' ').nth(1) != Some("200") {
+        return Err(Error::Refused {
+            asked: format!("{url}{path}"),
+            status: ampere_model::text::printable(&first),
+        });
+    }
+    Ok(answer.split_off(head + 4))
+}
+
+/// What an address leads to.
+enum Server<'a> {
+    Tcp(SocketAddr),
+    Unix(&'a Path),
+}
+
+fn server_at(url: &str) -> std::io::Result<Server<'_>> {
+    if let Some(path) = url.strip_prefix(UNIX) {
+        return Ok(Server::Unix(Path::new(path)));
+    }
+    let no_address = || std::io::Error::new(std::io::ErrorKind::InvalidInput, "no address");
+    let host = url.strip_prefix("http://").ok_or_else(no_address)?.trim_end_matches('/');
+    host.to_socket_addrs()?.next().map(Server::Tcp).ok_or_else(no_address)
+}
+
+fn ask(server: &Server, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+    match server {
+        Server::Unix(path) => {
+            let stream = connect_at_once(path)?;
+            stream.set_read_timeout(Some(limit))?;
+            stream.set_write_timeout(Some(limit))?;
+            exchange(stream, request, limit)
+        }
+        Server::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, limit)?;
+            stream.set_read_timeout(Some(limit))?;
+            stream.set_write_timeout(Some(limit))?;
+            exchange(stream, request, limit)
+        }
+    }
+}
+
+/// Sends the request and reads the whole answer. It takes no longer than the limit and one read more.
+fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> std::io::Result<Vec<u8>> {
+    stream.write_all(request)?;
+    let (mut answer, mut chunk) = (Vec::new(), [0; 1 << 14]);
+    let begun = Instant::now();
+    loop {
+        match stream.read(&mut chunk)? {
+            0 => return Ok(answer),
+            count => answer.extend_from_slice(&chunk[..count]),
+        }
+        if answer.len() > MOST_BYTES || begun.elapsed() > limit {
+            return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the answer does not end"));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which Prometheus servers scrape, and how long the collector keeps serving for them after the run.
+//!
+//! Prometheus scrapes at its own intervals: what was spent after its last scrape would be missing from what it stores. So the
+//! collector keeps serving until each scraper has seen the final figures, for at most twice the scraper's usual interval. By
+//! then the results are written, and neither the application nor `ampere run` waits for it. Another collector that wants the
+//! same port does not wait either: it asks this one to leave, over a socket in Linux's abstract namespace, which belongs to
+//! the network namespace as ports do. Anybody can take such a name, and connect to it: both ends look whose the other one is.
+
+use crate::connect::connect_to;
+use crate::peer;
+use rustix::net::SocketAddrUnix;
+use std::net::IpAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Prometheus takes a series that it has not seen for five minutes for ended, so no server scrapes less often.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(300);
+/// The interval of a scraper that came once is unknown: the time since then is taken for it, up to this.
+const LONGEST_UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
+const MOST_SCRAPERS: usize = 16;
+/// How often a lingering collector checks whether it may end.
+const CHECK_PERIOD: Duration = Duration::from_millis(10);
+/// Linux limits a name to 107 bytes; the prefix takes some of them.
+const LONGEST_NAME: usize = 80;
+
+/// Address, if it has one, and `User-Agent`: two servers on one machine are told apart.
+pub type Scraper = (Option<IpAddr>, String);
+
+/// The scrapes of one scraper.
+struct Scrapes {
+    by: Scraper,
+    first: Instant,
+    last: Instant,
+    count: u32,
+    has_seen_last: bool,
+}
+
+impl Scrapes {
+    /// When its next scrape is due at the latest. `end`: of the run.
+    fn expected_until(&self, end: Instant) -> Instant {
+        let interval = match self.count {
+            0 | 1 => end.saturating_duration_since(self.last).min(LONGEST_UNKNOWN_INTERVAL),
+            many => (self.last - self.first) / (many - 1),
+        };
+        self.last + 2 * interval.min(LONGEST_INTERVAL)
+    }
+}
+
+/// The scrapers of a run.
+#[derive(Clone, Default)]
+pub struct Scrapers(Arc<Mutex<Vec<Scrapes>>>);
+
+impl Scrapers {
+    fn all(&self) -> MutexGuard<'_, Vec<Scrapes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a scraper received an answer. `is_last`: with the final figures.
+    pub fn answered(&self, by: &Scraper, at: Instant, is_last: bool) {
+        let mut all = self.all();
+        if let Some(known) = all.iter_mut().find(|known| known.by == *by) {
+            (known.last, known.count) = (at, known.count.saturating_add(1));
+            known.has_seen_last |= is_last;
+        } else if all.len() < MOST_SCRAPERS {
+            let by = by.clone();
+            all.push(Scrapes { by, first: at, last: at, count: 1, has_seen_last: is_last });
+        }
+    }
+
+    /// When the last scraper that has not seen the final figures is due. `end`: of the run.
+    pub fn awaited_until(&self, end: Instant) -> Option<Instant> {
+        self.all().iter().filter(|of| !of.has_seen_last).map(|of| of.expected_until(end)).max()
+    }
+}
+
+/// Waits until all scrapers have seen the final figures or are overdue, another collector wants the address, or `stop` is set.
+/// `address`: from [`name_of_port`] or [`name_of_socket`]. Keep the returned socket open until the server's is closed: its end
+/// tells the other collector that the address is free.
+pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBool) -> Option<UnixStream> {
+    let is_awaited = || scrapers.awaited_until(end).is_some_and(|until| Instant::now() < until);
+    if !is_awaited() {
+        return None;
+    }
+    // Where the name cannot be had, nobody can ask, and the next collector takes the next port.
+    let listener = SocketAddr::from_abstract_name(address).and_then(|name| UnixListener::bind_addr(&name));
+    let listener = listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).ok();
+    while is_awaited() && !stop.load(Ordering::Relaxed) {
+        if let Some(Ok((asks, _))) = listener.as_ref().map(UnixListener::accept)
+            && peer::is_own_socket(&asks)
+        {
+            return Some(asks);
+        }
+        std::thread::sleep(CHECK_PERIOD);
+    }
+    None
+}
+
+/// Asks this user's collector that lingers to leave, and waits for it until then. Returns whether there was one.
+pub fn ask_to_leave(address: &str, until: Instant) -> bool {
+    let stream = SocketAddrUnix::new_abstract_name(address.as_bytes())
+        .map_err(Into::into)
+        .and_then(|name| connect_to(&name));
+    let Ok(mut stream) = stream else { return false };
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() || !peer::is_own_socket(&stream) || stream.set_read_timeout(Some(left)).is_err() {
+        return false;
+    }
+    // It sends nothing: the read ends when its process does.
+    std::io::Read::read(&mut stream, &mut [0]).is_ok()
+}
+
+/// The abstract name of this user's collector that lingers on a port.
+pub fn name_of_port(port: u16) -> String {
+    format!("ampere-{}-{port}", rustix::process::geteuid().as_raw())
+}
+
+/// The abstract name of this user's collector that lingers on a socket.
+pub fn name_of_socket(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let from = path.char_indices().map(|(at, _)| at).find(|at| path.len() - at <= LONGEST_NAME);
+    format!("ampere-{}-{}", rustix::process::geteuid().as_raw(), &path[from.unwrap_or(0)..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn by(number: u8) -> Scraper {
+        (Some(IpAddr::from([10, 0, 0, number])), "Prometheus".to_owned())
+    }
+
+    #[test]
+    fn a_scraper_is_awaited_for_twice_its_interval_until_it_has_seen_the_final_figures() {
+        let (begin, second) = (Instant::now(), Duration::from_secs(1));
+        let scrapers = Scrapers::default();
+        let end = begin + 100 * second;
+        assert_eq!(scrapers.awaited_until(end), None);
+        (0..10).for_each(|n| scrapers.answered(&by(1), begin + 10 * n * second, false));
+        assert_eq!(scrapers.awaited_until(end), Some(begin + 110 * second));
+        // Another server, more often.
+        (0..99).for_each(|n| scrapers.answered(&by(2), begin + n * second, false));
+        scrapers.answered(&by(1), begin + 101 * second, true);
+        assert_eq!(scrapers.awaited_until(end), Some(begin + 100 * second));
+        scrapers.answered(&by(2), begin + 102 * second, true);
+        assert_eq!(scrapers.awaited_until(end), None);
+        // The interval of one that came once is taken to be the time since then.
+        scrapers.answered(&by(3), begin + 95 * second, false);
+        assert_eq!(scrapers.awaited_until(end), Some(begin + 105 * second));
+        scrapers.answered(&by(4), begin, false);
+        assert_eq!(scrapers.awaited_until(end), Some(begin + 120 * second));
+    }
+
+    #[test]
+    fn a_lingering_collector_leaves_when_another_asks() {
+        let path = std::env::temp_dir().join(format!("{}-{}.sock", "x".repeat(100), std::process::id()));
+        let name = name_of_socket(&path);
+        let ask = |name: &str| ask_to_leave(name, Instant::now() + Duration::from_secs(1));
+        assert!(!ask(&name), "none lingers yet");
+        let scrapers = Scrapers::default();
+        let now = Instant::now();
+        scrapers.answered(&by(1), now - Duration::from_secs(60), false);
+        scrapers.answered(&by(1), now, false);
+        let other = name.clone();
+        // Dropping the returned socket closes it, as the end of a process does.
+        let lingers =
+            std::thread::spawn(move || drop(linger(&scrapers, &other, now, &AtomicBool::new(false))));
+        while !ask(&name) {
+            assert!(now.elapsed() < Duration::from_secs(10), "it was not found");
+        }
+        lingers.join().unwrap();
+    }
+
+    #[test]
+    fn a_name_whose_owner_never_answers_holds_nobody_for_longer_than_the_limit() {
+        let path = std::env::temp_dir().join(format!("silent-{}.sock", std::process::id()));
+        let name = name_of_socket(&path);
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let begun = Instant::now();
+        assert!(!ask_to_leave(&name, begun + Duration::from_millis(200)), "it accepts, and never answers");
+        // Nobody accepts any more: at last there is no room for another connection.
+        let name_of = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let waiting: Vec<UnixStream> =
+            std::iter::from_fn(|| connect_to(&name_of).ok()).take(10_000).collect();
+        assert!(waiting.len() < 10_000 && !ask_to_leave(&name, Instant::now() + Duration::from_millis(200)));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        // The one that lingers does without the name.
+        let (scrapers, stop, now) = (Scrapers::default(), AtomicBool::new(false), Instant::now());
+        scrapers.answered(&by(1), now - Duration::from_millis(50), false);
+        scrapers.answered(&by(1), now, false);
+        assert!(
+            linger(&scrapers, &name, now, &stop).is_none() && now.elapsed() >= Duration::from_millis(100)
+        );
+        drop(listener);
+    }
+}

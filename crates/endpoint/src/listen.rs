@@ -1,0 +1,309 @@
+//! Where /metrics is served: on an address, or on a socket in the file system that only its user can reach.
+//!
+//! Ports and names can be held by anybody: whatever becomes of them, listening takes no longer than [`LIMIT`].
+
+use crate::connect::connect_at_once;
+use crate::{linger, peer};
+use rustix::fs::Mode;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// Where the collector listens unless told otherwise.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
+/// Where the collectors of a run's other nodes listen unless told otherwise: the first node's asks them there.
+pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
+/// How many ports are tried when the wanted one is in use.
+const TRIED_PORTS: u16 = 100;
+/// The prefix of a socket's path, in the place of an address.
+pub const UNIX: &str = "unix:";
+/// What is asked to leave, or ends, is waited for no longer than this, all ports together.
+const LIMIT: Duration = Duration::from_secs(1);
+/// In the place of an address: nothing is served.
+const OFF: &str = "off";
+/// Linux limits the path of a socket to this many bytes.
+const LONGEST_SOCKET_PATH: usize = 107;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// An address and port.
+    Tcp(SocketAddr),
+    /// The absolute path of a socket.
+    Unix(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+/// A text that names no place to listen on.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no address to listen on: write AMPERE_LISTEN (or --listen) like 127.0.0.1:9977, like \
+     unix:/run/user/1000/ampere.sock, or off"
+)]
+pub struct NoAddress(String);
+
+/// Why the collector cannot listen; each in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Nothing is to be served.
+    #[error("--listen off, or AMPERE_LISTEN=off, asks for that")]
+    Off,
+    /// The system refuses the address.
+    #[error("cannot listen on {address}: {why}; choose another address with --listen")]
+    Address { address: SocketAddr, why: std::io::Error },
+    /// All ports from the wanted one on are in use.
+    #[error("cannot listen on {first} or the {TRIED_PORTS} ports after it: {why}; choose one with --listen")]
+    NoFreePort { first: SocketAddr, why: String },
+    /// The socket cannot be made.
+    #[error("cannot listen on {UNIX}{}: {why}; choose another path", .path.display())]
+    Socket { path: PathBuf, why: String },
+}
+
+impl Default for Listen {
+    fn default() -> Listen {
+        Listen::Tcp(DEFAULT_ADDRESS)
+    }
+}
+
+impl FromStr for Listen {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<Listen, NoAddress> {
+        let wrong = || NoAddress(text.to_owned());
+        if text == OFF {
+            return Ok(Listen::Off);
+        }
+        match text.strip_prefix(UNIX) {
+            Some(path) if path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH => {
+                Ok(Listen::Unix(PathBuf::from(path)))
+            }
+            Some(_) => Err(wrong()),
+            None => text.parse().map(Listen::Tcp).map_err(|_| wrong()),
+        }
+    }
+}
+
+impl Listen {
+    /// Whether other machines may reach it.
+    pub fn is_open_to_others(&self) -> bool {
+        matches!(self, Listen::Tcp(address) if !address.ip().is_loopback())
+    }
+}
+
+/// As [`FromStr`] reads it.
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Tcp(address) => address.fmt(f),
+            Listen::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Listen::Off => f.write_str(OFF),
+        }
+    }
+}
+
+/// A listener.
+#[derive(Debug)]
+pub enum Bound {
+    /// On an address.
+    Tcp(TcpListener, SocketAddr),
+    /// On a socket, whose file is removed with it.
+    Unix(UnixListener, SocketFile),
+}
+
+/// A socket's file. Dropping this removes it, if it is still the same file.
+#[derive(Debug)]
+pub struct SocketFile {
+    path: PathBuf,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Bound {
+    /// As `collector.json` has it: `http://127.0.0.1:9977` or `unix:/path`.
+    pub fn url(&self) -> String {
+        match self {
+            Bound::Tcp(_, address) => format!("http://{address}"),
+            Bound::Unix(_, file) => format!("{UNIX}{}", file.path.display()),
+        }
+    }
+
+    /// Its abstract name while it lingers: see [`linger`].
+    pub fn lingers_as(&self) -> String {
+        match self {
+            Bound::Tcp(_, address) => linger::name_of_port(address.port()),
+            Bound::Unix(_, file) => linger::name_of_socket(&file.path),
+        }
+    }
+
+    /// Whether other machines may reach it.
+    pub fn is_open_to_others(&self) -> bool {
+        matches!(self, Bound::Tcp(_, address) if !address.ip().is_loopback())
+    }
+}
+
+/// Listens where it is wanted. If a port is in use, the next free one is taken, and if the address is not this node's,
+/// loopback: then a note says so.
+pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
+    let until = Instant::now() + LIMIT;
+    match wanted {
+        Listen::Tcp(address) => bind_address(*address, until),
+        Listen::Unix(path) => bind_socket(path, until).map(|bound| (bound, None)),
+        Listen::Off => Err(BindError::Off),
+    }
+}
+
+/// This node's addresses but loopback. IPv4 alone: of IPv6 it is not known which of a node's many addresses others reach.
+pub fn own_addresses() -> Vec<IpAddr> {
+    addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
+}
+
+/// The kernel's routes, as a tree: an address of the node's own has `/32 host LOCAL` below it.
+fn addresses_in(routes: &str) -> Vec<IpAddr> {
+    let mut found = Vec::new();
+    let mut last = None;
+    for line in routes.lines().map(str::trim) {
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.parse::<IpAddr>().ok();
+        } else if line == "/32 host LOCAL" {
+            found.extend(last.filter(|ip| !ip.is_loopback() && !found.contains(ip)));
+        }
+    }
+    found
+}
+
+fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<String>), BindError> {
+    let refuse = |why| BindError::Address { address: wanted, why };
+    let mut first_error = None;
+    for step in 0..TRIED_PORTS {
+        let Some(port) = wanted.port().checked_add(step) else { break };
+        match bind_port(SocketAddr::new(wanted.ip(), port), until) {
+            Ok(listener) => {
+                let address = listener.local_addr().map_err(refuse)?;
+                let note = (step > 0)
+                    .then(|| format!("port {} is in use; metrics are on port {port} instead", wanted.port()));
+                return Ok((Bound::Tcp(listener, address), note));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
+            // It may be another node's address in a setting that all nodes share: that is no reason not to serve.
+            Err(e) if wanted != DEFAULT_ADDRESS => {
+                let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
+                return bind_address(DEFAULT_ADDRESS, until).map(|(bound, _)| (bound, Some(note)));
+            }
+            Err(e) => return Err(refuse(e)),
+        }
+    }
+    let why = first_error.map_or_else(|| "no port".to_owned(), |e| e.to_string());
+    Err(BindError::NoFreePort { first: wanted, why })
+}
+
+/// A collector that only lingers on the port is asked to leave.
+fn bind_port(address: SocketAddr, until: Instant) -> std::io::Result<TcpListener> {
+    let mut bound = TcpListener::bind(address);
+    let in_use = |bound: &std::io::Result<TcpListener>| {
+        bound.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse)
+    };
+    if in_use(&bound) && linger::ask_to_leave(&linger::name_of_port(address.port()), until) {
+        while in_use(&bound) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+            bound = TcpListener::bind(address);
+        }
+    }
+    bound
+}
+
+/// There is no fallback to loopback: a socket is chosen so that other users cannot read.
+fn bind_socket(path: &Path, until: Instant) -> Result<Bound, BindError> {
+    let refuse = |why: String| BindError::Socket { path: path.to_owned(), why };
+    if let Ok(found) = std::fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            return Err(refuse("there is a file that is no socket".to_owned()));
+        }
+        if found.uid() != rustix::process::geteuid().as_raw() {
+            return Err(refuse("there is a socket of another user".to_owned()));
+        }
+        linger::ask_to_leave(&linger::name_of_socket(path), until);
+        match connect_at_once(path) {
+            Ok(server) if peer::is_own_socket(&server) => {
+                return Err(refuse("another collector serves there".to_owned()));
+            }
+            Ok(_) => return Err(refuse("another user's program serves there".to_owned())),
+            Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
+                return Err(refuse("what serves there does not answer".to_owned()));
+            }
+            Err(_) => {}
+        }
+        // A killed collector has left it.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(refuse(error.to_string()));
+            }
+            _ => {}
+        }
+    }
+    // No other user may connect, not even before the mode is set.
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = bound.map_err(|e| refuse(e.to_string()))?;
+    let made = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .and_then(|()| std::fs::symlink_metadata(path))
+        .map_err(|e| refuse(e.to_string()))?;
+    Ok(Bound::Unix(listener, SocketFile { path: path.to_owned(), inode: made.ino() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_sockets_are_told_apart() {
+        for text in ["127.0.0.1:9977", "[::1]:80", "0.0.0.0:1", "unix:/run/ampere.sock", "off"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        let long = format!("unix:/{}", "x".repeat(200));
+        for text in ["", "9977", "localhost", "unix:", "unix:ampere.sock", "unix", &long] {
+            let why = text.parse::<Listen>().unwrap_err().to_string();
+            assert!(why.contains("is no address") && !why.contains('\n'), "{why}");
+        }
+    }
+
+    #[test]
+    fn own_addresses_are_those_that_the_kernel_routes_to_itself() {
+        const ROUTES: &str = "Main:\n  +-- 0.0.0.0/0 3 0 4\n     |-- 0.0.0.0\n        /0 universe UNICAST\nLocal:\n  +-- 0.0.0.0/0 3 0 5\n     \
+            |-- 127.0.0.1\n        /32 host LOCAL\n     +-- 10.1.2.0/24 2 0 2\n        |-- 10.1.2.0\n           /24 link UNICAST\n        \
+            |-- 10.1.2.7\n           /32 host LOCAL\n        |-- 10.1.2.255\n           /32 link BROADCAST\n     |-- 10.1.2.7\n        \
+            /32 host LOCAL\n";
+        assert_eq!(addresses_in(ROUTES), ["10.1.2.7".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn a_socket_is_private_and_is_removed_at_the_end() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.sock");
+        let wanted = Listen::Unix(path.clone());
+        let (bound, note) = bind(&wanted).unwrap();
+        assert_eq!((bound.url(), note), (wanted.to_string(), None));
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(bind(&wanted).unwrap_err().to_string().contains("another collector"));
+        drop(bound);
+        assert!(!path.exists());
+        // The socket of a killed collector is replaced; a file that is no socket stays.
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists() && bind(&wanted).is_ok());
+        std::fs::write(&path, "mine").unwrap();
+        assert!(bind(&wanted).unwrap_err().to_string().contains("no socket"));
+        assert!(path.exists());
+    }
+}

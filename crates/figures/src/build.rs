@@ -1,0 +1,493 @@
+//! A summary of an attributor's figures.
+
+use crate::assignment;
+use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
+use crate::losses::{Losses, ReadingLosses};
+use crate::summary::{
+    Device, Overhead, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View, Watts, least_trusted,
+};
+use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
+use ampere_timeline::agreement::{self, Check};
+use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
+use ampere_timeline::threads::{self, OtherThreads};
+use std::collections::BTreeSet;
+
+/// A counter that has stood still may catch up within the first sample interval.
+const SECONDS_OF_A_STALL: f64 = 1.0;
+
+/// The name of a region that the program did not define.
+const UNDEFINED: &str = "undefined region";
+
+/// All tables of an attributor, or of `only` one view. `most`: rows of a table, of which the largest stay.
+pub(crate) fn summary(
+    attributor: &Attributor,
+    only: Option<ViewKind>,
+    most: usize,
+    run: Run,
+    quality: Losses,
+) -> Summary {
+    let all_threads_lead = threads::all_threads_lead(attributor);
+    Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
+}
+
+/// Without call paths, and of each region its exclusive joules alone: cheap enough for once a second.
+pub(crate) fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+    let run = Run { running: true, ..run };
+    let all_threads_lead = threads::all_threads_lead(attributor);
+    let tables = Tables { attributor, only: None, most: 0, all_threads_lead, is_outline: true };
+    tables.summary(run, quality)
+}
+
+/// What is known of a run, without its tables.
+pub(crate) fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
+    let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
+    tables.described(&tables.devices(), run, quality)
+}
+
+/// Why a device's figures cannot be shown, in one line: they are more than the device can have spent.
+fn implausible_note(device: &Device) -> Option<String> {
+    let seconds = device.sampled_seconds + SECONDS_OF_A_STALL;
+    let most = device.watts_max.filter(|_| device.unit == "J")? * seconds;
+    (device.total_joules > most).then(|| {
+        format!(
+            "{}: {:.0} J in {:.3} s are more than such a device can have spent ({:.0} J): they are not shown. Look at the \
+             scale and the unit of {} (a [[device]] in the configuration sets them), or set [counters] watts_max",
+            device.name, device.total_joules, device.sampled_seconds, most, device.metric
+        )
+    })
+}
+
+fn clear_figures(device: &mut Device) {
+    device.total_joules = 0.0;
+    device.power = None;
+    for view in &mut device.views {
+        *view = View {
+            view: view.view.clone(),
+            policy: view.policy.clone(),
+            sharing: view.sharing.clone(),
+            ..View::default()
+        };
+    }
+}
+
+/// How much of a device's energy is not known, if it is not all.
+pub fn uncovered_note(device: &Device) -> Option<String> {
+    (device.unit == "J" && device.uncovered_seconds > 0.0).then(|| {
+        format!(
+            "{}: the energy of {:.3} s is not known, because its counter was reset or what was read of it could not be true",
+            device.name, device.uncovered_seconds
+        )
+    })
+}
+
+/// Gives the rows' call paths and names their numbers, with each call path and each name once. Until now a row has the number of
+/// its location, and of the call path among those of its location.
+fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
+    let mut rows: Vec<&mut Callpaths> = Vec::new();
+    for device in devices {
+        rows.extend(device.views.iter_mut().chain(&mut device.other_ranks).map(|view| &mut view.callpaths));
+    }
+    let mut is_used: Vec<Vec<bool>> = vec![Vec::new(); attributor.locations.len()];
+    for row in rows.iter().flat_map(|rows| rows.iter()) {
+        let nodes = &mut is_used[row.location as usize];
+        if nodes.is_empty() {
+            *nodes = vec![false; attributor.engine.callpaths_of(LocationIndex(row.location)) + 1];
+        }
+        nodes[row.path as usize] = true;
+    }
+    let mut numbering = Numbering::default();
+    let locations = number_names(attributor, &mut is_used, &mut numbering);
+    let paths = number_paths(attributor, &is_used, &mut numbering);
+    for rows in rows {
+        for row in rows.iter_mut() {
+            let location = row.location as usize;
+            row.path = paths[location][row.path as usize];
+            (row.location_group, row.location) = locations[location];
+        }
+        // Ties by name, so that the order is the same live and from the trace. In place: there may be a million.
+        rows.sort_unstable_by(by_joules);
+    }
+    numbering
+}
+
+/// In the order of the alphabet: the names that are in every row first, which makes their numbers short. The numbers of the names
+/// of each location. Callers of what is used are used.
+fn number_names(
+    attributor: &Attributor,
+    is_used: &mut [Vec<bool>],
+    numbering: &mut Numbering,
+) -> Vec<(u32, u32)> {
+    let (mut groups, mut regions) = (BTreeSet::new(), vec![false; attributor.regions.all().len()]);
+    for (location, is_used) in is_used.iter_mut().enumerate().filter(|(_, is_used)| !is_used.is_empty()) {
+        let info = &attributor.locations[location];
+        groups.extend([info.group.as_str(), info.name.as_str()]);
+        let nodes = attributor.engine.nodes(LocationIndex(location as u32));
+        for (at, caller, region) in nodes.rev() {
+            if is_used[at.0 as usize] {
+                is_used[caller.0 as usize] = true;
+                regions.get_mut(region.0 as usize).into_iter().for_each(|used| *used = true);
+            }
+        }
+    }
+    let regions = attributor.regions.all().iter().zip(regions).filter(|(_, is_used)| *is_used);
+    let regions: BTreeSet<&str> = regions.map(|(region, _)| region.name.as_str()).collect();
+    for name in groups.into_iter().chain(regions) {
+        numbering.name(&name.into());
+    }
+    let of = |name: &str| numbering.known(name).unwrap_or_default();
+    attributor.locations.iter().map(|info| (of(&info.group), of(&info.name))).collect()
+}
+
+/// The numbers of the call paths of each location.
+fn number_paths(attributor: &Attributor, is_used: &[Vec<bool>], numbering: &mut Numbering) -> Vec<Vec<u32>> {
+    let names = attributor.regions.all().iter().map(|region| numbering.known(&region.name));
+    let names: Vec<Option<u32>> = names.collect();
+    let mut paths: Vec<Vec<u32>> = is_used.iter().map(|is_used| vec![0; is_used.len()]).collect();
+    for (location, paths) in paths.iter_mut().enumerate().filter(|(_, paths)| !paths.is_empty()) {
+        for (at, caller, region) in attributor.engine.nodes(LocationIndex(location as u32)) {
+            if is_used[location][at.0 as usize] {
+                let name = names.get(region.0 as usize).copied().flatten();
+                let name = name.unwrap_or_else(|| numbering.name(&UNDEFINED.into()));
+                let caller = (!caller.is_root()).then(|| paths[caller.0 as usize]);
+                paths[at.0 as usize] = numbering.path(caller, name);
+            }
+        }
+    }
+    let new = numbering.order_paths();
+    for path in paths.iter_mut().flatten() {
+        *path = new.get(*path as usize).copied().unwrap_or_default();
+    }
+    paths
+}
+
+/// Makes tables.
+struct Tables<'a> {
+    attributor: &'a Attributor,
+    only: Option<ViewKind>,
+    /// Rows of a table.
+    most: usize,
+    all_threads_lead: bool,
+    /// Regions' exclusive joules alone.
+    is_outline: bool,
+}
+
+impl Tables<'_> {
+    fn summary(&self, run: Run, quality: Losses) -> Summary {
+        let mut numbered = self.devices();
+        let (run, quality) = self.described(&numbered, run, quality);
+        for (number, device) in &mut numbered {
+            self.add_views(*number, device);
+            if implausible_note(device).is_some() {
+                clear_figures(device);
+            }
+        }
+        let mut devices: Vec<Device> = numbered.into_iter().map(|(_, device)| device).collect();
+        let Numbering { names, paths, .. } = self::number(self.attributor, &mut devices);
+        let topology = assignment::of_attributor(self.attributor, self.only);
+        let overhead = Overhead::default();
+        Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
+    }
+
+    /// Without their views, and the number of each.
+    fn devices(&self) -> Vec<(usize, Device)> {
+        let mut checks = agreement::checks(self.attributor, true);
+        // Time comes last: energy is what people look for.
+        let is_time = |number: &usize| self.attributor.devices[*number].info.unit == Unit::Seconds;
+        let counting = (0..self.attributor.devices.len()).filter(|device| self.attributor.counts(*device));
+        let (time, energy): (Vec<usize>, Vec<usize>) = counting.partition(is_time);
+        let all = energy.into_iter().chain(time);
+        all.map(|number| (number, self.device(number, std::mem::take(&mut checks[number])))).collect()
+    }
+
+    /// Completes what is known of the run by what is known of its devices.
+    fn described(&self, devices: &[(usize, Device)], mut run: Run, mut quality: Losses) -> (Run, Losses) {
+        let attributor = self.attributor;
+        for (number, _) in devices {
+            self.add_quality(&mut quality, &attributor.devices[*number]);
+        }
+        // What has shown nothing but 0 is no counter, as that of a package's second die.
+        let is_silent = |number: usize| attributor.counted_part(number).evidence.silent;
+        let counting = devices.iter().filter(|(number, _)| !is_silent(*number));
+        run.notes.extend(counting.filter_map(|(_, device)| uncovered_note(device)));
+        for (note, is_loss) in attributor.notes_of_left_out() {
+            run.notes.push(note);
+            run.complete &= !is_loss;
+        }
+        let unknown = devices.iter().filter(|(number, _)| !is_silent(*number));
+        let unknown: Vec<String> =
+            unknown.filter_map(|(number, device)| self.unknown_note(*number, device)).collect();
+        run.complete &= unknown.is_empty();
+        run.notes.extend(unknown);
+        let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
+        let implausible: Vec<String> = implausible.collect();
+        run.complete &= implausible.is_empty();
+        run.notes.extend(implausible);
+        let counted = devices.iter().filter(|(number, device)| {
+            let is_topmost = device.unit == Unit::Joules.as_str() && attributor.whole(*number).is_none();
+            is_topmost && implausible_note(device).is_none()
+        });
+        run.total_joules = counted.map(|(_, device)| device.total_joules).sum::<f64>() + 0.0;
+        let oddities = attributor.engine.oddities();
+        quality.records.late_events = quality.records.late_events.max(oddities.late);
+        quality.records.repaired_events += oddities.unmatched_leaves + oddities.backward;
+        let energies = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
+        run.stack_period_seconds = attributor.stack_period.map(|period| period.as_secs_f64());
+        run.energy = least_trusted(energies.map(|device| device.info.quality.as_str())).to_owned();
+        run.notes.extend(OtherThreads::of(attributor).note());
+        (run, quality)
+    }
+
+    /// Why a run is incomplete: the energy of a device is not known for too much of the time.
+    fn unknown_note(&self, number: usize, shown: &Device) -> Option<String> {
+        let device = &self.attributor.devices[number];
+        let (first, last) = self.attributor.sampled_span(&device.info.node)?;
+        let figures = device.counter_figures();
+        let own = figures.first.zip(figures.last).filter(|_| device.info.unit == Unit::Joules)?;
+        let [own_first, own_last] = [own.0, own.1].map(|time| time.saturating_add(device.delay_ticks));
+        let ends = [own_first.saturating_sub(first), last.saturating_sub(own_last)];
+        let outside: f64 =
+            ends.iter().map(|ticks| (self.seconds(*ticks) - shown.end_seconds()).max(0.0)).sum();
+        let whole = self.seconds(last - first);
+        let unknown = outside + shown.uncovered_seconds;
+        (unknown > UNKNOWN_SHARE_MAX * whole).then(|| {
+            let known = (whole - unknown).max(0.0);
+            format!(
+                "{}: its energy is known for {known:.2} s of {whole:.2} s: what it used in the rest is missing, and its watts are the mean \
+                 of the time that is known",
+                device.info.name
+            )
+        })
+    }
+
+    fn add_quality(&self, quality: &mut Losses, device: &attributor::Device) {
+        let engine = &self.attributor.engine;
+        quality.readings.add(&ReadingLosses::of(self.attributor, device));
+        quality.stale_counters += u64::from(device.counter_figures().stale);
+        let views =
+            ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind)).map(|kind| device.view(kind));
+        for view in views.chain(device.other_ranks().map(|(_, view)| view)) {
+            let error = engine.totals(view).conservation_error_joules;
+            quality.conservation_error_joules = quality.conservation_error_joules.max(error);
+        }
+    }
+
+    fn is_wanted(&self, kind: ViewKind) -> bool {
+        self.only.is_none_or(|only| only == kind)
+    }
+
+    fn seconds(&self, ticks: u64) -> f64 {
+        ticks as f64 / self.attributor.ticks_per_second as f64
+    }
+
+    fn device(&self, number: usize, checks: Vec<Check>) -> Device {
+        let device = &self.attributor.devices[number];
+        let info = &device.info;
+        let totals = self.attributor.engine.totals(device.views.ranks);
+        let counter = device.counter_figures();
+        let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
+        let sampled_seconds = self.seconds(sampled);
+        let sample_seconds = sampled_seconds / counter.samples.saturating_sub(1).max(1) as f64;
+        Device {
+            node: info.node.clone(),
+            name: info.name.clone(),
+            metric: info.metric.clone(),
+            source: info.source.clone(),
+            energy: info.quality.as_str().to_owned(),
+            unit: info.unit.as_str().to_owned(),
+            kind: info.traits.kind.clone(),
+            contains: self.attributor.parts(number),
+            samples: counter.samples,
+            total_joules: totals.total_joules,
+            sampled_seconds,
+            uncovered_seconds: self.seconds(totals.unknown_ticks),
+            watts_max: Some(device.watts_max()).filter(|watts| watts.is_finite()),
+            sample_seconds,
+            longest_sample_seconds: self.seconds(counter.longest_interval_ticks),
+            longest_still_seconds: self.seconds(counter.longest_still_ticks),
+            stale: counter.stale,
+            readings: None,
+            gauges: Vec::new(),
+            checks,
+            power: device.power_curve(),
+            views: Vec::new(),
+            other_ranks_lead: false,
+            other_ranks: None,
+        }
+    }
+
+    fn add_views(&self, number: usize, shown: &mut Device) {
+        let device = &self.attributor.devices[number];
+        let kinds = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind));
+        let views = kinds.map(|kind| {
+            let has_other = kind == ViewKind::Ranks && device.other_ranks().is_some();
+            let locations = if has_other { device.views.locations.as_str() } else { "" };
+            self.view(shown, device.view(kind), kind, locations)
+        });
+        let views = views.collect();
+        let other = device.other_ranks().filter(|_| self.is_wanted(ViewKind::Ranks));
+        let other =
+            other.map(|(locations, view)| self.view(shown, view, ViewKind::Ranks, locations.as_str()));
+        shown.other_ranks_lead = self.all_threads_lead && other.is_some();
+        (shown.views, shown.other_ranks) = (views, other);
+    }
+
+    fn outlined(&self, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
+        let engine = &self.attributor.engine;
+        let mut sums: Vec<Option<f64>> = vec![None; self.attributor.regions.all().len()];
+        engine.each_account(view, |_, region, joules| {
+            if let Some(sum) = sums.get_mut(region.0 as usize) {
+                *sum.get_or_insert(0.0) += joules;
+            }
+        });
+        let named = self.attributor.regions.all().iter().zip(sums);
+        let mut regions: Vec<Region> = named
+            .filter_map(|(region, joules)| {
+                let figures = Figures { exclusive_joules: joules?, ..Figures::default() };
+                let (watts, sampled_error_joules) = Default::default();
+                Some(Region { region: region.name.as_str().into(), figures, sampled_error_joules, watts })
+            })
+            .collect();
+        regions.sort_by(most_joules_first);
+        let totals = engine.totals(view);
+        View {
+            view: kind.as_str().to_owned(),
+            locations: locations.to_owned(),
+            policy: engine.report_policy(view).as_str().to_owned(),
+            sharing: engine.report_sharing(view).as_str().to_owned(),
+            attributed_joules: totals.attributed_joules + 0.0,
+            idle_joules: totals.idle_joules,
+            lost_joules: totals.lost_joules,
+            conservation_error_joules: totals.conservation_error_joules,
+            callpaths: Callpaths::default(),
+            regions,
+        }
+    }
+
+    fn view(&self, device: &Device, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
+        if self.is_outline {
+            return self.outlined(view, kind, locations);
+        }
+        let is_time = device.unit == Unit::Seconds.as_str();
+        let mut callpaths = Largest::new(self.most);
+        let report = self.attributor.engine.report_rows(view, &mut |row| {
+            if callpaths.takes(row.exclusive_joules) {
+                callpaths.push(self.callpath(&row, is_time));
+            }
+        });
+        let mut shown = View {
+            view: kind.as_str().to_owned(),
+            locations: locations.to_owned(),
+            policy: report.policy.as_str().to_owned(),
+            sharing: report.sharing.as_str().to_owned(),
+            attributed_joules: report.totals.attributed_joules + 0.0, // a sum of nothing is -0
+            idle_joules: report.totals.idle_joules,
+            lost_joules: report.totals.lost_joules,
+            conservation_error_joules: report.totals.conservation_error_joules,
+            callpaths: callpaths.rows().into(),
+            regions: Vec::new(),
+        };
+        let regions = report.regions.into_iter().map(|row| self.region(row, device, &shown));
+        let mut regions: Vec<Region> = regions.collect();
+        if let Some(period) = self.attributor.stack_period.filter(|_| !is_time) {
+            set_sampled_errors(&mut regions, period.as_secs_f64());
+        }
+        regions.sort_by(most_joules_first);
+        regions.truncate(self.most);
+        shown.regions = regions;
+        shown
+    }
+
+    fn callpath(&self, row: &CallpathRow, is_time: bool) -> Callpath {
+        let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
+        let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
+    }
+
+    /// `joules`: exclusive, inclusive, resolved, possible; `ticks`: exclusive, resolved. A clock resolves everything.
+    fn figures(&self, calls: u64, joules: [f64; 4], ticks: [u64; 2], is_time: bool) -> Figures {
+        let [exclusive_joules, inclusive_joules, resolved_joules, possible_joules] = joules;
+        let [exclusive_seconds, resolved_seconds] = ticks.map(|ticks| self.seconds(ticks));
+        Figures {
+            calls,
+            exclusive_joules,
+            inclusive_joules,
+            resolved_joules: if is_time { exclusive_joules } else { resolved_joules },
+            possible_joules: Some(if is_time { exclusive_joules } else { possible_joules }),
+            exclusive_seconds,
+            resolved_seconds: if is_time { exclusive_seconds } else { resolved_seconds },
+        }
+    }
+
+    fn region(&self, row: RegionRow, device: &Device, view: &View) -> Region {
+        let is_time = device.unit == Unit::Seconds.as_str();
+        let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
+        let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        let per_second = self.attributor.ticks_per_second as f64;
+        let bounds = row.joules_per_tick.filter(|_| !is_time);
+        let watts = Watts {
+            min_watts: bounds.map(|(least, _)| least * per_second),
+            max_watts: bounds.map(|(_, most)| most * per_second),
+            ..device.watts(view, &figures)
+        };
+        let region = self.attributor.regions.all().get(row.region.0 as usize);
+        let region = region.map_or(UNDEFINED, |region| region.name.as_str());
+        let watts = watts.up_to(device.most_watts(view));
+        Region { region: region.into(), figures, sampled_error_joules: None, watts }
+    }
+}
+
+fn set_sampled_errors(regions: &mut [Region], period: f64) {
+    let all = regions.iter().map(|row| row.figures.sampled_seconds()).sum();
+    for row in regions {
+        row.sampled_error_joules = row.figures.sampled_error_joules(all, period);
+    }
+}
+
+fn most_joules_first(a: &Region, b: &Region) -> std::cmp::Ordering {
+    let by_joules = b.figures.exclusive_joules.total_cmp(&a.figures.exclusive_joules);
+    by_joules.then_with(|| a.region.cmp(&b.region))
+}
+
+/// Most joules first.
+fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
+    let numbers = |row: &Callpath| (row.location_group, row.location, row.path);
+    b.figures
+        .exclusive_joules
+        .total_cmp(&a.figures.exclusive_joules)
+        .then_with(|| numbers(a).cmp(&numbers(b)))
+}
+
+/// The call paths with the most joules, at most so many.
+struct Largest {
+    most: usize,
+    rows: Vec<Callpath>,
+    /// So many have as many joules or more: what has less is none of the largest.
+    least_joules: f64,
+}
+
+impl Largest {
+    fn new(most: usize) -> Largest {
+        Largest { most, rows: Vec::new(), least_joules: f64::NEG_INFINITY }
+    }
+
+    fn takes(&self, joules: f64) -> bool {
+        joules >= self.least_joules
+    }
+
+    fn push(&mut self, row: Callpath) {
+        self.rows.push(row);
+        if self.rows.len() >= self.most.saturating_mul(2) {
+            let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, by_joules);
+            self.least_joules = last.figures.exclusive_joules;
+            self.rows.truncate(self.most);
+        }
+    }
+
+    fn rows(mut self) -> Vec<Callpath> {
+        if self.rows.len() > self.most {
+            self.rows.sort_unstable_by(by_joules);
+            self.rows.truncate(self.most);
+        }
+        self.rows
+    }
+}

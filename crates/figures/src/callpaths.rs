@@ -1,0 +1,364 @@
+//! Call paths as `summary.json` has them: one tree for the file, and a column for each figure in each view. In memory a row is
+//! whole.
+
+use serde::de::{Deserializer, Error};
+use serde::ser::{SerializeMap, SerializeSeq, Serializer};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// A name that many rows share.
+pub type Name = Arc<str>;
+
+/// What a call path, or all that end in a region, did and was charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// How often it was entered.
+    pub calls: u64,
+    /// While it was the innermost frame.
+    pub exclusive_joules: f64,
+    /// With the frames that it called; a region that is on the stack twice counts once.
+    pub inclusive_joules: f64,
+    /// The least that the exclusive joules can be.
+    pub resolved_joules: f64,
+    /// The most that they can be. Summaries of older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub possible_joules: Option<f64>,
+    /// The time in which it was the innermost frame.
+    pub exclusive_seconds: f64,
+    /// The time that the resolved joules are of.
+    pub resolved_seconds: f64,
+}
+
+impl Figures {
+    /// Of a row that was sampled, whose calls are not counted.
+    pub fn sampled_seconds(&self) -> f64 {
+        if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
+    }
+
+    /// The standard error of a sampled row's exclusive joules; `None` of another row. Of n of N samples it is that of a binomial
+    /// distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more elsewhere. So
+    /// none of few samples looks exact. `all`: the sampled seconds of its view; `period`: from one sample to the next.
+    pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
+        let seconds = Some(self.sampled_seconds()).filter(|seconds| *seconds > 0.0)?;
+        let (samples, of) = ((seconds / period).max(1.0), (all / period).max(1.0));
+        let part = (samples + 2.0) / (of + 4.0);
+        Some(self.exclusive_joules * (of * part * (1.0 - part)).sqrt() / samples)
+    }
+}
+
+/// The frames of a location with the same regions on the stack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Callpath {
+    /// A row of [`Paths`].
+    pub path: u32,
+    /// OTF2's location group, "MPI Rank 0": a place among the summary's names.
+    pub location_group: u32,
+    /// The location's name: a place among them, too.
+    pub location: u32,
+    /// What it did and was charged.
+    pub figures: Figures,
+}
+
+/// The call paths of a summary as a tree. A caller comes before what it calls.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Paths {
+    /// The caller's row, or none.
+    pub parent: Vec<Option<u32>>,
+    /// The innermost region: a place among the summary's names.
+    pub name: Vec<u32>,
+}
+
+impl Paths {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.name.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.name.is_empty()
+    }
+
+    /// The path and its callers, innermost first.
+    pub fn up(&self, path: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(path), |path| self.parent[*path as usize])
+    }
+
+    /// Why this cannot be a tree with so many names, if it cannot.
+    pub(crate) fn flaw(&self, names: usize) -> Option<&'static str> {
+        if self.parent.len() != self.name.len() {
+            return Some("the columns of its paths differ in length");
+        }
+        let parents = self.parent.iter().enumerate();
+        let is_before = |(at, parent): (usize, &Option<u32>)| parent.is_none_or(|up| (up as usize) < at);
+        if !parents.into_iter().all(is_before) {
+            return Some("a caller comes after what it calls");
+        }
+        let is_there = self.name.iter().all(|name| (*name as usize) < names);
+        (!is_there).then_some("a path has a name that is not there")
+    }
+
+    /// Numbers for the paths by which the order depends on names alone: by depth, then by caller and name. New number by old.
+    fn order(&self) -> Vec<u32> {
+        let mut depth: Vec<u32> = Vec::with_capacity(self.len());
+        let mut levels: Vec<Vec<u32>> = Vec::new();
+        for (path, parent) in self.parent.iter().enumerate() {
+            let at = parent.map_or(0, |parent| depth[parent as usize] + 1);
+            depth.push(at);
+            if levels.len() <= at as usize {
+                levels.push(Vec::new());
+            }
+            levels[at as usize].push(path as u32);
+        }
+        let (mut new, mut next) = (vec![0; self.len()], 0);
+        for mut level in levels {
+            let caller = |path: u32| self.parent[path as usize].map_or(0, |parent| new[parent as usize]);
+            level.sort_unstable_by_key(|path| (caller(*path), self.name[*path as usize]));
+            for path in level {
+                new[path as usize] = next;
+                next += 1;
+            }
+        }
+        new
+    }
+}
+
+/// Gives names and call paths their numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Numbering {
+    pub names: Vec<Name>,
+    pub paths: Paths,
+    by_name: HashMap<Name, u32>,
+    by_frame: HashMap<(Option<u32>, u32), u32>,
+}
+
+impl Numbering {
+    /// Goes on where a summary ended.
+    pub fn of(names: Vec<Name>, paths: Paths) -> Numbering {
+        let by_name = names.iter().cloned().zip(0..).collect();
+        let by_frame = paths.parent.iter().copied().zip(paths.name.iter().copied()).zip(0..).collect();
+        Numbering { names, paths, by_name, by_frame }
+    }
+
+    /// The number of a name that has one.
+    pub fn known(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    pub fn name(&mut self, name: &Name) -> u32 {
+        if let Some(number) = self.known(name) {
+            return number;
+        }
+        let number = self.names.len() as u32;
+        self.names.push(name.clone());
+        self.by_name.insert(name.clone(), number);
+        number
+    }
+
+    /// The path `parent` + `name`.
+    pub fn path(&mut self, parent: Option<u32>, name: u32) -> u32 {
+        let next = self.paths.len() as u32;
+        let number = *self.by_frame.entry((parent, name)).or_insert(next);
+        if number == next {
+            self.paths.parent.push(parent);
+            self.paths.name.push(name);
+        }
+        number
+    }
+
+    /// Names of rows, and their paths, that have other numbers until now.
+    pub fn renumber<'a>(&mut self, old: (&[Name], &Paths), rows: impl Iterator<Item = &'a mut Callpath>) {
+        let names: Vec<u32> = old.0.iter().map(|name| self.name(name)).collect();
+        let mut paths: Vec<u32> = Vec::with_capacity(old.1.len());
+        for (parent, name) in old.1.parent.iter().zip(&old.1.name) {
+            let parent = parent.map(|parent| paths[parent as usize]);
+            paths.push(self.path(parent, names[*name as usize]));
+        }
+        for row in rows {
+            row.path = paths[row.path as usize];
+            row.location_group = names[row.location_group as usize];
+            row.location = names[row.location as usize];
+        }
+    }
+
+    /// Makes the order of the paths depend on names alone. The new number of each path, by its old one.
+    pub fn order_paths(&mut self) -> Vec<u32> {
+        let new = self.paths.order();
+        let mut ordered = Paths { parent: vec![None; new.len()], name: vec![0; new.len()] };
+        for (old, at) in new.iter().enumerate() {
+            ordered.parent[*at as usize] = self.paths.parent[old].map(|parent| new[parent as usize]);
+            ordered.name[*at as usize] = self.paths.name[old];
+        }
+        (self.paths, self.by_frame) = (ordered, HashMap::new());
+        new
+    }
+}
+
+/// The call paths of a view, most joules first.
+#[derive(Clone, Debug, Default)]
+pub struct Callpaths(Vec<Callpath>);
+
+impl From<Vec<Callpath>> for Callpaths {
+    fn from(rows: Vec<Callpath>) -> Callpaths {
+        Callpaths(rows)
+    }
+}
+
+impl Deref for Callpaths {
+    type Target = Vec<Callpath>;
+
+    fn deref(&self) -> &Vec<Callpath> {
+        &self.0
+    }
+}
+
+impl DerefMut for Callpaths {
+    fn deref_mut(&mut self) -> &mut Vec<Callpath> {
+        &mut self.0
+    }
+}
+
+/// Significant digits of a figure in a row.
+const DIGITS: i32 = 9;
+/// Decimal places up to which powers of ten are exact.
+const EXACT_PLACES: i32 = 22;
+/// Of seconds: a tenth of a nanosecond is less than a tick of the fastest clock.
+const PLACES_OF_SECONDS: i32 = 10;
+
+/// The nearest figure with nine significant digits and at most so many decimal places.
+fn rounded(figure: f64, most_places: i32) -> f64 {
+    if figure == 0.0 || !figure.is_finite() {
+        return figure;
+    }
+    let places = (DIGITS - 1 - figure.abs().log10().floor() as i32).min(most_places);
+    if places > EXACT_PLACES {
+        return format!("{figure:.8e}").parse().unwrap_or(figure);
+    }
+    let scale = 10f64.powi(places.abs());
+    if places >= 0 { (figure * scale).round() / scale } else { (figure / scale).round() * scale }
+}
+
+/// A column of whole numbers or figures.
+struct Column<'a, F>(&'a [Callpath], F);
+
+impl<T: Serialize, F: Fn(&Callpath) -> T> Serialize for Column<'_, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut seq = serializer.serialize_seq(Some(self.0.len()))?;
+        self.0.iter().try_for_each(|row| seq.serialize_element(&self.1(row)))?;
+        seq.end()
+    }
+}
+
+/// A figure with so many decimal places at most, and without a fraction where it has none.
+struct Short(f64, i32);
+
+impl Serialize for Short {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let figure = rounded(self.0, self.1);
+        match figure.fract() == 0.0 && figure.abs() < 1e15 {
+            true => serializer.serialize_i64(figure as i64),
+            false => serializer.serialize_f64(figure),
+        }
+    }
+}
+
+impl Serialize for Callpaths {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let rows = self.0.as_slice();
+        let mut map = serializer.serialize_map(None)?;
+        let mut whole = |key, of: fn(&Callpath) -> u64| map.serialize_entry(key, &Column(rows, of));
+        whole("path", |row| row.path.into())?;
+        whole("location_group", |row| row.location_group.into())?;
+        whole("location", |row| row.location.into())?;
+        whole("calls", |row| row.figures.calls)?;
+        let mut column = |key: &str, of: fn(&Figures) -> f64| {
+            let places = if key.ends_with("seconds") { PLACES_OF_SECONDS } else { i32::MAX };
+            map.serialize_entry(key, &Column(rows, |row: &Callpath| Short(of(&row.figures), places)))
+        };
+        column("exclusive_joules", |figures| figures.exclusive_joules)?;
+        column("inclusive_joules", |figures| figures.inclusive_joules)?;
+        column("resolved_joules", |figures| figures.resolved_joules)?;
+        if rows.iter().all(|row| row.figures.possible_joules.is_some()) {
+            column("possible_joules", |figures| figures.possible_joules.unwrap_or_default())?;
+        }
+        column("exclusive_seconds", |figures| figures.exclusive_seconds)?;
+        column("resolved_seconds", |figures| figures.resolved_seconds)?;
+        map.end()
+    }
+}
+
+#[derive(Deserialize)]
+struct Columns {
+    path: Vec<u32>,
+    location_group: Vec<u32>,
+    location: Vec<u32>,
+    calls: Vec<u64>,
+    exclusive_joules: Vec<f64>,
+    inclusive_joules: Vec<f64>,
+    resolved_joules: Vec<f64>,
+    #[serde(default)]
+    possible_joules: Option<Vec<f64>>,
+    exclusive_seconds: Vec<f64>,
+    resolved_seconds: Vec<f64>,
+}
+
+impl Columns {
+    /// `None` where they differ in length.
+    fn rows(self) -> Option<Vec<Callpath>> {
+        let count = self.path.len();
+        let figures = [
+            &self.exclusive_joules,
+            &self.inclusive_joules,
+            &self.resolved_joules,
+            self.possible_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            &self.exclusive_seconds,
+            &self.resolved_seconds,
+        ];
+        let are_equal = [self.location_group.len(), self.location.len(), self.calls.len()] == [count; 3]
+            && figures.iter().all(|column| column.len() == count);
+        let row = |at: usize| Callpath {
+            path: self.path[at],
+            location_group: self.location_group[at],
+            location: self.location[at],
+            figures: Figures {
+                calls: self.calls[at],
+                exclusive_joules: self.exclusive_joules[at],
+                inclusive_joules: self.inclusive_joules[at],
+                resolved_joules: self.resolved_joules[at],
+                possible_joules: self.possible_joules.as_ref().map(|column| column[at]),
+                exclusive_seconds: self.exclusive_seconds[at],
+                resolved_seconds: self.resolved_seconds[at],
+            },
+        };
+        are_equal.then(|| (0..count).map(row).collect())
+    }
+}
+
+impl<'de> Deserialize<'de> for Callpaths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Callpaths, D::Error> {
+        let rows = Columns::deserialize(deserializer)?.rows();
+        rows.map(Callpaths).ok_or_else(|| D::Error::custom("columns differ in length"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_keeps_nine_digits() {
+        let text = |figure: f64| serde_json::to_string(&Short(figure, i32::MAX)).expect("JSON");
+        assert_eq!(text(0.1 + 0.2), "0.3");
+        assert_eq!(text(1234.567890123), "1234.56789");
+        assert_eq!(text(123456789012.6), "123456789000");
+        assert_eq!(text(1.23456789012e-5), "0.0000123456789");
+        assert_eq!([0.0, -0.0, 7.0, -2.5].map(text), ["0", "0", "7", "-2.5"]);
+        assert_eq!(text(9.999999999), "10");
+        for figure in [1.0 / 3e15, 1e-9, 0.001234567891, 98765.43210987, 1e14 / 3.0, 5e20 / 3.0] {
+            assert!((rounded(figure, i32::MAX) / figure - 1.0).abs() < 5e-9, "{figure}");
+        }
+        assert_eq!(rounded(1.23456789e-6, PLACES_OF_SECONDS), 1.2346e-6);
+    }
+}

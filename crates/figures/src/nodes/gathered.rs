@@ -1,0 +1,307 @@
+//! The nodes of a run and their last figures, as the collector of the first node gathers them.
+//!
+//! Sums never go back: each figure of a node is the highest that it has told, and a node that is gone stays with its last.
+
+use super::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
+use super::report::{NodeReport, Refused};
+use crate::totals::Totals;
+use ampere_model::order::largest_first;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Distinct names of functions and kernels that are known; what comes later has none.
+const MOST_NAMES: usize = 20_000;
+/// Functions and kernels, each, of a node.
+const MOST_OF_NODE: usize = 256;
+/// Sums are made so often at most.
+const SUMS_AGE: Duration = Duration::from_millis(400);
+/// The idle part is that of this time at least.
+const IDLE_WINDOW: Duration = Duration::from_secs(2);
+/// Rounding may make a sum less than it was.
+const ROUNDING: f64 = 1e-9;
+
+/// The other nodes, by the names of their directories, and this one.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    nodes: BTreeMap<String, Node>,
+    here: Node,
+    names: Names,
+    sums: Option<(Instant, Arc<Job>)>,
+}
+
+/// What is known of a node.
+#[derive(Debug, Default)]
+struct Node {
+    state: NodeState,
+    problem: String,
+    energy: String,
+    totals: Totals,
+    rank_count: usize,
+    ranks: BTreeMap<String, f64>,
+    functions: BTreeMap<u32, f64>,
+    kernels: BTreeMap<u32, f64>,
+    idle: IdlePart,
+}
+
+/// The part of the joules that was idle of late.
+#[derive(Debug, Default)]
+struct IdlePart {
+    since: Option<(Instant, f64, f64)>,
+    ratio: Option<f64>,
+}
+
+/// Names of functions, each once.
+#[derive(Debug, Default)]
+struct Names {
+    numbers: HashMap<Arc<str>, u32>,
+    all: Vec<Arc<str>>,
+}
+
+impl Names {
+    /// `may_add`: a name that is not known yet gets a number.
+    fn number(&mut self, name: &str, may_add: bool) -> Option<u32> {
+        if let Some(number) = self.numbers.get(name) {
+            return Some(*number);
+        }
+        let number = self.all.len() as u32;
+        (may_add && self.all.len() < MOST_NAMES).then(|| {
+            let name: Arc<str> = name.into();
+            self.numbers.insert(name.clone(), number);
+            self.all.push(name);
+            number
+        })
+    }
+}
+
+impl IdlePart {
+    fn see(&mut self, now: Instant, totals: &Totals) {
+        let (since, joules, idle) = *self.since.get_or_insert((now, totals.joules, totals.idle_joules));
+        if now.duration_since(since) >= IDLE_WINDOW && totals.joules > joules {
+            self.ratio = Some(((totals.idle_joules - idle) / (totals.joules - joules)).clamp(0.0, 1.0));
+            self.since = Some((now, totals.joules, totals.idle_joules));
+        }
+    }
+}
+
+/// The highest that was told.
+fn raise(known: &mut f64, told: f64) {
+    *known = known.max(told);
+}
+
+/// The same of one among `most` at most.
+fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, told: f64, most: usize) {
+    let has_room = all.len() < most;
+    match all.entry(of) {
+        Entry::Occupied(mut known) => raise(known.get_mut(), told),
+        Entry::Vacant(new) if has_room => _ = new.insert(told),
+        Entry::Vacant(_) => {}
+    }
+}
+
+impl Node {
+    fn take(&mut self, report: &NodeReport, names: &mut Names, now: Instant) -> Result<(), Refused> {
+        if report.totals.joules < self.totals.joules * (1.0 - ROUNDING) {
+            return Err(Refused::WentBack);
+        }
+        self.totals.raise(&report.totals);
+        self.totals.watts = report.totals.watts.filter(|_| !report.is_last);
+        self.idle.see(now, &self.totals);
+        for (rank, joules) in &report.ranks {
+            raise_in(&mut self.ranks, rank.clone(), *joules, 4 * MOST_OF_NODE);
+        }
+        for (known, told) in [(&mut self.functions, &report.functions), (&mut self.kernels, &report.kernels)]
+        {
+            for (name, joules) in told {
+                let Some(number) = names.number(name, known.len() < MOST_OF_NODE) else { continue };
+                raise_in(known, number, *joules, MOST_OF_NODE);
+            }
+        }
+        self.energy.clone_from(&report.energy);
+        self.rank_count = report.rank_count;
+        self.problem.clear();
+        self.state = if report.is_last { NodeState::Over } else { NodeState::Running };
+        Ok(())
+    }
+
+    fn line(&self, name: &str) -> NodeLine {
+        let goes_on = self.state == NodeState::Running;
+        NodeLine {
+            node: name.to_owned(),
+            state: self.state,
+            problem: self.problem.clone(),
+            energy: self.energy.clone(),
+            joules: self.totals.joules,
+            watts: self.totals.watts.filter(|_| goes_on),
+            idle_joules: self.totals.idle_joules,
+            lost_joules: self.totals.lost_joules,
+            idle_ratio: self.idle.ratio.filter(|_| goes_on),
+            ranks: self.rank_count,
+        }
+    }
+}
+
+impl Nodes {
+    /// Whether there are others.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Belongs to the run, whatever becomes of it.
+    pub fn add(&mut self, name: &str) {
+        self.nodes.entry(name.to_owned()).or_default();
+    }
+
+    /// Takes what a node tells.
+    pub fn take(&mut self, name: &str, report: &NodeReport, now: Instant) -> Result<(), Refused> {
+        match self.nodes.get_mut(name) {
+            Some(node) => node.take(report, &mut self.names, now),
+            None => Ok(()),
+        }
+    }
+
+    /// A node does not answer, or nothing that can be believed. `is_gone`: it has not for long.
+    pub fn has_problem(&mut self, name: &str, problem: &str, is_gone: bool) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        problem.clone_into(&mut node.problem);
+        if is_gone && node.state == NodeState::Running {
+            node.state = NodeState::Gone;
+        }
+    }
+
+    /// What a node's summary has, which is on disk while it runs and when it is over.
+    pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        if joules.is_finite() {
+            raise(&mut node.totals.joules, joules);
+        }
+        if is_final {
+            node.state = NodeState::Over;
+            node.problem.clear();
+        }
+    }
+
+    /// Sums over all nodes, and over `own`.
+    pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
+        if let Some((made, job)) = &self.sums
+            && made.elapsed() < SUMS_AGE
+        {
+            return job.clone();
+        }
+        let job = Arc::new(self.sum(&own()));
+        self.sums = Some((Instant::now(), job.clone()));
+        job
+    }
+
+    /// The same as of now.
+    pub fn sum(&mut self, own: &NodeReport) -> Job {
+        let now = Instant::now();
+        let _ = self.here.take(own, &mut self.names, now);
+        let mut job =
+            Job { schema: SCHEMA.to_owned(), run: own.run.clone(), here: own.node.clone(), ..Job::default() };
+        let mut functions = vec![0.0; self.names.all.len()];
+        let mut kernels = functions.clone();
+        for (name, node) in std::iter::once((&own.node, &self.here)).chain(&self.nodes) {
+            let line = node.line(name);
+            job.totals.add(&Totals { watts: line.watts, ..node.totals.clone() });
+            job.nodes.push(line);
+            job.ranks.extend(node.ranks.iter().map(|(rank, joules)| RankLine {
+                rank: rank.clone(),
+                node: name.clone(),
+                joules: *joules,
+            }));
+            node.functions.iter().for_each(|(number, joules)| functions[*number as usize] += joules);
+            node.kernels.iter().for_each(|(number, joules)| kernels[*number as usize] += joules);
+        }
+        job.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        job.ranks.sort_by(|a, b| (&a.node, a.rank.len(), &a.rank).cmp(&(&b.node, b.rank.len(), &b.rank)));
+        job.functions = self.by_joules(functions);
+        job.kernels = self.by_joules(kernels);
+        job.name_hottest_and_idle();
+        job
+    }
+
+    fn by_joules(&self, sums: Vec<f64>) -> Vec<NamedJoules> {
+        let named = sums.into_iter().zip(&self.names.all).filter(|row| row.0 > 0.0);
+        let mut rows: Vec<NamedJoules> =
+            named.map(|(joules, name)| NamedJoules { name: name.to_string(), joules }).collect();
+        largest_first(&mut rows, |row| row.joules);
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(node: &str, joules: f64) -> NodeReport {
+        NodeReport {
+            node: node.to_owned(),
+            totals: Totals { joules, watts: Some(joules), idle_joules: joules / 2.0, ..Totals::default() },
+            ranks: vec![("1".to_owned(), joules / 2.0)],
+            functions: vec![("step".to_owned(), joules / 2.0)],
+            rank_count: 1,
+            ..NodeReport::default()
+        }
+    }
+
+    #[test]
+    fn sums_never_go_back_whatever_a_node_tells() {
+        let mut nodes = Nodes::default();
+        let now = Instant::now();
+        nodes.add("b");
+        nodes.take("b", &report("b", 10.0), now).unwrap();
+        let job = nodes.sum(&report("a", 1.0));
+        assert_eq!((job.totals.joules, job.totals.watts), (11.0, Some(11.0)));
+        assert_eq!(job.functions[0].joules, 5.5);
+        assert_eq!(nodes.take("b", &report("b", 9.0), now), Err(Refused::WentBack));
+        // A function that is not among the largest any more keeps what it had.
+        let mut other = report("b", 30.0);
+        other.functions = vec![("other_step".to_owned(), 9.0)];
+        nodes.take("b", &other, now).unwrap();
+        nodes.has_problem("b", "it does not answer", true);
+        let job = nodes.sum(&report("a", 1.0));
+        assert_eq!((job.totals.joules, job.totals.watts), (31.0, Some(1.0)));
+        assert_eq!((job.nodes[1].state, job.nodes[1].joules), (NodeState::Gone, 30.0));
+        let functions: Vec<(&str, f64)> =
+            job.functions.iter().map(|row| (row.name.as_str(), row.joules)).collect();
+        assert_eq!(functions, [("other_step", 9.0), ("step", 5.5)]);
+        // Another one, which has read the same records, goes on.
+        nodes.take("b", &report("b", 31.0), now).unwrap();
+        nodes.take_summary("b", 40.0, true);
+        let job = nodes.sum(&report("a", 1.0));
+        assert_eq!((job.totals.joules, job.nodes[1].state), (41.0, NodeState::Over));
+    }
+
+    #[test]
+    fn a_node_that_tells_ever_new_names_fills_no_memory() {
+        let mut nodes = Nodes::default();
+        nodes.add("b");
+        for round in 0..200 {
+            let mut report = report("b", f64::from(round));
+            let row = |at: u32| (format!("name {round} {at}"), 0.001);
+            (report.functions, report.ranks) = ((0..500).map(row).collect(), (0..500).map(row).collect());
+            nodes.take("b", &report, Instant::now()).unwrap();
+        }
+        let node = &nodes.nodes["b"];
+        assert_eq!((node.functions.len(), node.ranks.len()), (MOST_OF_NODE, 4 * MOST_OF_NODE));
+        assert_eq!(nodes.names.all.len(), MOST_OF_NODE);
+    }
+
+    #[test]
+    fn a_page_has_the_hottest_and_the_coldest_of_very_many_nodes() {
+        let mut nodes = Nodes::default();
+        for number in 0..1000 {
+            let name = format!("n{number:04}");
+            nodes.add(&name);
+            nodes.take(&name, &report(&name, f64::from(number)), Instant::now()).unwrap();
+        }
+        let job = nodes.sum(&report("a", 0.0));
+        assert_eq!(job.hottest, ["n0999", "n0998", "n0997", "n0996", "n0995"]);
+        let page = job.for_page();
+        assert_eq!((page.nodes.len(), page.other_nodes.count), (128, 1001 - 128));
+        let shown: f64 = page.nodes.iter().map(|node| node.joules).sum();
+        assert!((shown + page.other_nodes.joules - job.totals.joules).abs() < 1e-6);
+    }
+}

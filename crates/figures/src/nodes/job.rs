@@ -1,0 +1,255 @@
+//! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
+
+use crate::summary::{Summary, least_trusted, topmost};
+use crate::totals::Totals;
+use ampere_model::order::largest_first;
+use ampere_model::text::{joules, printable, short};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What [`Job::schema`] is.
+pub const SCHEMA: &str = "ampere-job/1";
+
+/// A run on several nodes. Sums never go back: a node that is gone stays in them with its last figures.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Job {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The run's id.
+    pub run: String,
+    /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
+    pub here: String,
+    /// Sums over the nodes; power is that of nodes that run.
+    pub totals: Totals,
+    /// The nodes with most power, at most five, the most first.
+    pub hottest: Vec<String>,
+    /// Nodes that did nothing of late, as far as is known: at most five, the idlest first.
+    pub idle: Vec<String>,
+    /// By name.
+    pub nodes: Vec<NodeLine>,
+    /// The sum of nodes without a line.
+    pub other_nodes: Others,
+    /// By node, and then by number.
+    pub ranks: Vec<RankLine>,
+    /// Exclusive joules of the ranks view, most first.
+    pub functions: Vec<NamedJoules>,
+    /// Exclusive joules by GPU kernel, most first.
+    pub kernels: Vec<NamedJoules>,
+}
+
+/// Whether a node's figures change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It belongs to the run, and has told nothing yet.
+    #[default]
+    Waiting,
+    /// It goes on.
+    Running,
+    /// These are its final figures.
+    Over,
+    /// It does not answer any more: these are its last figures.
+    Gone,
+}
+
+impl NodeState {
+    /// All of them.
+    pub const ALL: [NodeState; 4] =
+        [NodeState::Waiting, NodeState::Running, NodeState::Over, NodeState::Gone];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Waiting => "waiting",
+            NodeState::Running => "running",
+            NodeState::Over => "over",
+            NodeState::Gone => "gone",
+        }
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeLine {
+    /// Its name.
+    pub node: String,
+    /// Whether it goes on.
+    pub state: NodeState,
+    /// Why nothing new is known of it; may be empty.
+    pub problem: String,
+    /// The quality of its joules; empty if they are not known.
+    pub energy: String,
+    /// Of the devices that no other contains.
+    pub joules: f64,
+    /// Now, `None` of a node that does not run; of a summary, over the run.
+    pub watts: Option<f64>,
+    /// Of no frame.
+    pub idle_joules: f64,
+    /// That cannot be attributed.
+    pub lost_joules: f64,
+    /// The part of its joules that was idle between its last two figures; of a summary, over the run.
+    pub idle_ratio: Option<f64>,
+    /// How many it has.
+    pub ranks: usize,
+}
+
+/// A rank's exclusive joules.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RankLine {
+    /// The rank's number, or the name of its location group.
+    pub rank: String,
+    /// Its node.
+    pub node: String,
+    /// Of all its functions.
+    pub joules: f64,
+}
+
+/// Joules of a function or kernel.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NamedJoules {
+    /// Its name.
+    pub name: String,
+    /// Exclusive.
+    pub joules: f64,
+}
+
+/// The sum of what is left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Others {
+    /// How many.
+    pub count: usize,
+    /// Their joules.
+    pub joules: f64,
+}
+
+/// Lines of a page: half of them of the nodes with most power, half of those with least.
+const MOST_LINES: usize = 128;
+/// Functions of a page.
+const MOST_FUNCTIONS: usize = 200;
+/// Names of nodes that stand out.
+const MOST_NAMES: usize = 5;
+/// From this part on a node is called idle.
+const IDLE_RATIO: f64 = 0.9;
+
+impl Job {
+    /// The nodes of a summary of several.
+    pub fn of(summary: &Summary) -> Option<Job> {
+        if summary.run.nodes.len() < 2 {
+            return None;
+        }
+        let run = summary.run.id.clone();
+        let nodes = lines_of(summary);
+        let mut job = Job { schema: SCHEMA.to_owned(), run, nodes, ..Job::default() };
+        for node in &job.nodes {
+            job.totals.joules += node.joules;
+            job.totals.idle_joules += node.idle_joules;
+            job.totals.lost_joules += node.lost_joules;
+        }
+        job.name_hottest_and_idle();
+        Some(job)
+    }
+
+    /// Names the nodes that stand out.
+    pub fn name_hottest_and_idle(&mut self) {
+        let mut hottest: Vec<&NodeLine> = self.nodes.iter().filter(|node| heat(node) > 0.0).collect();
+        largest_first(&mut hottest, |node| heat(node));
+        let idle = |node: &NodeLine| node.idle_ratio.unwrap_or(0.0);
+        let mut idlest: Vec<&NodeLine> = self.nodes.iter().filter(|node| idle(node) >= IDLE_RATIO).collect();
+        largest_first(&mut idlest, |node| idle(node));
+        let names = |nodes: Vec<&NodeLine>| {
+            nodes.into_iter().take(MOST_NAMES).map(|node| node.node.clone()).collect()
+        };
+        (self.hottest, self.idle) = (names(hottest), names(idlest));
+    }
+
+    /// At most three sentences that say the most important.
+    pub fn sentences(&self) -> Vec<String> {
+        let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
+        let whole = self.totals.joules;
+        let mut all = Vec::new();
+        let largest: Vec<String> = self
+            .functions
+            .iter()
+            .take(3)
+            .filter(|row| row.joules > 0.005 * whole)
+            .map(|row| format!("{} ({})", short(&row.name, 56), share(row.joules, whole)))
+            .collect();
+        if !largest.is_empty() {
+            all.push(format!(
+                "{} J on {} nodes: most in {}.",
+                joules(whole),
+                self.nodes.len(),
+                largest.join(", ")
+            ));
+        }
+        all.extend(self.hottest_and_idle());
+        let gone = self.nodes.iter().filter(|node| node.state == NodeState::Gone).count();
+        if gone > 0 {
+            let nodes =
+                if gone == 1 { "1 node is gone: its" } else { &format!("{gone} nodes are gone: their") };
+            all.push(format!("{nodes} last figures stay in the sums."));
+        }
+        all
+    }
+
+    /// The nodes that stand out, in words.
+    pub fn hottest_and_idle(&self) -> Option<String> {
+        let line = |name: &String| self.nodes.iter().find(|node| node.node == *name);
+        let hottest = self.hottest.iter().filter_map(line).take(3);
+        let hottest: Vec<String> =
+            hottest.map(|node| format!("{} ({:.0} W)", printable(&node.node), heat(node))).collect();
+        let idle: Vec<String> = self.idle.iter().take(3).map(|node| printable(node)).collect();
+        match (hottest.as_slice(), idle.as_slice()) {
+            ([], _) => None,
+            (hottest, []) => Some(format!("Most power: {}.", hottest.join(", "))),
+            (hottest, idle) => {
+                Some(format!("Most power: {}; idle: {}.", hottest.join(", "), idle.join(", ")))
+            }
+        }
+    }
+
+    /// As much of it as a page shows.
+    pub fn for_page(&self) -> Job {
+        let mut shown = Job { ranks: Vec::new(), ..self.clone() };
+        shown.functions.truncate(MOST_FUNCTIONS);
+        shown.kernels.truncate(MOST_FUNCTIONS);
+        if shown.nodes.len() > MOST_LINES {
+            largest_first(&mut shown.nodes, heat);
+            let left_out = shown.nodes.len() - MOST_LINES;
+            let others = shown.nodes.drain(MOST_LINES / 2..MOST_LINES / 2 + left_out);
+            shown.other_nodes = Others { count: left_out, joules: others.map(|node| node.joules).sum() };
+            shown.nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        }
+        shown
+    }
+}
+
+fn heat(node: &NodeLine) -> f64 {
+    node.watts.unwrap_or(0.0)
+}
+
+/// By name. A node without devices has a line, too.
+fn lines_of(summary: &Summary) -> Vec<NodeLine> {
+    let state = if summary.run.running { NodeState::Running } else { NodeState::Over };
+    let mut lines: BTreeMap<&str, NodeLine> = BTreeMap::new();
+    for node in &summary.run.nodes {
+        let ranks = summary.run.node_ranks.get(node).copied().unwrap_or(0) as usize;
+        lines.insert(node, NodeLine { node: printable(node), state, ranks, ..NodeLine::default() });
+    }
+    for device in topmost(summary) {
+        let Some(line) = lines.get_mut(device.node.as_str()) else { continue };
+        line.joules += device.total_joules;
+        line.watts = line.watts.into_iter().chain(device.mean_watts()).reduce(|sum, watts| sum + watts);
+        if let Some(view) = device.shown().find(|view| view.view == "ranks") {
+            line.idle_joules += view.idle_joules;
+            line.lost_joules += view.lost_joules;
+        }
+        let known = std::iter::once(line.energy.as_str()).filter(|energy| !energy.is_empty());
+        line.energy = least_trusted(known.chain([device.energy.as_str()])).to_owned();
+    }
+    let with_ratio = |line: NodeLine| NodeLine {
+        idle_ratio: (line.joules > 0.0).then(|| line.idle_joules / line.joules),
+        ..line
+    };
+    lines.into_values().map(with_ratio).collect()
+}

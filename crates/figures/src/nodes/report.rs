@@ -1,0 +1,270 @@
+//! What a node's collector tells the first node's once a second: its totals, its ranks, and the functions and kernels with most
+//! joules. It is small whatever the node does, so that one collector can gather a thousand.
+
+use crate::snapshot::{DeviceFigures, OTHER, Snapshot};
+use crate::summary::least_trusted;
+use crate::totals::Totals;
+use ampere_model::order::largest_first;
+use ampere_model::regions::is_mpi;
+use ampere_model::text::short;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+
+/// What [`NodeReport::schema`] is.
+pub const SCHEMA: &str = "ampere-node/1";
+/// The longest that is read.
+pub const MOST_BYTES: usize = 128 << 10;
+/// Functions and kernels of each message.
+const MOST_NAMES: usize = 128;
+/// Bytes of their names: with long ones there are fewer.
+const NAME_BYTES: usize = 6 << 10;
+/// Characters of a name.
+const LONGEST_NAME: usize = 100;
+/// Ranks of each message.
+const MOST_RANKS: usize = 1024;
+/// No node uses so much: a sum of all stays a number.
+const MOST_JOULES: f64 = 1e15;
+
+/// What a node tells of itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Of ampere.
+    pub version: String,
+    /// The run's id; empty before anything is known.
+    pub run: String,
+    /// The node's name.
+    pub node: String,
+    /// These are its final figures.
+    pub is_last: bool,
+    /// The quality of its joules.
+    pub energy: String,
+    /// Of the devices that no other contains.
+    pub totals: Totals,
+    /// How many ranks it has; a process without one, such as a launcher, is none.
+    pub rank_count: usize,
+    /// Each rank's exclusive joules.
+    pub ranks: Vec<(String, f64)>,
+    /// Exclusive joules of the functions with most of them.
+    pub functions: Vec<(String, f64)>,
+    /// The same by GPU kernel.
+    pub kernels: Vec<(String, f64)>,
+}
+
+/// Why a message is refused; each in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is no message of a node.
+    #[error("what it answers is not understood")]
+    Nonsense,
+    /// Another version of ampere sent it.
+    #[error("its collector is of another version of ampere ({0})")]
+    Version(String),
+    /// It is about something else.
+    #[error("its address is of another run's collector now")]
+    OtherRun,
+    /// It is about another node.
+    #[error("its address is of another node's collector")]
+    OtherNode,
+    /// Some figure cannot be.
+    #[error("its figures are impossible")]
+    Impossible,
+    /// Its joules are fewer than before.
+    #[error("its joules went back")]
+    WentBack,
+}
+
+impl NodeReport {
+    /// Of this node.
+    pub fn of(snapshot: &Snapshot) -> NodeReport {
+        let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
+        let (mut functions, mut ranks): (Sums, Sums) = Default::default();
+        for row in snapshot.region_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
+            *functions.entry(&row.region).or_default() += row.joules;
+            *ranks.entry(&row.rank).or_default() += row.joules;
+        }
+        let (mut kernels, mut with_kernels): (Sums, HashSet<&str>) = Default::default();
+        for row in snapshot.kernel_energy.iter().filter(|row| topmost.contains(row.device.as_str())) {
+            *kernels.entry(&row.kernel).or_default() += row.joules;
+            with_kernels.insert(&row.device);
+        }
+        let sum = |part: fn(&DeviceFigures) -> f64| -> f64 {
+            snapshot.topmost().map(part).sum::<f64>() + 0.0 // a sum of nothing is -0
+        };
+        let of_gpus = snapshot.topmost().filter(|device| with_kernels.contains(device.device.as_str()));
+        let totals = Totals {
+            joules: sum(|device| device.joules),
+            watts: snapshot.topmost().filter_map(|device| device.watts).reduce(|sum, watts| sum + watts),
+            idle_joules: sum(|device| device.division.idle_joules_ranks),
+            lost_joules: sum(|device| device.division.lost_joules),
+            mpi_joules: functions.iter().filter(|row| is_mpi(row.0)).map(|row| row.1).sum::<f64>() + 0.0,
+            gpu_joules: of_gpus
+                .map(|device| device.joules - device.division.pending_joules_kernels)
+                .sum::<f64>()
+                + 0.0,
+            kernel_joules: kernels.values().sum::<f64>() + 0.0,
+        };
+        let mut ranks: Vec<(String, f64)> = ranks.into_iter().map(row).collect();
+        ranks.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0))); // "10" after "9"
+        ranks.truncate(MOST_RANKS);
+        NodeReport {
+            schema: SCHEMA.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            run: snapshot.run.clone(),
+            node: snapshot.node.clone(),
+            is_last: snapshot.is_last,
+            energy: least_trusted(snapshot.topmost().map(|device| device.energy.as_str())).to_owned(),
+            totals,
+            rank_count: snapshot.ranks.iter().filter(|process| process.is_numbered()).count(),
+            ranks,
+            functions: largest(functions),
+            kernels: largest(kernels),
+        }
+    }
+
+    /// Reads a message from another node, which may be anything.
+    pub fn read(text: &[u8]) -> Result<NodeReport, Refused> {
+        /// A message of any version.
+        #[derive(Deserialize)]
+        struct Any {
+            schema: String,
+            #[serde(default)]
+            version: String,
+        }
+        let mut report: NodeReport = match serde_json::from_slice(text) {
+            Ok(report) => report,
+            Err(_) => {
+                let any: Any = serde_json::from_slice(text).map_err(|_| Refused::Nonsense)?;
+                let is_other = any.schema != SCHEMA;
+                return Err(if is_other {
+                    Refused::Version(short(&any.version, 20))
+                } else {
+                    Refused::Nonsense
+                });
+            }
+        };
+        if report.schema != SCHEMA {
+            return Err(Refused::Version(short(&report.version, 20)));
+        }
+        let totals = &report.totals;
+        let rows = || report.ranks.iter().chain(&report.functions).chain(&report.kernels).map(|row| row.1);
+        let figures = totals.energies().into_iter().chain(totals.watts);
+        let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
+        let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
+        let most = totals.joules * (1.0 + 1e-6) + 1e-3;
+        let is_possible = figures.chain(rows()).all(|value| (0.0..MOST_JOULES).contains(&value))
+            && [attributed, kernels, totals.idle_joules + totals.lost_joules]
+                .into_iter()
+                .all(|part| part <= most);
+        if !is_possible {
+            return Err(Refused::Impossible);
+        }
+        report.ranks.truncate(MOST_RANKS);
+        report.rank_count = report.rank_count.min(1 << 20);
+        report.energy = short(&report.energy, 20);
+        for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
+            names.truncate(MOST_RANKS);
+            names.iter_mut().for_each(|row| row.0 = short(&row.0, LONGEST_NAME));
+        }
+        Ok(report)
+    }
+}
+
+type Sums<'a> = BTreeMap<&'a str, f64>;
+
+/// Nine digits are enough in rows. What grew is not less when it is rounded.
+fn row((name, joules): (&str, f64)) -> (String, f64) {
+    (short(name, LONGEST_NAME), (joules * 1e6).floor() / 1e6)
+}
+
+fn largest(mut sums: Sums) -> Vec<(String, f64)> {
+    sums.remove(OTHER); // what is not named is what the names leave of the total
+    let mut rows: Vec<(&str, f64)> = sums.into_iter().filter(|row| row.1 > 0.0).collect();
+    largest_first(&mut rows, |(_, joules)| *joules);
+    let mut bytes = 0;
+    let rows = rows.into_iter().take(MOST_NAMES).map(row).take_while(|(name, _)| {
+        bytes += name.len();
+        bytes <= NAME_BYTES
+    });
+    rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{DeviceFigures, RegionEnergy};
+
+    fn snapshot(functions: usize) -> Snapshot {
+        let device = |name: &str, within: &str| DeviceFigures {
+            device: name.to_owned(),
+            within: within.to_owned(),
+            energy: "measured".to_owned(),
+            joules: 10.0 * functions as f64,
+            watts: Some(100.0),
+            ..DeviceFigures::default()
+        };
+        let row = |at: usize, device: &str| RegionEnergy {
+            rank: (at % 2).to_string(),
+            device: device.to_owned(),
+            region: if at == 0 {
+                "MPI_Send".to_owned()
+            } else {
+                format!("function_{at}<{}>", "x".repeat(300))
+            },
+            joules: 1.0 + at as f64 / functions as f64,
+        };
+        let rows = |device| (0..functions).map(move |at| row(at, device));
+        Snapshot {
+            node: "n1".to_owned(),
+            run: "one".to_owned(),
+            devices: vec![device("node", ""), device("cpu", "node")],
+            region_energy: rows("node").chain(rows("cpu")).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_joule_counts_once_and_a_message_is_small() {
+        let report = NodeReport::of(&snapshot(10_000));
+        assert_eq!((report.totals.joules, report.totals.watts), (100_000.0, Some(100.0)));
+        assert_eq!(
+            (report.totals.mpi_joules, report.ranks.len(), report.energy.as_str()),
+            (1.0, 2, "measured")
+        );
+        assert!(report.functions.len() > 50, "{}", report.functions.len());
+        let text = serde_json::to_vec(&report).unwrap();
+        assert!(text.len() < 16 << 10, "{}", text.len());
+        assert_eq!(NodeReport::read(&text).unwrap().functions, report.functions);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let good = serde_json::to_value(NodeReport::of(&snapshot(3))).unwrap();
+        let read = |change: &dyn Fn(&mut serde_json::Value)| {
+            let mut message = good.clone();
+            change(&mut message);
+            NodeReport::read(message.to_string().as_bytes()).map(drop)
+        };
+        assert_eq!(read(&|_| ()), Ok(()));
+        assert_eq!(read(&|m| m["totals"]["joules"] = (-1.0).into()), Err(Refused::Impossible));
+        assert_eq!(read(&|m| m["totals"]["joules"] = 1e30.into()), Err(Refused::Impossible));
+        assert_eq!(
+            read(&|m| m["totals"]["joules"] = 0.1.into()),
+            Err(Refused::Impossible),
+            "its parts are more"
+        );
+        assert_eq!(read(&|m| m["functions"][0][1] = serde_json::Value::Null), Err(Refused::Nonsense));
+        assert_eq!(
+            read(&|m| (m["schema"], m["version"]) = ("ampere-node/9".into(), "7.0\n".into())),
+            Err(Refused::Version("7.0\u{fffd}".to_owned()))
+        );
+        let next = br#"{"schema": "ampere-node/2", "version": "2.0"}"#;
+        assert_eq!(NodeReport::read(next).map(drop), Err(Refused::Version("2.0".to_owned())));
+        for nonsense in
+            ["", "[]", "{}", "<html>", r#"{"schema": "ampere-node/1", "totals": {"joules": 1e999}}"#]
+        {
+            assert_eq!(NodeReport::read(nonsense.as_bytes()).map(drop), Err(Refused::Nonsense), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! What /metrics, /snapshot.json and the live table show: the figures of one moment.
+
+use crate::batch_job::Job;
+use crate::gauges::GaugeReading;
+use crate::losses::{Losses, ReadingLosses, RecordLosses};
+use crate::summary::{NodeCpu, Readings, SamplerOverhead};
+use ampere_attribution::LocationIndex;
+use ampere_model::RegionRef;
+use ampere_timeline::agreement::{self, Check};
+use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
+use ampere_timeline::threads::{self, OtherThreads};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// The figures of a run on one node at one moment. As JSON, all groups of fields are flat.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The node's name; empty before anything is known.
+    pub node: String,
+    /// The run's id, as in the summary.
+    #[serde(default)]
+    pub run: String,
+    /// The batch system's job that the run belongs to.
+    #[serde(default)]
+    pub job: Option<Job>,
+    /// The run is over: these are its final figures.
+    #[serde(default)]
+    pub is_last: bool,
+    /// Seconds since the first process joined.
+    pub seconds: f64,
+    /// One for each device name.
+    pub devices: Vec<DeviceFigures>,
+    /// Ranks view: exclusive joules by rank, device and region.
+    pub region_energy: Vec<RegionEnergy>,
+    /// Kernels view: exclusive joules by device and kernel.
+    pub kernel_energy: Vec<KernelEnergy>,
+    /// Calls and exclusive time by rank and region.
+    pub region_time: Vec<RegionTime>,
+    /// One for each rank, and for each other process.
+    pub ranks: Vec<RankFigures>,
+    /// Where other threads of a rank were busier than its main thread: joules by region as all threads of a rank share them,
+    /// of the topmost devices.
+    #[serde(default)]
+    pub threads_energy: Vec<ThreadsEnergy>,
+    /// What readers of the figures should know, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The collector and the node that it runs on.
+    #[serde(flatten)]
+    pub collector: CollectorFigures,
+}
+
+impl Snapshot {
+    /// What every user of the node may see: names, devices and figures.
+    pub fn for_everybody(&self) -> Snapshot {
+        Snapshot { job: None, notes: Vec::new(), ..self.clone() }
+    }
+}
+
+/// The collector itself, and the node that it runs on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CollectorFigures {
+    /// Seconds that attribution is behind the application.
+    pub lag_seconds: f64,
+    /// CPU time of the collector.
+    pub collector_cpu_seconds: f64,
+    /// Resident memory of the collector.
+    pub collector_rss_bytes: u64,
+    /// `None` if nothing is sampled, as in a replay.
+    #[serde(default)]
+    pub sampler: Option<SamplerOverhead>,
+    /// The run's part of the CPU time that was used on the node; `None` for a replay.
+    #[serde(default)]
+    pub node_cpu: Option<NodeCpu>,
+}
+
+/// The figures of one device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct DeviceFigures {
+    /// The device's name.
+    pub device: String,
+    /// The counter source: "rapl", "nvml", "cray_pm" and so on.
+    pub source: String,
+    /// The quality of its energy: "measured", "integrated", "estimated", "simulated".
+    pub energy: String,
+    /// "gpu", "cpu", "memory", "node"; empty if unknown.
+    #[serde(default)]
+    pub kind: String,
+    /// The device whose joules contain this one's; empty for a topmost device. Only topmost devices may be added up.
+    #[serde(default)]
+    pub within: String,
+    /// Energy since the run began.
+    pub joules: f64,
+    /// Current power; `None` if unknown.
+    #[serde(default)]
+    pub watts: Option<f64>,
+    /// What became of the joules.
+    #[serde(flatten)]
+    pub division: EnergyDivision,
+    /// The state of its counter.
+    #[serde(flatten)]
+    pub counter: CounterFigures,
+    /// How its counter was read.
+    #[serde(default)]
+    pub readings: Readings,
+    /// What it reports now besides its energy.
+    #[serde(default)]
+    pub gauges: Vec<GaugeReading>,
+    /// Comparisons with other measurements of its energy, so far.
+    #[serde(default)]
+    pub checks: Vec<Check>,
+}
+
+/// What became of a device's joules; the rest is attributed.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EnergyDivision {
+    /// Of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    /// While no consumer of the ranks view was active.
+    pub idle_joules_ranks: f64,
+    /// While no consumer of the kernels view was active.
+    pub idle_joules_kernels: f64,
+    /// Not yet attributed in the kernels view, because GPU streams report late.
+    pub pending_joules_kernels: f64,
+    /// Total less attributed, idle and lost: rounding only.
+    pub conservation_error_joules: f64,
+}
+
+impl EnergyDivision {
+    fn add(&mut self, other: &EnergyDivision) {
+        self.lost_joules += other.lost_joules;
+        self.idle_joules_ranks += other.idle_joules_ranks;
+        self.idle_joules_kernels += other.idle_joules_kernels;
+        self.pending_joules_kernels += other.pending_joules_kernels;
+        self.conservation_error_joules += other.conservation_error_joules;
+    }
+}
+
+/// The state of a device's counter.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct CounterFigures {
+    /// Samples that were recorded.
+    pub samples: u64,
+    /// What became of its readings.
+    #[serde(flatten)]
+    pub losses: ReadingLosses,
+    /// Time whose energy is unknown.
+    #[serde(default)]
+    pub uncovered_seconds: f64,
+    /// It has not changed for long.
+    pub stale: bool,
+}
+
+impl CounterFigures {
+    fn add(&mut self, other: &CounterFigures) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.losses.add(&other.losses);
+        self.uncovered_seconds += other.uncovered_seconds;
+        self.stale |= other.stale;
+    }
+}
+
+/// Exclusive joules of a region on a rank, of one device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RegionEnergy {
+    /// See [`rank_label`].
+    pub rank: String,
+    /// The device's name.
+    pub device: String,
+    /// The region's name, or [`OTHER`].
+    pub region: String,
+    /// Exclusive energy.
+    pub joules: f64,
+}
+
+/// Joules of a region as all threads of a rank share them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ThreadsEnergy {
+    /// The region's name.
+    pub region: String,
+    /// Exclusive energy on all ranks.
+    pub joules: f64,
+}
+
+/// Exclusive joules of a GPU kernel, of one device.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KernelEnergy {
+    /// The device's name.
+    pub device: String,
+    /// The kernel's name, or [`OTHER`].
+    pub kernel: String,
+    /// Exclusive energy.
+    pub joules: f64,
+}
+
+/// Calls and time of a region on a rank's main location.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RegionTime {
+    /// See [`rank_label`].
+    pub rank: String,
+    /// The region's name, or [`OTHER`].
+    pub region: String,
+    /// How often it was called.
+    pub calls: u64,
+    /// Exclusive time.
+    pub seconds: f64,
+}
+
+/// What was recorded of a rank, or of a process without one.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RankFigures {
+    /// See [`rank_label`].
+    pub rank: String,
+    /// What became of its events.
+    #[serde(flatten)]
+    pub losses: RecordLosses,
+    /// How full its fullest ring was, between 0 and 1.
+    pub ring_fill_ratio: f64,
+    /// The region that its main location is in; empty if none.
+    pub current_region: String,
+}
+
+impl RankFigures {
+    /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is sampled
+    /// of a rank is a process of its own.
+    pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
+        let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
+        for process in processes {
+            let sum = ranks.entry((process.rank.len(), process.rank.clone())).or_default();
+            sum.rank = process.rank;
+            sum.losses.add(&process.losses);
+            sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
+            // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
+            if !process.current_region.is_empty() {
+                sum.current_region = process.current_region;
+            }
+        }
+        ranks.into_values().collect()
+    }
+
+    /// Whether it is a rank, not a process without one, such as a launcher.
+    pub fn is_numbered(&self) -> bool {
+        self.rank.parse::<u32>().is_ok()
+    }
+}
+
+impl DeviceFigures {
+    fn of(attributor: &Attributor, number: usize, checks: Vec<Check>) -> DeviceFigures {
+        let device = &attributor.devices[number];
+        let ranks = attributor.engine.totals(device.view(ViewKind::Ranks));
+        let kernels = attributor.engine.totals(device.views.kernels);
+        let counter = device.counter_figures();
+        DeviceFigures {
+            device: device.info.name.clone(),
+            source: device.info.source.clone(),
+            energy: device.info.quality.as_str().to_owned(),
+            kind: device.info.traits.kind.clone(),
+            within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
+            joules: ranks.total_joules,
+            watts: None,
+            division: EnergyDivision {
+                lost_joules: ranks.lost_joules,
+                idle_joules_ranks: ranks.idle_joules,
+                idle_joules_kernels: kernels.idle_joules,
+                pending_joules_kernels: (ranks.total_joules - kernels.total_joules).max(0.0),
+                conservation_error_joules: ranks
+                    .conservation_error_joules
+                    .max(kernels.conservation_error_joules),
+            },
+            counter: CounterFigures {
+                samples: counter.samples,
+                losses: ReadingLosses::of(attributor, device),
+                uncovered_seconds: ranks.unknown_ticks as f64 / attributor.ticks_per_second as f64,
+                stale: counter.stale,
+            },
+            readings: Readings::default(),
+            gauges: Vec::new(),
+            checks,
+        }
+    }
+
+    /// Metrics that the settings give the same name are one device: two series with the same labels would make a
+    /// scrape invalid.
+    fn add(&mut self, other: &DeviceFigures) {
+        if self.energy == "measured" {
+            self.energy.clone_from(&other.energy); // a sum is only as good as its worst part
+        }
+        self.joules += other.joules;
+        self.division.add(&other.division);
+        self.counter.add(&other.counter);
+    }
+}
+
+impl Snapshot {
+    /// What is missing from the figures.
+    pub fn losses(&self) -> Losses {
+        let mut sum = Losses::default();
+        self.ranks.iter().for_each(|rank| sum.records.add(&rank.losses));
+        for device in &self.devices {
+            sum.readings.add(&device.counter.losses);
+            sum.stale_counters += u64::from(device.counter.stale);
+            let error = device.division.conservation_error_joules;
+            sum.conservation_error_joules = sum.conservation_error_joules.max(error);
+        }
+        sum
+    }
+
+    /// The devices that no other contains: they may be added up.
+    pub fn topmost(&self) -> impl Iterator<Item = &DeviceFigures> {
+        self.devices.iter().filter(|device| device.within.is_empty())
+    }
+}
+
+/// The region or kernel whose series has the sum of those that the limit on the number of series leaves out.
+pub const OTHER: &str = "other";
+
+/// Decides which series get a name of their own. A decision is final, because counters must not decrease: a named series
+/// keeps its name, and what once was added to [`OTHER`] always is.
+#[derive(Debug)]
+struct SeriesLimit {
+    most: usize,
+    named: HashSet<(String, String, String)>,
+    /// Decisions by device and rank label: many thousands are looked up for each snapshot.
+    decided: Vec<Vec<Decisions>>,
+}
+
+/// The decisions for one rank label on one device.
+#[derive(Clone, Debug, Default)]
+struct Decisions {
+    /// It changes when a process learns its rank; then its decisions are made anew.
+    label: String,
+    by_region: Vec<Option<bool>>,
+}
+
+impl SeriesLimit {
+    fn new(most: usize) -> SeriesLimit {
+        SeriesLimit { most, named: HashSet::new(), decided: Vec::new() }
+    }
+
+    fn admits(&mut self, a: &str, b: &str, c: &str) -> bool {
+        let key = (a.to_owned(), b.to_owned(), c.to_owned());
+        self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
+    }
+
+    /// The same with numbers, by which decisions are looked up.
+    fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
+        let decisions = at(at(&mut self.decided, device.0), label.0);
+        if decisions.label != label.1 {
+            *decisions = Decisions { label: label.1.to_owned(), by_region: Vec::new() };
+        }
+        if let Some(decided) = *at(&mut decisions.by_region, region.0) {
+            return decided;
+        }
+        let decided = self.admits(label.1, device.1, region.1);
+        self.decided[device.0][label.0].by_region[region.0] = Some(decided);
+        decided
+    }
+}
+
+/// An element of a vector, which grows as needed.
+fn at<T: Clone + Default>(all: &mut Vec<T>, index: usize) -> &mut T {
+    if all.len() <= index {
+        all.resize(index + 1, T::default());
+    }
+    &mut all[index]
+}
+
+/// Limits on the number of series of each metric.
+#[derive(Debug)]
+pub struct Limits {
+    regions: SeriesLimit,
+    kernels: SeriesLimit,
+    times: SeriesLimit,
+}
+
+impl Limits {
+    /// At most so many named series of each metric.
+    pub fn new(most: usize) -> Limits {
+        let limit = || SeriesLimit::new(most);
+        Limits { regions: limit(), kernels: limit(), times: limit() }
+    }
+}
+
+/// The part of a snapshot that the attributor knows.
+pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let (mut regions, mut kernels) = (BTreeMap::new(), BTreeMap::new());
+    let labels = Labels::of(attributor);
+    let mut checks = agreement::checks(attributor, false);
+    // Time has a metric of its own.
+    let energies = attributor.devices.iter().enumerate().filter(|(_, d)| d.info.unit == Unit::Joules);
+    let energies = energies.filter(|(number, _)| attributor.counts(*number));
+    for (number, device) in energies {
+        let figures = DeviceFigures::of(attributor, number, std::mem::take(&mut checks[number]));
+        match snapshot.devices.iter_mut().find(|known| known.device == figures.device) {
+            Some(known) => known.add(&figures),
+            None => snapshot.devices.push(figures),
+        }
+        region_energy(attributor, number, &labels, limits, &mut regions);
+        kernel_energy(attributor, device, limits, &mut kernels);
+    }
+    snapshot.region_energy = regions
+        .into_iter()
+        .map(|((rank, device, region), joules)| RegionEnergy { rank, device, region, joules })
+        .collect();
+    snapshot.kernel_energy = kernels
+        .into_iter()
+        .map(|((device, kernel), joules)| KernelEnergy { device, kernel, joules })
+        .collect();
+    region_time(attributor, &labels, limits, &mut snapshot);
+    if threads::all_threads_lead(attributor) {
+        snapshot.threads_energy = threads_energy(attributor);
+        snapshot.notes.extend(OtherThreads::of(attributor).note());
+    }
+    snapshot
+}
+
+fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
+    let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
+    for (number, device) in attributor.devices.iter().enumerate() {
+        let is_energy = device.info.unit == Unit::Joules && attributor.counts(number);
+        if is_energy && attributor.whole(number).is_none() {
+            let view = device.views.threads.unwrap_or(device.views.ranks);
+            let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
+            attributor.engine.each_account(view, add);
+        }
+    }
+    let name = |region| attributor.regions.name(region).to_owned();
+    sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
+}
+
+/// The distinct rank labels: a rank may have many threads.
+struct Labels {
+    names: Vec<String>,
+    /// By location, the index of its label.
+    of_location: Vec<usize>,
+}
+
+impl Labels {
+    fn of(attributor: &Attributor) -> Labels {
+        let mut numbers = HashMap::new();
+        let mut labels = Labels { names: Vec::new(), of_location: Vec::new() };
+        for location in 0..attributor.locations.len() as u32 {
+            let name = rank_label(attributor, location);
+            let number = *numbers.entry(name.clone()).or_insert(labels.names.len());
+            if number == labels.names.len() {
+                labels.names.push(name);
+            }
+            labels.of_location.push(number);
+        }
+        labels
+    }
+
+    /// Empty sums by label and region number: there may be a hundred thousand, and only the named ones need their names.
+    fn sums<T: Clone + Default>(&self) -> Vec<Vec<T>> {
+        vec![Vec::new(); self.names.len()]
+    }
+}
+
+fn region_energy(
+    attributor: &Attributor,
+    number: usize,
+    labels: &Labels,
+    limits: &mut Limits,
+    named: &mut BTreeMap<(String, String, String), f64>,
+) {
+    let device = &attributor.devices[number];
+    let mut sums: Vec<Vec<Option<f64>>> = labels.sums();
+    attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
+        let label = labels.of_location[location.0 as usize];
+        *at(&mut sums[label], region.0 as usize).get_or_insert(0.0) += joules;
+    });
+    let device = device.info.name.as_str();
+    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
+        let mut add = |region: &str, joules| {
+            *named.entry((label.clone(), device.to_owned(), region.to_owned())).or_insert(0.0) += joules;
+        };
+        let mut other = None;
+        for (region, joules) in sums.iter().enumerate() {
+            let Some(joules) = joules else { continue };
+            let name = attributor.regions.name(RegionRef(region as u32));
+            if limits.regions.admits_region((number, device), (at, label), (region, name)) {
+                add(name, joules);
+            } else {
+                *other.get_or_insert(0.0) += joules;
+            }
+        }
+        if let Some(joules) = other {
+            add(OTHER, &joules);
+        }
+    }
+}
+
+fn kernel_energy(
+    attributor: &Attributor,
+    device: &Device,
+    limits: &mut Limits,
+    named: &mut BTreeMap<(String, String), f64>,
+) {
+    let mut sums = BTreeMap::new();
+    attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, joules| {
+        *sums.entry(region).or_insert(0.0) += joules;
+    });
+    for (region, joules) in sums {
+        let kernel = attributor.regions.name(region);
+        let kernel = if limits.kernels.admits("", &device.info.name, kernel) { kernel } else { OTHER };
+        *named.entry((device.info.name.clone(), kernel.to_owned())).or_insert(0.0) += joules;
+    }
+}
+
+fn region_time(attributor: &Attributor, labels: &Labels, limits: &mut Limits, snapshot: &mut Snapshot) {
+    let mut sums: Vec<Vec<Option<(u64, u64)>>> = labels.sums();
+    let of_ranks = attributor.locations.iter().enumerate().filter(|(_, info)| attributor.is_rank(info));
+    for (number, _) in of_ranks {
+        let sums = &mut sums[labels.of_location[number]];
+        attributor.engine.each_callpath(LocationIndex(number as u32), |region, calls, ticks| {
+            let sum = at(sums, region.0 as usize).get_or_insert((0, 0));
+            *sum = (sum.0.saturating_add(calls), sum.1.saturating_add(ticks));
+        });
+    }
+    let mut named: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
+        for (region, sum) in sums.iter().enumerate() {
+            let Some((calls, ticks)) = sum else { continue };
+            let name = attributor.regions.name(RegionRef(region as u32));
+            let admitted = limits.times.admits_region((0, ""), (at, label), (region, name));
+            let sum = named.entry((label, if admitted { name } else { OTHER })).or_insert((0, 0));
+            *sum = (sum.0.saturating_add(*calls), sum.1.saturating_add(*ticks));
+        }
+    }
+    snapshot.region_time.extend(named.into_iter().map(|((rank, region), (calls, ticks))| RegionTime {
+        rank: rank.to_owned(),
+        region: region.to_owned(),
+        calls,
+        seconds: ticks as f64 / attributor.ticks_per_second as f64,
+    }));
+}
+
+/// The rank's number, or the location group's name if that is unknown.
+pub fn rank_label(attributor: &Attributor, location: u32) -> String {
+    let info = &attributor.locations[location as usize];
+    info.rank.map_or_else(|| info.group.clone(), |rank| rank.to_string())
+}
+
+#[cfg(test)]
+#[path = "snapshot_tests.rs"]
+mod tests;

@@ -1,0 +1,835 @@
+//! `summary.json`: the result of a run, as `ampere attribute --json` prints it too. Fields may be added, never renamed.
+
+use crate::assignment::Link;
+use crate::batch_job::Job;
+use crate::build;
+use crate::callpaths::Numbering;
+pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
+use crate::gauges::OverTheRun;
+use crate::losses::Losses;
+use crate::missing::Numbers;
+use ampere_attribution::Policy;
+use ampere_model::Quality;
+use ampere_timeline::agreement::Check;
+use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
+use ampere_timeline::curve::PowerCurve;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::ser::Serializer;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+/// What `schema` is.
+pub const SCHEMA: &str = "ampere-summary/2";
+
+/// A device's energy may be unknown for this part of the run, and the run is complete all the same.
+pub const UNKNOWN_SHARE_MAX: f64 = 0.01;
+
+/// Rows of a table in the summary that is on disk while a run goes on: it is written again and again.
+pub const MOST_RUNNING_ROWS: usize = 1000;
+
+/// The file as a whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Summary {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What was run.
+    pub run: Run,
+    /// How much of the run is in the figures.
+    pub quality: Losses,
+    /// What measuring cost.
+    pub overhead: Overhead,
+    /// Which consumer draws from which device, and why.
+    #[serde(default)]
+    pub topology: Vec<Link>,
+    /// What the numbers of names mean.
+    #[serde(default)]
+    pub names: Vec<Name>,
+    /// The call paths of all views.
+    #[serde(default)]
+    pub paths: Paths,
+    /// Energy first, time last.
+    pub devices: Vec<Device>,
+}
+
+impl Serialize for Summary {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Summary::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Summary {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Summary, D::Error> {
+        let mut summary = Summary::deserialize(deserializer)?;
+        if summary.schema != SCHEMA {
+            return Err(D::Error::custom(format!("schema {:?}, {SCHEMA:?} expected", summary.schema)));
+        }
+        summary.flaw().map_or(Ok(summary), |flaw| Err(D::Error::custom(flaw)))
+    }
+}
+
+/// The beginning of a summary's file, which is read without its tables: these may be large.
+#[derive(Debug)]
+pub struct Head {
+    /// What was run.
+    pub run: Run,
+    /// What is missing from its figures.
+    pub quality: Losses,
+}
+
+impl Head {
+    /// `None` of what is no summary.
+    pub fn of(path: &Path) -> Option<Head> {
+        struct Beginning<'a>(&'a mut (Option<String>, Option<Run>, Option<Losses>));
+        impl<'de> Visitor<'de> for Beginning<'_> {
+            type Value = ();
+
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a summary")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+                let (schema, run, quality) = self.0;
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "schema" => *schema = Some(map.next_value()?),
+                        "run" => *run = Some(map.next_value()?),
+                        "quality" => *quality = Some(map.next_value()?),
+                        _ => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                    if schema.is_some() && run.is_some() && quality.is_some() {
+                        break;
+                    }
+                }
+                Err(M::Error::custom("the rest is not read"))
+            }
+        }
+        if !path.symlink_metadata().is_ok_and(|there| there.is_file()) {
+            return None; // opening a pipe would wait for its writer
+        }
+        let mut found = (None, None, None);
+        let mut reader = serde_json::Deserializer::from_reader(BufReader::new(File::open(path).ok()?));
+        let _ = reader.deserialize_map(Beginning(&mut found));
+        let (schema, run, quality) = found;
+        schema.filter(|schema| schema == SCHEMA)?;
+        Some(Head { run: run?, quality: quality? })
+    }
+}
+
+/// More bytes a `summary.json` that anybody may have written is not read of.
+pub const BYTES_MAX: u64 = 1 << 30;
+
+impl Summary {
+    fn views_mut(&mut self) -> impl Iterator<Item = &mut View> {
+        self.devices.iter_mut().flat_map(|device| device.views.iter_mut().chain(&mut device.other_ranks))
+    }
+
+    /// Why its numbers cannot be true, if they cannot.
+    fn flaw(&mut self) -> Option<&'static str> {
+        let (names, paths) = (self.names.len(), self.paths.len());
+        let is_there = |row: &Callpath| {
+            (row.path as usize) < paths && (row.location_group.max(row.location) as usize) < names
+        };
+        let flaw = self.paths.flaw(names);
+        let all_there = self.views_mut().all(|view| view.callpaths.iter().all(is_there));
+        flaw.or((!all_there).then_some("a row has a path or a name that is not there"))
+    }
+
+    /// The devices of other summaries, with the numbers of this one.
+    pub fn renumbered(&mut self, others: Vec<Summary>) -> Vec<Device> {
+        let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
+        let mut numbering = Numbering::of(names, paths);
+        let mut devices = Vec::new();
+        for mut other in others {
+            let (names, paths) = (std::mem::take(&mut other.names), std::mem::take(&mut other.paths));
+            let rows = other.views_mut().flat_map(|view| view.callpaths.iter_mut());
+            numbering.renumber((&names, &paths), rows);
+            devices.append(&mut other.devices);
+        }
+        (self.names, self.paths) = (numbering.names, numbering.paths);
+        devices
+    }
+
+    /// Numbers names and call paths in the order of the alphabet, as where all are numbered at once.
+    pub(crate) fn order_names(&mut self) {
+        let (names, paths) = (std::mem::take(&mut self.names), std::mem::take(&mut self.paths));
+        let rows = self.views_mut().flat_map(|view| view.callpaths.iter());
+        let of_rows: BTreeSet<u32> = rows.flat_map(|row| [row.location_group, row.location]).collect();
+        let of_rows: BTreeSet<&Name> = of_rows.into_iter().map(|number| &names[number as usize]).collect();
+        let regions: BTreeSet<&Name> = paths.name.iter().map(|number| &names[*number as usize]).collect();
+        let mut numbering = Numbering::default();
+        for name in of_rows.into_iter().chain(regions) {
+            numbering.name(name);
+        }
+        let rows = self.views_mut().flat_map(|view| view.callpaths.iter_mut());
+        numbering.renumber((&names, &paths), rows);
+        let new = numbering.order_paths();
+        for row in self.views_mut().flat_map(|view| view.callpaths.iter_mut()) {
+            row.path = new[row.path as usize];
+        }
+        (self.names, self.paths) = (numbering.names, numbering.paths);
+    }
+
+    /// What a number among the names means.
+    pub fn name(&self, number: u32) -> &str {
+        &self.names[number as usize]
+    }
+
+    /// The regions of all call paths, each as often as it is there.
+    pub fn region_names(&self) -> impl Iterator<Item = &str> {
+        self.paths.name.iter().map(|name| self.name(*name))
+    }
+
+    /// The regions of a call path, outermost first.
+    pub fn regions_of(&self, path: u32) -> Vec<&str> {
+        let mut regions: Vec<&str> =
+            self.paths.up(path).map(|path| self.name(self.paths.name[path as usize])).collect();
+        regions.reverse();
+        regions
+    }
+
+    /// The tables of an attributor, both views or `only` one.
+    pub fn new(attributor: &Attributor, only: Option<ViewKind>, run: Run, quality: Losses) -> Summary {
+        build::summary(attributor, only, usize::MAX, run, quality)
+    }
+
+    /// The figures of a run that goes on: totals, and of each table the [`MOST_RUNNING_ROWS`] largest rows.
+    pub fn of_running(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        let run = Run { running: true, ..run };
+        let mut summary = build::summary(attributor, None, MOST_RUNNING_ROWS, run, quality);
+        let mut views = summary.devices.iter().flat_map(|device| &device.views);
+        if views.any(|view| view.callpaths.len() == MOST_RUNNING_ROWS) {
+            summary.run.notes.push(format!(
+                "written while the run went on: of each table the {MOST_RUNNING_ROWS} largest rows; totals are of all"
+            ));
+        }
+        summary
+    }
+
+    /// The figures of a run that goes on without its call paths, and of each region its exclusive joules alone: cheap enough for
+    /// once a second.
+    pub fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        build::outline(attributor, run, quality)
+    }
+
+    /// What is known by now of the run, of whose events nothing more has been attributed.
+    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        (self.run, self.quality) = build::described(attributor, run, quality);
+        self
+    }
+
+    /// The nodes of an attributor's devices and locations, and how many ranks each has.
+    pub fn ranks_of_nodes(attributor: &Attributor) -> BTreeMap<String, u32> {
+        let mut nodes: BTreeMap<String, u32> =
+            attributor.devices.iter().map(|device| (device.info.node.clone(), 0)).collect();
+        for (at, location) in attributor.locations.iter().enumerate() {
+            let is_rank = location.main && !attributor.is_sampled(at);
+            *nodes.entry(location.node.clone()).or_default() += u32::from(is_rank);
+        }
+        nodes
+    }
+}
+
+/// Node and name of the devices that another of their node contains.
+pub fn parts(summary: &Summary) -> HashSet<(&str, &str)> {
+    let devices = summary.devices.iter();
+    devices.flat_map(|whole| whole.contains.iter().map(|part| (whole.node.as_str(), part.as_str()))).collect()
+}
+
+/// Devices that count joules and that no other of their node contains.
+pub fn topmost(summary: &Summary) -> impl Iterator<Item = &Device> {
+    let parts = parts(summary);
+    let is_within = move |device: &Device| parts.contains(&(device.node.as_str(), device.name.as_str()));
+    summary.devices.iter().filter(move |device| device.unit == "J" && !is_within(device))
+}
+
+/// The view of this name that tables show, if it has functions.
+pub fn view<'a>(device: &'a Device, name: &str) -> Option<&'a View> {
+    device.shown().find(|view| view.view == name && !(view.callpaths.is_empty() && view.regions.is_empty()))
+}
+
+/// The least trusted of what several summaries call their energy. "none" does not count.
+pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
+    let all = [Quality::Measured, Quality::Integrated, Quality::Simulated, Quality::Estimated];
+    names.max_by_key(|name| all.iter().position(|quality| quality.as_str() == *name)).unwrap_or("none")
+}
+
+/// What was run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// Different for every run.
+    pub id: String,
+    /// The command line, word by word; empty of a trace.
+    pub command: Vec<String>,
+    /// The batch system's job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<Job>,
+    /// RFC 3339, UTC.
+    pub start: String,
+    /// RFC 3339, UTC.
+    pub end: String,
+    /// False when something of the run is missing: `notes` say what.
+    pub complete: bool,
+    /// The run is not over: these are the figures up to now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub running: bool,
+    /// "score-p", "embedded" or "trace".
+    pub host: String,
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+    /// Number of ranks.
+    pub ranks: u32,
+    /// How many of them are on each node, of several nodes.
+    #[serde(default, skip_serializing_if = "is_of_one")]
+    pub node_ranks: BTreeMap<String, u32>,
+    /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
+    pub energy: String,
+    /// The time that the joules are of.
+    pub seconds: f64,
+    /// Of all nodes. A device's joules include those of the devices that it contains, which are not added again.
+    #[serde(default)]
+    pub total_joules: f64,
+    /// The clock that timestamps are from.
+    pub timer: String,
+    /// Its resolution.
+    pub ticks_per_second: u64,
+    /// Of one node: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the run's end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clock: Vec<[u64; 2]>,
+    /// What a reader should know, one line each.
+    pub notes: Vec<String>,
+    /// The run's part of its node's CPU time; `None` of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_cpu: Option<NodeCpu>,
+    /// The command's exit status as shells have it (128 + n for signal n), where `ampere run` waited for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_status: Option<i32>,
+    /// Processes that did not end their measurement properly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endings: Vec<Ending>,
+    /// Times without sampling, because the collector was killed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+    /// CPU time between two samples of a thread's stack. Rows without calls are of samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stack_period_seconds: Option<f64>,
+    /// The size of the MPI job, and its ranks in these figures. `None` where there are several jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiRanks>,
+}
+
+fn is_of_one(nodes: &BTreeMap<String, u32>) -> bool {
+    nodes.len() < 2
+}
+
+impl Run {
+    /// Its nodes, and how many ranks each has, as far as that is known.
+    pub fn ranks_of_nodes(&self) -> BTreeMap<String, u32> {
+        match self.nodes.as_slice() {
+            [one] => BTreeMap::from([(one.clone(), self.ranks)]),
+            _ => self.node_ranks.clone(),
+        }
+    }
+}
+
+/// The ranks of an MPI job that are in the figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MpiRanks {
+    /// Of MPI_COMM_WORLD.
+    pub size: u32,
+    /// In ascending order.
+    pub ranks: Vec<u32>,
+}
+
+impl MpiRanks {
+    /// From the rank and the job's size of each process.
+    pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
+        let (mut ranks, sizes): (Vec<u32>, BTreeSet<u32>) = processes.filter(|(_, size)| *size > 1).unzip();
+        ranks.sort_unstable();
+        let is_one_job = sizes.len() == 1 && ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        sizes.first().copied().filter(|_| is_one_job).map(|size| MpiRanks { size, ranks })
+    }
+
+    /// Ranks of the job that are not in the figures.
+    pub fn missing(&self) -> Numbers {
+        Numbers::missing(self.size, self.ranks.iter().copied())
+    }
+}
+
+/// A process that did not end its measurement properly.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ending {
+    /// Its rank, where it has one.
+    pub rank: Option<u32>,
+    /// Its process id.
+    pub pid: u32,
+    /// How it ended, in words.
+    pub what: String,
+    /// When it was last known to run. RFC 3339, UTC; empty where that is not known.
+    pub time: String,
+    /// The signal that killed it, where that is known.
+    pub signal: Option<i32>,
+}
+
+/// A time without sampling.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gap {
+    /// The last sample before it. RFC 3339, UTC.
+    pub start: String,
+    /// Its length.
+    pub seconds: f64,
+    /// The energy of that time; `null` where sampling did not continue.
+    pub joules: Option<f64>,
+}
+
+/// CPU time during the run. Of several nodes the sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeCpu {
+    /// How long it was counted.
+    pub seconds: f64,
+    /// Of the run's own processes; see `ampere_counters::RunCpu`.
+    pub own_busy_seconds: f64,
+    /// Of the collector.
+    pub collector_busy_seconds: f64,
+    /// Of all processes on the node, these included.
+    pub node_busy_seconds: f64,
+    /// CPUs that the run may use.
+    pub cpus: u64,
+    /// CPUs of the node.
+    pub node_cpus: u64,
+}
+
+/// Less than this, in cores or as a part of all CPU time, is the operating system's own.
+const OTHERS_LEAST_CORES: f64 = 0.1;
+const OTHERS_LEAST_PART: f64 = 0.1;
+
+/// Where less of a run's time was counted, it is said.
+const COUNTED_PART: f64 = 0.9;
+
+impl NodeCpu {
+    /// For people, in one line. `run_seconds`: how long the run took.
+    pub fn words(&self, run_seconds: f64) -> String {
+        let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
+        let part = if self.seconds < COUNTED_PART * run_seconds {
+            format!(", in {:.1} of {run_seconds:.1} s", self.seconds)
+        } else {
+            String::new()
+        };
+        format!(
+            "{:.2} s of the node's {:.2} s of busy CPU time were this run's own: {:.2} of {:.2} busy cores on average{part}",
+            self.own_busy_seconds,
+            self.node_busy_seconds,
+            cores(self.own_busy_seconds),
+            cores(self.node_busy_seconds)
+        )
+    }
+
+    /// Whether others used enough of the node's CPU time to be worth a note.
+    pub fn has_others(&self) -> bool {
+        let others = self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds;
+        others > OTHERS_LEAST_CORES * self.seconds && others > OTHERS_LEAST_PART * self.node_busy_seconds
+    }
+
+    /// The sum of two nodes'.
+    pub fn with(self, more: NodeCpu) -> NodeCpu {
+        NodeCpu {
+            seconds: self.seconds.max(more.seconds),
+            own_busy_seconds: self.own_busy_seconds + more.own_busy_seconds,
+            collector_busy_seconds: self.collector_busy_seconds + more.collector_busy_seconds,
+            node_busy_seconds: self.node_busy_seconds + more.node_busy_seconds,
+            cpus: self.cpus + more.cpus,
+            node_cpus: self.node_cpus + more.node_cpus,
+        }
+    }
+}
+
+impl Run {
+    /// How the command ended, if it failed: its status, and the signal that shells write so.
+    pub fn bad_status(&self) -> Option<String> {
+        let status = self.command_status.filter(|status| *status != 0)?;
+        // A status may be any other number.
+        let signal = (129..160).contains(&status).then(|| format!(", as of {}", SignalNumber(status - 128)));
+        Some(format!("{status}{}", signal.unwrap_or_default()))
+    }
+
+    /// What to show beside its name; empty if it is complete.
+    pub fn state(&self) -> &'static str {
+        match (self.complete, self.running) {
+            (true, _) => "",
+            (false, true) => "RUNNING",
+            (false, false) => "INCOMPLETE",
+        }
+    }
+
+    /// The same as the end of a line.
+    pub fn state_words(&self) -> String {
+        if self.complete { String::new() } else { format!(", {}", self.state()) }
+    }
+}
+
+impl Gap {
+    /// One line for all that were closed, and one for each that was not.
+    pub fn notes(gaps: &[Gap]) -> Vec<String> {
+        let (closed, open): (Vec<&Gap>, Vec<&Gap>) = gaps.iter().partition(|gap| gap.joules.is_some());
+        let mut notes: Vec<String> = match closed.as_slice() {
+            [first, _, ..] => {
+                let seconds: f64 = closed.iter().map(|gap| gap.seconds).sum();
+                let joules: f64 = closed.iter().filter_map(|gap| gap.joules).sum();
+                vec![format!(
+                    "the collector was killed {} times, first at {}, and replaced: no counter was read for {seconds:.3} s in \
+                     all; {joules:.3} J were spent meanwhile, which are shared as between any two samples (run.gaps)",
+                    closed.len(),
+                    first.start
+                )]
+            }
+            few => few.iter().map(|gap| gap.note()).collect(),
+        };
+        notes.extend(open.iter().map(|gap| gap.note()));
+        notes
+    }
+
+    fn note(&self) -> String {
+        match self.joules {
+            Some(joules) => format!(
+                "the collector was killed: no counter was read for {:.3} s from {} on; {joules:.3} J were spent meanwhile, which \
+                 are shared as between any two samples",
+                self.seconds, self.start
+            ),
+            None => format!(
+                "the collector was killed: no counter was read from {} on, and what was spent in the last {:.3} s is not known",
+                self.start, self.seconds
+            ),
+        }
+    }
+}
+
+impl Ending {
+    /// One line for all of them, which are in order of time: the first as a rule made the others end.
+    pub fn notes(endings: &[Ending]) -> Option<String> {
+        let (first, others) = endings.split_first()?;
+        let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));
+        let was = if first.signal.is_some() { "was " } else { "" };
+        let at = if first.time.is_empty() { String::new() } else { format!(", at {}", first.time) };
+        let line = format!("{rank}process {} {was}{}{at}: its open frames end there", first.pid, first.what);
+        let last = others.iter().rev().find(|ending| !ending.time.is_empty());
+        let until = last.map_or_else(String::new, |last| format!(", the last at {}", last.time));
+        Some(match others.len() {
+            0 => line,
+            1 => format!("{line}; another process ended so after it{until} (run.endings)"),
+            many => format!("{line}; {many} other processes ended so after it{until} (run.endings)"),
+        })
+    }
+}
+
+/// A signal's number, shown with its name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SignalNumber(pub i32);
+
+impl std::fmt::Display for SignalNumber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const NAMES: [(i32, &str); 11] = [
+            (1, "SIGHUP"),
+            (2, "SIGINT"),
+            (3, "SIGQUIT"),
+            (4, "SIGILL"),
+            (6, "SIGABRT"),
+            (7, "SIGBUS"),
+            (8, "SIGFPE"),
+            (9, "SIGKILL"),
+            (11, "SIGSEGV"),
+            (14, "SIGALRM"),
+            (15, "SIGTERM"),
+        ];
+        match NAMES.iter().find(|(number, _)| *number == self.0) {
+            Some((number, name)) => write!(f, "signal {number} ({name})"),
+            None => write!(f, "signal {}", self.0),
+        }
+    }
+}
+
+/// A device and its figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Device {
+    /// Its node's name.
+    pub node: String,
+    /// Its own name.
+    pub name: String,
+    /// The name of its counter's metric.
+    pub metric: String,
+    /// The library that reads it, or "trace".
+    pub source: String,
+    /// "measured", "integrated" (from a measured power), "simulated" or "estimated".
+    pub energy: String,
+    /// "J", or "s" of the device "time", all of whose figures are seconds, also those called joules.
+    #[serde(default = "joules")]
+    pub unit: String,
+    /// "gpu", "cpu", "memory" or "node"; empty where that is not known.
+    #[serde(default)]
+    pub kind: String,
+    /// Names of devices of the same node whose joules are also in this one's.
+    #[serde(default)]
+    pub contains: Vec<String>,
+    /// How many.
+    pub samples: u64,
+    /// From the first sample to the last.
+    pub total_joules: f64,
+    /// From the first sample to the last: energy outside is not in the total.
+    #[serde(default)]
+    pub sampled_seconds: f64,
+    /// Of these, the time whose energy is not known: the counter was reset, or its readings could not be true.
+    #[serde(default)]
+    pub uncovered_seconds: f64,
+    /// The most power that the device can draw. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watts_max: Option<f64>,
+    /// The mean time from one sample to the next.
+    #[serde(default)]
+    pub sample_seconds: f64,
+    /// The longest.
+    #[serde(default)]
+    pub longest_sample_seconds: f64,
+    /// The longest time without a change of the counter's value.
+    #[serde(default)]
+    pub longest_still_seconds: f64,
+    /// Whether it stood still when last read.
+    #[serde(default)]
+    pub stale: bool,
+    /// How it was sampled; `None` of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readings: Option<Readings>,
+    /// What the device reported beside its energy; empty of a trace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gauges: Vec<OverTheRun>,
+    /// Other measurements of the same energy beside its counter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<Check>,
+    /// Over the run, in steps; `None` without two samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerCurve>,
+    /// The ways in which its joules are divided.
+    pub views: Vec<View>,
+    /// The ranks view by the locations that the settings do not choose: all threads of the ranks, or their main threads alone.
+    /// `None` where that is the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_ranks: Option<View>,
+    /// Whether tables begin with it: other threads of a rank ran more than its main thread.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub other_ranks_lead: bool,
+}
+
+impl Device {
+    /// The views that tables show to people.
+    pub fn shown(&self) -> impl Iterator<Item = &View> {
+        let leading = self.other_ranks.as_ref().filter(|_| self.other_ranks_lead);
+        self.views.iter().map(move |view| leading.filter(|_| view.view == "ranks").unwrap_or(view))
+    }
+
+    /// The ranks view that they do not show.
+    pub fn not_shown(&self) -> Option<&View> {
+        let ranks = || self.views.iter().find(|view| view.view == "ranks");
+        if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
+    }
+
+    /// The time in which its energy is known.
+    pub fn known_seconds(&self) -> f64 {
+        (self.sampled_seconds - self.uncovered_seconds).max(0.0)
+    }
+
+    /// At each end of the run this much time may pass without a sample of it: counters are read one after another, and some are
+    /// renewed ten times per second only.
+    pub fn end_seconds(&self) -> f64 {
+        let most = END_SECONDS.end().max(self.sample_seconds);
+        self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
+    }
+
+    /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before it.
+    pub fn mean_watts(&self) -> Option<f64> {
+        let known_seconds = self.known_seconds();
+        let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
+            .then(|| self.total_joules / known_seconds);
+        mean.filter(|watts| *watts <= self.watts_max.unwrap_or(f64::INFINITY))
+    }
+
+    /// The power of one of its rows, without the least and the most.
+    pub fn watts(&self, view: &View, row: &Figures) -> Watts {
+        let least_seconds = LEAST_RESOLVED_SAMPLES * self.sample_seconds;
+        let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
+        // A clock resolves everything, and seconds in a second are no rate.
+        if self.unit == Unit::Seconds.as_str() || !is_resolved {
+            return Watts::default();
+        }
+        let rate = |joules: f64, seconds: f64| (seconds > 0.0).then(|| joules / seconds);
+        let watts = Watts {
+            mean_watts: rate(row.exclusive_joules, row.exclusive_seconds),
+            resolved_watts: rate(row.resolved_joules, row.resolved_seconds),
+            ..Watts::default()
+        };
+        watts.up_to(self.most_watts(view))
+    }
+
+    /// Of its interval's joules a row has no more than all, and no more than the device's power.
+    pub(crate) fn most_watts(&self, view: &View) -> f64 {
+        let is_time_sliced = view.policy == Policy::TimeSliced.as_str();
+        self.watts_max.filter(|_| is_time_sliced).unwrap_or(f64::INFINITY)
+    }
+}
+
+fn joules() -> String {
+    Unit::Joules.as_str().to_owned()
+}
+
+/// A device's joules divided among frames.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct View {
+    /// "ranks" or "kernels".
+    pub view: String,
+    /// The threads whose frames are a rank's, where that makes a difference: "main" or "all".
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub locations: String,
+    /// "time_sliced" or "busy_only".
+    pub policy: String,
+    /// "shared" or "independent".
+    pub sharing: String,
+    /// Joules of frames.
+    pub attributed_joules: f64,
+    /// Joules of no frame.
+    pub idle_joules: f64,
+    /// Joules of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    /// By how much these three differ from the device's total.
+    pub conservation_error_joules: f64,
+    /// Most joules first.
+    pub callpaths: Callpaths,
+    /// Most joules first.
+    pub regions: Vec<Region>,
+}
+
+impl View {
+    /// The joules that shares refer to. Where each consumer gets all, as of time, that is more than the device's own total.
+    pub fn whole(&self) -> f64 {
+        self.attributed_joules + self.idle_joules + self.lost_joules
+    }
+
+    /// For people.
+    pub fn title(&self) -> String {
+        match self.locations.as_str() {
+            "main" => format!("{} view, by main threads alone", self.view),
+            "all" => format!("{} view, by all threads", self.view),
+            _ => format!("{} view", self.view),
+        }
+    }
+}
+
+/// The sum of the call paths that end in a region.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Region {
+    /// Its name.
+    pub region: Name,
+    /// The sum's.
+    #[serde(flatten)]
+    pub figures: Figures,
+    /// Of a sampled function: the standard error of its exclusive joules that follows from the number of its samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled_error_joules: Option<f64>,
+    /// Its power.
+    #[serde(default, flatten)]
+    pub watts: Watts,
+}
+
+/// `null`: below resolution. A rate needs [`LEAST_RESOLVED_SAMPLES`] resolved samples' worth of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Watts {
+    /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
+    pub mean_watts: Option<f64>,
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran.
+    pub resolved_watts: Option<f64>,
+    /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
+    /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
+    pub min_watts: Option<f64>,
+    /// Most of the same.
+    pub max_watts: Option<f64>,
+}
+
+impl Watts {
+    /// Without figures above the possible `most`, which two changes of a counter that are seen too close to each other give.
+    pub(crate) fn up_to(self, most: f64) -> Watts {
+        let possible = |watts: Option<f64>| watts.filter(|watts| *watts <= most);
+        Watts {
+            mean_watts: possible(self.mean_watts),
+            resolved_watts: possible(self.resolved_watts),
+            min_watts: possible(self.min_watts),
+            max_watts: possible(self.max_watts),
+        }
+    }
+}
+
+/// Fewer resolved samples do not make a rate.
+pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
+
+/// The least and the most of [`Device::end_seconds`], but for a device that is sampled less often.
+const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
+
+/// What measuring cost.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Overhead {
+    /// Of the collector's process.
+    pub collector_cpu_seconds: f64,
+    /// Of the collector's process.
+    pub collector_peak_rss_bytes: u64,
+    /// `None` of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampler: Option<SamplerOverhead>,
+}
+
+/// How a device was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Readings {
+    /// How often.
+    pub readings: u64,
+    /// How often it failed.
+    pub failed_readings: u64,
+    /// How long all readings took.
+    pub read_seconds: f64,
+    /// How long the longest took.
+    pub longest_read_seconds: f64,
+    /// The time from change to change of the source's counters, as learned; 0 where it is not known.
+    pub update_seconds: f64,
+}
+
+impl Readings {
+    /// Adds those of another device that is shown as one with this.
+    pub fn add(&mut self, more: &Readings) {
+        self.readings += more.readings;
+        self.failed_readings += more.failed_readings;
+        self.read_seconds += more.read_seconds;
+        self.longest_read_seconds = self.longest_read_seconds.max(more.longest_read_seconds);
+        self.update_seconds = self.update_seconds.max(more.update_seconds);
+    }
+}
+
+/// What sampling cost, and how well it kept its time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SamplerOverhead {
+    /// CPU time of the sampler's thread.
+    pub cpu_seconds: f64,
+    /// The same as a part of one core.
+    pub cpu_share: f64,
+    /// Times that it had to wake up.
+    pub deadlines: u64,
+    /// Of these, those more than a millisecond too late.
+    pub missed_deadlines: u64,
+    /// How late it woke up on average.
+    pub mean_late_seconds: f64,
+    /// How late it woke up at most.
+    pub longest_late_seconds: f64,
+    /// How long all readings of gauges took.
+    #[serde(default)]
+    pub gauges_seconds: f64,
+    /// How long the longest took.
+    #[serde(default)]
+    pub longest_gauge_seconds: f64,
+}

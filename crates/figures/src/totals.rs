@@ -1,0 +1,61 @@
+//! Sums over devices.
+
+use serde::{Deserialize, Serialize};
+
+/// Sums over the devices that no other contains, so that no joule counts twice.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Their energy.
+    pub joules: f64,
+    /// Their power now; `None` if nothing runs.
+    pub watts: Option<f64>,
+    /// Energy of no frame.
+    pub idle_joules: f64,
+    /// Energy of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    /// Energy of MPI functions.
+    pub mpi_joules: f64,
+    /// Energy of devices with GPU streams.
+    pub gpu_joules: f64,
+    /// The part of it that was spent while a kernel ran.
+    pub kernel_joules: f64,
+}
+
+impl Totals {
+    /// The sums of energy, in any order.
+    pub fn energies(&self) -> [f64; 6] {
+        [
+            self.joules,
+            self.idle_joules,
+            self.lost_joules,
+            self.mpi_joules,
+            self.gpu_joules,
+            self.kernel_joules,
+        ]
+    }
+
+    fn energies_mut(&mut self) -> [&mut f64; 6] {
+        [
+            &mut self.joules,
+            &mut self.idle_joules,
+            &mut self.lost_joules,
+            &mut self.mpi_joules,
+            &mut self.gpu_joules,
+            &mut self.kernel_joules,
+        ]
+    }
+
+    /// Adds the energy and the power of another node.
+    pub fn add(&mut self, other: &Totals) {
+        self.energies_mut().into_iter().zip(other.energies()).for_each(|(sum, joules)| *sum += joules);
+        self.watts = self.watts.into_iter().chain(other.watts).reduce(|sum, watts| sum + watts);
+    }
+
+    /// Raises each sum of energy to that of a later report of the same devices.
+    pub fn raise(&mut self, later: &Totals) {
+        self.energies_mut()
+            .into_iter()
+            .zip(later.energies())
+            .for_each(|(sum, joules)| *sum = sum.max(joules));
+    }
+}

@@ -1,0 +1,185 @@
+//! The live page's stream of events: the page once a second, to each browser as fast as it reads. A browser that does not read
+//! gets nothing more, and as every connection the stream ends after half a minute: the page asks for the next.
+
+use crate::http::{Service, Wanted};
+use ampere_collector::serving::page;
+use ampere_report::page::{Page, State, Tables};
+use hyper::body::{Body, Bytes, Frame};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// A stream ends by itself before its connection is closed: to a browser that would be an error.
+const LENGTH: Duration = Duration::from_secs(25);
+/// How often a page is sent.
+const PERIOD: Duration = Duration::from_secs(1);
+/// A page that was made for another reader so short a time ago is sent.
+const PAGE_AGE: Duration = Duration::from_millis(900);
+/// Making its tables takes this part of the collector's loop at most: with very many call paths they are made less often.
+const MOST_PART: u32 = 100;
+/// How long the loop is waited for.
+const LOOP_LIMIT: Duration = Duration::from_secs(5);
+/// Streams at once: Prometheus finds a place among the connections.
+const MOST_STREAMS: usize = 32;
+/// As which a page is known among those that scrape.
+const AGENT: &str = "ampere's page";
+
+/// The pages of now.
+pub(crate) struct Pages {
+    /// By chosen rank.
+    made: Mutex<HashMap<Option<usize>, Made>>,
+    places: Arc<Semaphore>,
+}
+
+struct Made {
+    at: Instant,
+    /// Until then its tables are not made again.
+    until: Instant,
+    page: Arc<Page>,
+}
+
+impl Default for Pages {
+    fn default() -> Pages {
+        Pages { made: Mutex::default(), places: Arc::new(Semaphore::new(MOST_STREAMS)) }
+    }
+}
+
+impl Service {
+    /// The page as of now, or that of the run's end. `None`: the collector has no time for it just now.
+    pub(crate) async fn page(&self, rank: Option<usize>) -> Option<Arc<Page>> {
+        let page = self.page_of_this_node(rank).await?;
+        Some(self.job().map_or_else(|| page.clone(), |job| Arc::new(page.with_job(&job))))
+    }
+
+    async fn page_of_this_node(&self, rank: Option<usize>) -> Option<Arc<Page>> {
+        let last = &self.latest.page;
+        if let Some(page) = last.get() {
+            return Some(page);
+        }
+        let mut made = self.pages.made.lock().await; // one asks the loop, the others wait for the same page
+        made.retain(|_, made| made.until > Instant::now());
+        if let Some(Made { at, page, .. }) = made.get(&rank) {
+            let age = at.elapsed();
+            let is_new = age < PAGE_AGE;
+            let refreshed = || Arc::new(page::refreshed(page, &self.latest.get(), age));
+            return Some(if is_new { page.clone() } else { refreshed() });
+        }
+        let (ask, told) = oneshot::channel();
+        self.summaries.try_send(Wanted::Page(rank, ask)).ok()?;
+        tokio::select! {
+            told = tokio::time::timeout(LOOP_LIMIT, told) => {
+                let (page, took) = told.ok()?.ok()?;
+                let (page, at) = (Arc::new(page), Instant::now());
+                let until = at + PAGE_AGE.max(MOST_PART * took);
+                made.insert(rank, Made { at, until, page: page.clone() });
+                Some(page)
+            }
+            page = last.wait() => page,
+        }
+    }
+}
+
+impl Service {
+    /// When the run is over and no stream is left, all have the final figures: nothing more is waited for.
+    pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
+        let is_last =
+            self.latest.page.get().is_some() && self.pages.places.available_permits() == MOST_STREAMS;
+        if is_last {
+            self.scrapers.answered(&(from, AGENT.to_owned()), Instant::now(), true);
+        }
+    }
+}
+
+/// A stream of events.
+pub(crate) struct Events(Pin<Box<dyn Future<Output = Next>>>);
+
+/// Who reads a stream.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader {
+    /// `None`: through a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Also the command, the job and notes.
+    pub sees_all: bool,
+}
+
+/// An event, and what the one after it is made of; `None`: the stream is over.
+type Next = Option<(Bytes, Source)>;
+
+/// What the next event of a stream is made of.
+struct Source {
+    service: Rc<Service>,
+    rank: Option<usize>,
+    reader: Reader,
+    due: Instant,
+    end: Instant,
+    seen: Option<Arc<Tables>>,
+    is_first: bool,
+    is_over: bool,
+}
+
+impl Events {
+    /// A stream and its place, which is given back when its connection has ended. `None`: there are so many already.
+    pub fn open(
+        service: &Rc<Service>,
+        rank: Option<usize>,
+        reader: Reader,
+    ) -> Option<(Events, OwnedSemaphorePermit)> {
+        let place = service.pages.places.clone().try_acquire_owned().ok()?;
+        let (service, due) = (service.clone(), Instant::now());
+        let (seen, is_first, is_over) = (None, true, false);
+        let source = Source { service, rank, reader, due, end: due + LENGTH, seen, is_first, is_over };
+        Some((Events(Box::pin(source.next())), place))
+    }
+}
+
+impl Source {
+    async fn next(mut self) -> Option<(Bytes, Source)> {
+        if self.is_over || Instant::now() > self.end {
+            return None;
+        }
+        tokio::time::sleep_until(self.due.into()).await;
+        self.due = Instant::now() + PERIOD;
+        let event = match self.service.page(self.rank).await {
+            Some(page) if self.reader.sees_all => self.event(&page),
+            Some(page) => self.event(&Arc::new(page.for_everybody())),
+            None => Bytes::from_static(b": the collector has no time just now\n\n"),
+        };
+        Some((event, self))
+    }
+
+    fn event(&mut self, page: &Arc<Page>) -> Bytes {
+        self.is_over = page.state != State::Running;
+        self.service.scrapers.answered(&(self.reader.address, AGENT.to_owned()), Instant::now(), false);
+        let is_whole = std::mem::take(&mut self.is_first) || self.is_over;
+        let json = if is_whole {
+            serde_json::to_string(&**page)
+        } else {
+            serde_json::to_string(&page.update(self.seen.as_ref()))
+        };
+        self.seen.clone_from(&page.tables);
+        json.map_or_else(|_| Bytes::new(), |json| Bytes::from(format!("data:{json}\n\n")))
+    }
+}
+
+impl Body for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.as_mut().poll(context).map(|next| {
+            let (event, source) = next?;
+            self.0 = Box::pin(source.next());
+            Some(Ok(Frame::data(event)))
+        })
+    }
+}

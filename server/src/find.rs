@@ -1,0 +1,129 @@
+//! The other nodes' collectors, as the first node's output directory has them.
+
+use ampere_collector::run_directory::manifest::Manifest;
+use ampere_collector::run_directory::nodes::head;
+use ampere_collector::run_directory::output::{CLAIM, file_name};
+use ampere_endpoint::announcement::Announcement;
+use ampere_endpoint::listen::{UNIX, own_addresses};
+use rustix::process::geteuid;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Nodes of a run that are gathered.
+const MOST_NODES: usize = 4096;
+/// Addresses of a node that are tried.
+const MOST_ADDRESSES: usize = 8;
+
+/// Another node of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// The name of its directory.
+    pub name: String,
+    /// Where its collector may answer.
+    pub places: Result<Vec<SocketAddr>, Unreachable>,
+    /// The joules of its summary, and whether the run is over there.
+    pub summary: Option<(f64, bool)>,
+}
+
+/// Why there is no address; each in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreachable {
+    /// It has not begun to serve, or does not any more.
+    #[error("its collector serves nothing")]
+    NotAnnounced,
+    /// As it was told.
+    #[error("its collector serves at a Unix socket, which other nodes do not reach")]
+    Socket,
+    /// As it was told.
+    #[error("its collector serves on loopback alone")]
+    Loopback,
+    /// There is no network that both have.
+    #[error("its collector has no address that other nodes reach")]
+    NoAddress,
+}
+
+/// The run's nodes in subdirectories of this user's, without those in `known`. `run`: its id.
+pub fn nodes(directory: &Path, run: &str, known: &BTreeSet<String>) -> Vec<Found> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let names = entries
+        .filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !known.contains(name));
+    names.filter_map(|name| node(&directory.join(&name), name, run)).take(MOST_NODES).collect()
+}
+
+fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
+    let manifest = Manifest::load(&directory.join(format!("{CLAIM}{name}"))).ok();
+    let manifest = manifest.filter(|manifest| manifest.run_id == run);
+    let is_this_node = |node: &String| file_name(node) == name;
+    let summary = head(&directory.join("summary.json"))
+        .filter(|found| found.id == run && found.nodes.iter().any(is_this_node))
+        .map(|found| (found.total_joules, !found.running));
+    if manifest.is_none() && summary.is_none() {
+        return None;
+    }
+    let is_this_machine = manifest.is_some_and(|manifest| manifest.is_of_this_machine());
+    // What others put there is asked nothing.
+    let announced = Announcement::read(directory).filter(|found| found.is_own);
+    let places =
+        announced.map_or(Err(Unreachable::NotAnnounced), |of| places(&of, is_this_machine, &own_addresses()));
+    Some(Found { name, places, summary })
+}
+
+/// Where it can be asked: not at what may be another program's port. Loopback is another node's own, unless it is
+/// this machine, and an address that both nodes have, as of a bridge for containers, leads to this one.
+fn places(of: &Announcement, is_this_machine: bool, own: &[IpAddr]) -> Result<Vec<SocketAddr>, Unreachable> {
+    if of.url.starts_with(UNIX) {
+        return Err(Unreachable::Socket);
+    }
+    let listens: SocketAddr = of
+        .url
+        .strip_prefix("http://")
+        .and_then(|address| address.parse().ok())
+        .ok_or(Unreachable::NoAddress)?;
+    let ip = listens.ip();
+    if ip.is_loopback() {
+        return if is_this_machine { Ok(vec![listens]) } else { Err(Unreachable::Loopback) };
+    }
+    if !ip.is_unspecified() {
+        return Ok(vec![listens]);
+    }
+    let (shared, others): (Vec<IpAddr>, Vec<IpAddr>) = of.addresses.iter().partition(|ip| own.contains(ip));
+    let mut all = if others.is_empty() { shared } else { others };
+    if all.is_empty() && is_this_machine {
+        all.push(Ipv4Addr::LOCALHOST.into());
+    }
+    all.truncate(MOST_ADDRESSES);
+    let places: Vec<SocketAddr> = all.into_iter().map(|ip| SocketAddr::new(ip, listens.port())).collect();
+    if places.is_empty() { Err(Unreachable::NoAddress) } else { Ok(places) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_asked_where_it_alone_answers() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let own = [ip("10.0.0.1"), ip("172.17.0.1")];
+        let of = |url: &str, addresses: &[&str], is_this_machine| {
+            let announced = Announcement {
+                url: url.to_owned(),
+                addresses: addresses.iter().map(|text| ip(text)).collect(),
+                ..Announcement::default()
+            };
+            places(&announced, is_this_machine, &own)
+                .map(|places| places.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" "))
+        };
+        let any = "http://0.0.0.0:9977";
+        assert_eq!(of(any, &["10.0.0.2", "172.17.0.1"], false).unwrap(), "10.0.0.2:9977");
+        assert_eq!(of(any, &["10.0.0.1"], false).unwrap(), "10.0.0.1:9977", "one network namespace");
+        assert_eq!(of("http://10.0.0.3:1", &["10.0.0.2"], false).unwrap(), "10.0.0.3:1");
+        assert_eq!(of(any, &[], true).unwrap(), "127.0.0.1:9977");
+        assert_eq!(of(any, &[], false), Err(Unreachable::NoAddress));
+        assert_eq!(of("http://127.0.0.1:9977", &["10.0.0.2"], false), Err(Unreachable::Loopback));
+        assert_eq!(of("unix:/run/ampere.sock", &[], true), Err(Unreachable::Socket));
+    }
+}

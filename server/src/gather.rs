@@ -1,0 +1,326 @@
+//! Asks each of the run's other nodes for its report: once a second, and of many nodes less often, so that the work of a second has
+//! a limit. Each is asked apart from the others, with limits of time and length: one that is slow, dead, or tells lies holds
+//! nothing back.
+
+use super::find::{self, Found};
+use crate::http::{Service, Wanted, accept_on};
+use ampere_collector::run_directory::output::Output;
+use ampere_endpoint::access::Token;
+use ampere_endpoint::client;
+use ampere_endpoint::listen::own_addresses;
+use ampere_endpoint::proof;
+use ampere_figures::nodes::report::{MOST_BYTES, NodeReport, Refused};
+use ampere_model::text::short;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// How often a node is asked, if there are few.
+const PERIOD: Duration = Duration::from_secs(1);
+/// Nodes that are asked in a second: a thousand nodes are asked every quarter of a minute.
+const MOST_PER_SECOND: usize = 64;
+/// What is due so soon is asked together: it costs less than to wake for each.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// How long an answer may take, with the connection.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// A node that does not answer is asked less and less often, but so often.
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// After so many failures in a row a node is gone, and a note says why.
+const MOST_FAILURES: u32 = 4;
+/// Nodes that are asked at once: of those that answer, and of those that do not.
+const AT_ONCE: usize = 64;
+const FAILING_AT_ONCE: usize = 16;
+/// Notes about nodes.
+const MOST_NOTES: usize = 10;
+/// How often nodes are looked for: in the first minute of a run, and then.
+const FIRST_LOOKS: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(1);
+const LATER: Duration = Duration::from_secs(5);
+
+/// Of which run the nodes are gathered.
+pub struct Gathering {
+    /// The first node's.
+    pub output: Output,
+    /// The run's id.
+    pub run: String,
+    /// This node's name.
+    pub node: String,
+    /// Where this collector listens, if it is to listen on the network, too, as soon as there are other nodes.
+    pub opens: Option<SocketAddr>,
+}
+
+/// Why a node has told nothing; each in one line.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("{0}")]
+    Unreachable(#[from] find::Unreachable),
+    #[error("its collector does not answer ({0})")]
+    Silent(String),
+    #[error("its collector refuses the run's token")]
+    Token,
+    #[error("{0}")]
+    Refused(#[from] Refused),
+}
+
+/// When a node is asked, and where.
+struct Asked {
+    places: Result<Vec<SocketAddr>, find::Unreachable>,
+    due: Instant,
+    failures: u32,
+    is_asked: bool,
+    is_over: bool,
+}
+
+type Answer = (String, Result<(NodeReport, SocketAddr), Failure>);
+
+/// The nodes that are asked.
+struct Gatherer {
+    service: Rc<Service>,
+    of: Gathering,
+    token: Option<Token>,
+    nodes: BTreeMap<String, Asked>,
+    answers: JoinSet<Answer>,
+    notes: usize,
+}
+
+/// Gathers as long as the collector serves.
+pub(crate) async fn gather(service: Rc<Service>, of: Gathering) {
+    let begun = Instant::now();
+    let (nodes, answers) = Default::default();
+    let mut gatherer = Gatherer { service, of, token: None, nodes, answers, notes: 0 };
+    let mut look: Option<JoinHandle<Vec<Found>>> = None;
+    let mut next_look = begun;
+    loop {
+        if look.is_none() && next_look <= Instant::now() {
+            look = Some(gatherer.look());
+        }
+        let due = gatherer.ask_those_due();
+        let wake = if look.is_some() { due } else { due.min(next_look) };
+        tokio::select! {
+            found = async { look.as_mut().expect("it is some").await }, if look.is_some() => {
+                look = None;
+                next_look = Instant::now() + if begun.elapsed() < FIRST_LOOKS { SOON } else { LATER };
+                found.into_iter().flatten().for_each(|found| gatherer.take_found(found));
+            }
+            Some(answer) = gatherer.answers.join_next(), if !gatherer.answers.is_empty() => {
+                let mut next = Some(answer);
+                while let Some(answer) = next {
+                    answer.into_iter().for_each(|(name, answer)| gatherer.take_answer(&name, answer));
+                    next = gatherer.answers.try_join_next();
+                }
+            }
+            () = tokio::time::sleep_until(wake.into()) => {}
+        }
+    }
+}
+
+impl Gatherer {
+    /// Looks for nodes, in a thread of its own: a network's file system may be slow.
+    fn look(&self) -> JoinHandle<Vec<Found>> {
+        let is_fine = |node: &&Asked| node.is_over || node.failures == 0 && node.places.is_ok();
+        let known = self.nodes.iter().filter(|(_, node)| is_fine(node)).map(|(name, _)| name.clone());
+        let known: BTreeSet<String> = known.collect();
+        let (directory, run) = (self.of.output.directory.clone(), self.of.run.clone());
+        tokio::task::spawn_blocking(move || find::nodes(&directory, &run, &known))
+    }
+
+    fn take_found(&mut self, found: Found) {
+        if self.nodes.is_empty() {
+            self.open();
+        }
+        let mut nodes = self.service.nodes.borrow_mut();
+        nodes.add(&found.name);
+        if let Some((joules, is_final)) = found.summary {
+            nodes.take_summary(&found.name, joules, is_final);
+        }
+        if let Err(why) = &found.places {
+            nodes.has_problem(&found.name, &why.to_string(), false);
+        }
+        drop(nodes);
+        let is_over = found.summary.is_some_and(|(_, is_final)| is_final);
+        // Not all at once.
+        let due = Instant::now() + PERIOD * self.nodes.len() as u32 / MOST_PER_SECOND as u32;
+        let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, is_over };
+        let node = self.nodes.entry(found.name).or_insert(first);
+        (node.places, node.is_over) = (found.places, is_over);
+    }
+
+    /// There are other nodes: listens on the network, too, with the token.
+    fn open(&mut self) {
+        let access = &self.service.access;
+        if !access.has_set_token() {
+            match Token::of_run(&self.of.output.directory) {
+                Ok(token) => access.admit_with(token),
+                Err(why) => return self.note(format!("the run's other nodes cannot be asked: {why}")),
+            }
+        }
+        self.token = access.token().cloned();
+        let Some(listens) = self.of.opens else { return };
+        let addresses = own_addresses();
+        for address in &addresses {
+            let bound = std::net::TcpListener::bind(SocketAddr::new(*address, listens.port()));
+            if let Ok(listener) = bound.and_then(|bound| bound.set_nonblocking(true).map(|()| bound)) {
+                tokio::task::spawn_local(accept_on(listener, self.service.clone()));
+            }
+        }
+        let (output, url) = (&self.of.output, format!("http://0.0.0.0:{}", listens.port()));
+        if !addresses.is_empty() && output.announced().is_some() {
+            let _ = output.announce(&url, &self.of.node, &self.of.run);
+        }
+    }
+
+    /// Between two questions to one node.
+    fn period(&self) -> Duration {
+        PERIOD.max(PERIOD * self.nodes.len() as u32 / MOST_PER_SECOND as u32)
+    }
+
+    /// When the next is due.
+    fn ask_those_due(&mut self) -> Instant {
+        let now = Instant::now();
+        let mut next = now + PERIOD;
+        let is_due = |node: &Asked| !node.is_asked && !node.is_over && node.due <= now;
+        let until = if self.nodes.values().any(is_due) { now + TOGETHER } else { now };
+        let is_failing = |node: &Asked| node.failures > 0;
+        let mut asked = [false, true].map(|failing| {
+            self.nodes.values().filter(|node| node.is_asked && is_failing(node) == failing).count()
+        });
+        for (name, node) in self.nodes.iter_mut().filter(|(_, node)| !node.is_asked && !node.is_over) {
+            let Ok(places) = &node.places else { continue };
+            let failing = is_failing(node);
+            let most = if failing { FAILING_AT_ONCE } else { AT_ONCE };
+            if node.due > until {
+                next = next.min(node.due);
+            } else if asked[usize::from(failing)] < most {
+                asked[usize::from(failing)] += 1;
+                node.is_asked = true;
+                let question = ask(places.clone(), self.token.clone());
+                let (name, run) = (name.clone(), self.of.run.clone());
+                self.answers.spawn_local(async move {
+                    let answer = question.await.and_then(|(text, place)| {
+                        Ok((checked(NodeReport::read(&text)?, &name, &run)?, place))
+                    });
+                    (name, answer)
+                });
+            }
+        }
+        next
+    }
+
+    fn take_answer(&mut self, name: &str, answer: Result<(NodeReport, SocketAddr), Failure>) {
+        let (now, period) = (Instant::now(), self.period());
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.is_asked = false;
+        let taken = answer.and_then(|(report, place)| {
+            // What answers first is asked first from now on.
+            node.places = Ok(std::iter::once(place)
+                .chain(node.places.iter().flatten().copied().filter(|at| *at != place))
+                .collect());
+            let is_known = !report.run.is_empty();
+            if is_known {
+                self.service.nodes.borrow_mut().take(name, &report, now)?;
+            }
+            Ok(report.is_last)
+        });
+        match taken {
+            Ok(is_last) => {
+                (node.failures, node.due, node.is_over) = (0, node.due.max(now - period) + period, is_last)
+            }
+            Err(why) => {
+                node.failures += 1;
+                node.due = now + (period * 2u32.pow(node.failures.min(5) - 1)).min(LONGEST_PAUSE.max(period));
+                let is_gone = node.failures >= MOST_FAILURES;
+                let is_new = node.failures == MOST_FAILURES;
+                let why = why.to_string();
+                self.service.nodes.borrow_mut().has_problem(name, &why, is_gone);
+                if is_new {
+                    let name = short(name, 64);
+                    self.note(format!("node {name}: {why}; the job's sums keep its last figures"));
+                }
+            }
+        }
+    }
+
+    /// A few at most: the page and /nodes say the same of each node.
+    fn note(&mut self, line: String) {
+        self.notes += 1;
+        if self.notes <= MOST_NOTES {
+            let _ = self.service.summaries.try_send(Wanted::Note(line));
+        }
+    }
+}
+
+/// A message of this run and node.
+fn checked(report: NodeReport, name: &str, run: &str) -> Result<NodeReport, Refused> {
+    if !report.run.is_empty() && report.run != run {
+        return Err(Refused::OtherRun);
+    }
+    if ampere_collector::run_directory::output::file_name(&report.node) != name {
+        return Err(Refused::OtherNode);
+    }
+    Ok(report)
+}
+
+/// Asks at each place until one answers.
+async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, SocketAddr), Failure> {
+    let mut failure = Failure::Unreachable(find::Unreachable::NoAddress);
+    for place in places {
+        let answer = tokio::time::timeout(ANSWER_LIMIT, ask_at(place, token.as_ref())).await;
+        let answer = answer.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        match answer.map(|text| client::body_of(text, &format!("http://{place}"), PATH)) {
+            Ok(Ok(body)) => return Ok((body, place)),
+            Ok(Err(client::Error::WantsToken { .. })) => failure = Failure::Token,
+            Ok(Err(client::Error::Refused { status, .. })) if status.contains(" 404 ") => {
+                failure = Refused::Version("an older one".to_owned()).into();
+            }
+            Ok(Err(_)) => failure = Refused::Nonsense.into(),
+            Err(why) if why.kind() == ErrorKind::InvalidData => failure = Refused::Nonsense.into(),
+            Err(why) => failure = Failure::Silent(why.kind().to_string()),
+        }
+    }
+    Err(failure)
+}
+
+/// Where a node tells its report.
+pub const PATH: &str = "/node.json";
+
+/// Whoever holds the address is not told the token: if it is asked for, the answer shows that it is known.
+async fn ask_at(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
+    let answer = exchange(place, None).await?;
+    let proof = token.and_then(|token| client::proof_for(&answer, token, &proof::place(Some(place)), PATH));
+    match proof {
+        Some(proof) => exchange(place, Some(&proof)).await,
+        None => Ok(answer),
+    }
+}
+
+/// Sends the request, and reads the whole answer.
+async fn exchange(place: SocketAddr, authorization: Option<&str>) -> std::io::Result<Vec<u8>> {
+    let stream = TcpStream::connect(place).await?;
+    let request = client::request(PATH, authorization);
+    let mut rest = request.as_bytes();
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(count) => rest = &rest[count..],
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            Err(why) => return Err(why),
+        }
+    }
+    let (mut answer, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        stream.readable().await?;
+        match stream.try_read(&mut part) {
+            Ok(0) => return Ok(answer),
+            Ok(count) => answer.extend_from_slice(&part[..count]),
+            Err(why) if why.kind() == ErrorKind::WouldBlock => {}
+            Err(why) => return Err(why),
+        }
+        if answer.len() > MOST_BYTES {
+            return Err(ErrorKind::InvalidData.into());
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Collecting: from the claim of the output directory to the results.
+
+use crate::Arguments;
+use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
+use ampere_collector::cpus;
+use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
+use ampere_collector::run_directory::leftover;
+use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
+use ampere_collector::run_directory::output::{self, ClaimError, Output};
+use ampere_collector::run_directory::{nodes, spool_place, stale};
+use ampere_collector::sampling::counters_only;
+use ampere_collector::serving::latest::Latest;
+use ampere_collector::signals::asked_to_end;
+use ampere_endpoint::access::{Access, RUN_TOKEN, Token};
+use ampere_endpoint::linger;
+use ampere_endpoint::listen::{Listen, NETWORK_ADDRESS};
+use ampere_ring::process::{distinct_node_name, names_of_this_node, node_name};
+use ampere_ring::session::out_of_reach;
+use ampere_ring::{CollectorState, Session};
+use ampere_server::gather::Gathering;
+use ampere_server::http::{self, Wanted};
+use ampere_server::targets::TargetFile;
+use ampere_settings::Config;
+use ampere_trace::replay::Replay;
+use anyhow::{anyhow, bail};
+use crossbeam_channel::Sender;
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// The server of a run that is over.
+pub struct Served {
+    server: http::Server,
+    /// Prometheus finds the server by it.
+    _target: Option<TargetFile>,
+    ended: Instant,
+    is_asked: Arc<AtomicBool>,
+}
+
+impl Served {
+    /// Serves on until all scrapers have the final figures.
+    pub fn linger(self) -> Option<UnixStream> {
+        // The job's file systems may be unmounted meanwhile.
+        let _ = std::env::set_current_dir("/");
+        linger::linger(&self.server.scrapers, &self.server.lingers_as, self.ended, &self.is_asked)
+    }
+}
+
+/// Collects a run, or continues what a killed collector began. Errors are one line.
+pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<Served>> {
+    if session.is_given_up() {
+        bail!("it comes too late");
+    }
+    session.set_finishing(false);
+    session.set_collector(std::process::id(), CollectorState::Starting);
+    // Signals to the job's process group are not for the collector.
+    let _ = rustix::process::setsid();
+    if !arguments.until_input_closes {
+        cpus::leave_the_ranks_core();
+    }
+    allow_many_files();
+    let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
+    if arguments.counters_only {
+        return sample_only(session, &load_config(&arguments)?.1).map(|()| None);
+    }
+    if let Some(output) = session.output() {
+        let claimed = |node: &String| output::claimed_by(session.directory(), &output, node);
+        if let Some((output, manifest)) = names_of_this_node().iter().find_map(claimed) {
+            return take_over(&output.held(), manifest, session, &arguments);
+        }
+        // The collector before was killed while it cleaned up after all else; or before it noticed that the directory holds
+        // another run's results, which the claim below will find.
+        if output::holds_final_results(&output)
+            && names_of_this_node().iter().all(|node| output::remove_finished_spool(&output, node))
+        {
+            end(session, &output);
+            return Ok(None);
+        }
+    }
+    begin(session, &arguments, recoverable)
+}
+
+/// With what a run is begun or continued.
+struct Start {
+    config: Config,
+    /// Where metrics are served, and to which requests.
+    serving: anyhow::Result<(Option<Listen>, Access)>,
+    manifest: Manifest,
+    notes: Vec<String>,
+    /// In the place of a killed collector: only what makes measuring impossible is a reason to give up.
+    takes_over: bool,
+}
+
+/// Begins a run in a new claim. `recoverable`: other runs that can be recovered.
+fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow::Result<Option<Served>> {
+    let (path, config) = load_config(arguments)?;
+    let serving = (listen_address(arguments)?, Access::load(&config)?);
+    let run_id = leftover::run_id(session.directory());
+    let wanted = arguments.output.clone().or_else(|| from_environment("AMPERE_OUTPUT").map(PathBuf::from));
+    let wanted = wanted.or_else(|| session.output()).unwrap_or_else(|| output::default_directory(&run_id));
+    // A collector that takes over looks there, even if this one gets no further.
+    session.set_output(&std::path::absolute(&wanted).unwrap_or_else(|_| wanted.clone()));
+    let command: Vec<String> =
+        arguments.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut manifest = Manifest::new(session.directory(), &run_id, &command, path.as_deref());
+    manifest.replay = arguments.replay.is_some();
+    if manifest.replay {
+        manifest.job = None; // it did not spend the energy
+    }
+    let mut notes = Vec::new();
+    output::let_group_write(config.group_writable);
+    let output = claim(&wanted, &mut manifest, &mut notes)?;
+    if config.trace {
+        let of = (run_id.as_str(), manifest.node.as_str());
+        manifest.records = spool_place::make(config.spool.as_deref(), &output.spool, of, &mut notes);
+        manifest
+            .records
+            .iter()
+            .for_each(|records| spool_place::note_in_session(session.directory(), records));
+        notes.extend(manifest.save(&output.spool).err().map(|why| why.to_string()));
+    }
+    if recoverable > 0 && !arguments.until_input_closes {
+        notes.push(stale::notice(recoverable)); // else `ampere run` prints it
+    }
+    let start = Start { config, serving: Ok(serving), manifest, notes, takes_over: false };
+    let result = collect_into(&output, session, arguments, start);
+    output.end_announcement();
+    if result.is_err() {
+        output.give_up();
+    }
+    result
+}
+
+/// Claims the output directory; where that is another run's, one beside it (`out-2`), with a note.
+fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
+    let is_taken = |why: &anyhow::Error| why.downcast_ref().is_some_and(ClaimError::is_of_another_run);
+    let refused = match claim_exactly(wanted, manifest) {
+        Err(why) if is_taken(&why) => why,
+        claimed => return claimed,
+    };
+    if leftover::has_namesake(wanted, manifest) {
+        manifest.node = distinct_node_name();
+        let (host, node) = (node_name(), &manifest.node);
+        notes.push(format!(
+            "another node of this run is called {host}, too: this one is {node} in the results"
+        ));
+        match claim_exactly(wanted, manifest) {
+            Err(why) if is_taken(&why) => {}
+            claimed => return claimed,
+        }
+    }
+    let mut tried = output::beside(wanted).map(|beside| claim_exactly(&beside, manifest));
+    let Some(claimed) = tried.find(|claimed| !claimed.as_ref().is_err_and(is_taken)) else {
+        return Err(refused);
+    };
+    let output = claimed?;
+    notes.push(format!("{refused}: these results are in {}", output.directory.display()));
+    Ok(output)
+}
+
+/// Claims a directory, unless another collector of this run and node has: one whose session this process cannot see.
+fn claim_exactly(wanted: &Path, manifest: &Manifest) -> anyhow::Result<Output> {
+    let collected_elsewhere = || {
+        let other = leftover::collected_elsewhere(wanted, manifest)?;
+        Some(anyhow!(
+            "another collector of this run and node writes to {}, and this process does not find its session: {}",
+            other.display(),
+            out_of_reach()
+        ))
+    };
+    if let Some(why) = collected_elsewhere() {
+        return Err(why);
+    }
+    let claimed = output::claim(wanted, &manifest.node, &manifest.text());
+    // The other collector may have been faster just now.
+    claimed.map_err(|why| collected_elsewhere().unwrap_or_else(|| why.into()))
+}
+
+/// Continues the run of a killed collector: in its directory, with its settings, and on its port if that is free.
+fn take_over(
+    output: &Output,
+    mut manifest: Manifest,
+    session: Session,
+    arguments: &Arguments,
+) -> anyhow::Result<Option<Served>> {
+    output::remove_unfinished_trace(&output.directory, &mut manifest);
+    output.release_reserve(); // the disk may be full
+    let address = output.announced().map_or_else(|| listen_address(arguments), |address| Ok(Some(address)));
+    // The program goes on.
+    (manifest.progress.has_ended, manifest.progress.is_drained) = (false, false);
+    let manifest = manifest.by_this_process();
+    let notes = manifest.save(&output.spool).err().map(|why| why.to_string()).into_iter().collect();
+    let config = manifest.config()?;
+    output::let_group_write(config.group_writable);
+    let serving = address.and_then(|address| Ok((address, Access::load(&config)?)));
+    let start = Start { config, serving, manifest, notes, takes_over: true };
+    let result = collect_into(output, session, arguments, start);
+    output.end_announcement();
+    result
+}
+
+fn collect_into(
+    output: &Output,
+    session: Session,
+    arguments: &Arguments,
+    start: Start,
+) -> anyhow::Result<Option<Served>> {
+    let Start { config, serving, manifest, mut notes, takes_over } = start;
+    let cpus = cpus::count(); // of the whole job, not only those that the collector runs on
+    let _heartbeat = Heartbeat::start(&output.spool);
+    let not_on_cpus = config.cpus.as_ref().and_then(|cpus| cpus::run_on(cpus).err());
+    let latest = Latest::default();
+    let (summaries, requests) = crossbeam_channel::bounded(16);
+    let of = (output, &manifest);
+    // A job is measured even if its metrics cannot be served.
+    let served = serve(serving, of, latest.clone(), summaries, &mut notes);
+    let not_served = served.as_ref().err().map(|why| {
+        output.end_announcement();
+        format!("metrics are not served{}: {why}", if takes_over { " any more" } else { "" })
+    });
+    notes.extend(not_served);
+    let server = served.ok();
+    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    let (launcher, input) = follow_launcher(&session, arguments)?;
+    let announced =
+        server.as_ref().map_or(Ok(()), |s| output.announce(&s.url, &manifest.node, &manifest.run_id));
+    match announced {
+        Err(why) if takes_over => notes.push(why.to_string()),
+        announced => announced?,
+    }
+    let target =
+        server.as_ref().and_then(|server| name_to_prometheus(server, &config, &manifest, &mut notes));
+    session.set_output(&output.directory);
+    let replay = arguments.replay.as_deref().map(Replay::load).transpose().map_err(anyhow::Error::msg)?;
+    let of_run = manifest.clone();
+    let options = Options::new(output, config, manifest, replay, Mode::Collector);
+    let node = options
+        .replay
+        .is_none()
+        .then(|| NodeWatch::begin(session.directory(), &options.config.sources, cpus, launcher));
+    let mut run = LiveRun::new(session, options, node, latest)?;
+    let of_server = server.iter().flat_map(|server| server.notes.iter().cloned());
+    let of_cpus = not_on_cpus.map(|why| why.to_string());
+    notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
+    run.sample_counters();
+    run.sample_stacks(launcher, takes_over); // before `ampere run` starts the command
+    run.await_counters();
+    if run.session().is_given_up() {
+        bail!("it was ready too late");
+    }
+    run.session().set_collector(std::process::id(), CollectorState::Running);
+    let is_over = rounds::run(&mut run, &requests, EndConditions::new(input, is_asked.clone()));
+    let ended = Instant::now();
+    finish(run, is_over, output, &of_run)?;
+    Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
+}
+
+/// Writes the results; the last node that ends puts the nodes' traces together.
+fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
+    let (_, session) = run.finish(is_over)?;
+    output.release();
+    if let Err(why) = nodes::join_traces_at_the_end(&output.directory, manifest) {
+        eprintln!("ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together");
+    }
+    end(session, &output.directory);
+    Ok(())
+}
+
+/// The pid of `ampere run`, if it has started this collector, and what it says.
+fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(Option<u32>, Option<Input>)> {
+    if !arguments.until_input_closes {
+        return Ok((None, None));
+    }
+    let launcher = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+    session.set_waited_for(launcher.unwrap_or(0));
+    Ok((launcher, Some(watch_input().map_err(cannot_start_a_thread)?)))
+}
+
+/// Writes the file by which Prometheus finds this collector, if that is wanted.
+fn name_to_prometheus(
+    server: &http::Server,
+    config: &Config,
+    manifest: &Manifest,
+    notes: &mut Vec<String>,
+) -> Option<TargetFile> {
+    let directory = config.metrics.targets.as_deref()?;
+    let written = TargetFile::write(directory, &server.url, &manifest.node, &manifest.run_id);
+    written.map_err(|why| notes.push(why.to_string())).ok()
+}
+
+/// Of a run on several nodes the first node's collector asks the others', which therefore listen on the network unless told
+/// otherwise. Beyond loopback nothing is told without a token.
+fn serve(
+    serving: anyhow::Result<(Option<Listen>, Access)>,
+    (output, manifest): (&Output, &Manifest),
+    latest: Latest,
+    summaries: Sender<Wanted>,
+    notes: &mut Vec<String>,
+) -> anyhow::Result<http::Server> {
+    let (address, access) = serving?;
+    let first = output.first_nodes_directory(&manifest.node);
+    let default = if first.is_some() { Listen::Tcp(NETWORK_ADDRESS) } else { Listen::default() };
+    let is_told = address.is_some();
+    let mut address = address.unwrap_or(default);
+    if address.is_open_to_others() && !access.has_set_token() {
+        match Token::of_run(first.as_ref().unwrap_or(&output.directory)) {
+            Ok(token) => access.admit_with(token),
+            Err(why) => {
+                notes.push(format!("metrics are on loopback alone: {why}"));
+                address = Listen::default();
+            }
+        }
+    }
+    let gathers = first.is_none() && !manifest.replay;
+    let gathering = gathers.then(|| Gathering {
+        output: output.clone(),
+        run: manifest.run_id.clone(),
+        node: manifest.node.clone(),
+        opens: None,
+    });
+    let mut server = http::serve(&address, access, latest, summaries, gathering)?;
+    if first.is_some() && !is_told {
+        server.notes.clear(); // as on each node of every such run
+    }
+    Ok(server)
+}
+
+/// Ends the session. The files go first: a process that waits for the state finds everything done.
+fn end(session: Session, output: &Path) {
+    for name in ["collector.json", RUN_TOKEN] {
+        let _ = ampere_owned::remove_file(&output.join(name));
+    }
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
+}
+
+/// Samples for a metric plugin, without output directory and port: the samples are in Score-P's trace.
+fn sample_only(session: Session, config: &Config) -> anyhow::Result<()> {
+    let is_asked = asked_to_end().map_err(cannot_start_a_thread)?;
+    counters_only::serve(&session, config, JOIN_LIMIT, || is_asked.load(Ordering::Relaxed))?;
+    session.remove();
+    session.set_collector(std::process::id(), CollectorState::Finished);
+    Ok(())
+}
+
+/// The value of a variable; an empty one counts as unset.
+fn from_environment(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The path of the settings file, and the settings.
+fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config)> {
+    let path = arguments.config.clone().or_else(|| from_environment("AMPERE_CONFIG").map(PathBuf::from));
+    let config = Config::load(path.as_deref())?;
+    Ok((path, config))
+}
+
+/// `None`: it was not said where to listen.
+fn listen_address(arguments: &Arguments) -> anyhow::Result<Option<Listen>> {
+    let wanted = arguments.listen.clone().map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
+    Ok(wanted.map(|text| text.to_string_lossy().parse()).transpose()?)
+}
+
+/// Raises the limit on open files: each process of the application has a log, and its handle.
+fn allow_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // If that fails, the limit stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+}
+
+/// Follows standard input until it is closed, and wakes this thread when there is something to do.
+fn watch_input() -> std::io::Result<Input> {
+    let input = Input::default();
+    let (followed, collecting) = (input.clone(), std::thread::current());
+    let watch = move || {
+        let mut stdin = std::io::stdin().lock();
+        loop {
+            match stdin.read(&mut [0; 64]) {
+                Ok(0) => break,
+                Err(why) if why.kind() != std::io::ErrorKind::Interrupted => break,
+                _ => followed.is_urgent.store(true, Ordering::Relaxed),
+            }
+            collecting.unpark();
+        }
+        followed.is_closed.store(true, Ordering::Relaxed);
+        collecting.unpark();
+    };
+    std::thread::Builder::new().name("ampere-input".to_owned()).spawn(watch)?;
+    Ok(input)
+}
+
+fn cannot_start_a_thread(why: std::io::Error) -> anyhow::Error {
+    anyhow!("cannot start a thread: {why}")
+}

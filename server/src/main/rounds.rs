@@ -1,0 +1,237 @@
+//! The collector's loop: rounds of collecting, the sleep between them, and when the run ends.
+
+use ampere_collector::finish::running::RunningSummary;
+use ampere_collector::ingest::{Outlasting, Round};
+use ampere_collector::live::LiveRun;
+use ampere_collector::sampling::clock::best_reading;
+use ampere_report::clock_text::rfc3339;
+use ampere_ring::RECORDS_PER_SECOND;
+use ampere_server::http::Wanted;
+use crossbeam_channel::Receiver;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The least and the greatest sleep between two rounds. Each takes a core from the program for a moment.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+const LONGEST_SLEEP: Duration = Duration::from_millis(16);
+/// The greatest where a small ring may fill up in less.
+const LONGEST_SLEEP_OF_SMALL_RINGS: Duration = Duration::from_millis(4);
+/// After this time without records the sleep is longer.
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+const IDLE_SLEEP: Duration = Duration::from_millis(50);
+/// How full the fullest ring should be at the next round.
+const COMFORTABLE: f64 = 0.05;
+/// From here on there is no time to sleep: in a ring that is half full, calls are coalesced.
+const PRESSED: f64 = 0.25;
+/// If no process joins in this time, there is nothing to collect.
+pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
+/// How long to wait, when the command has ended, for processes of it that the kernel is taking down, for ranks, and for others.
+const ENDING_MAX: Duration = Duration::from_secs(10);
+const RANKS_MAX: Duration = Duration::from_millis(100);
+/// Ranks whose launcher was killed end by themselves when they notice.
+const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
+const OTHERS_MAX: Duration = Duration::from_millis(5);
+/// How long a command is measured whose `ampere run` was killed.
+const ORPHANS_MAX: Duration = Duration::from_secs(10);
+/// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
+/// more.
+const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
+
+/// When the run ends.
+pub struct EndConditions {
+    /// If set, the run ends when this is closed, and not when its processes end.
+    input: Option<Input>,
+    /// A signal asked the collector to end.
+    is_asked: Arc<AtomicBool>,
+    /// The end may be near: what is known should be on disk.
+    is_urgent: bool,
+    begun: Instant,
+    closed_at: Option<Instant>,
+    /// With the wall-clock time in nanoseconds.
+    asked_at: Option<(Instant, u64)>,
+}
+
+/// What comes from `ampere run` through the collector's standard input.
+#[derive(Clone, Default)]
+pub struct Input {
+    /// The command has ended, or `ampere run` has.
+    pub is_closed: Arc<AtomicBool>,
+    /// A byte: a signal asked the command to end.
+    pub is_urgent: Arc<AtomicBool>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// All of its processes have ended.
+    Complete,
+    /// Some of its processes may go on.
+    Incomplete,
+}
+
+impl EndConditions {
+    pub fn new(input: Option<Input>, is_asked: Arc<AtomicBool>) -> EndConditions {
+        let begun = Instant::now();
+        EndConditions { input, is_asked, is_urgent: false, begun, closed_at: None, asked_at: None }
+    }
+
+    /// Whether the end may be near; once for each reason.
+    fn take_urgency(&mut self) -> bool {
+        let by_input =
+            self.input.as_ref().is_some_and(|input| input.is_urgent.swap(false, Ordering::Relaxed));
+        std::mem::take(&mut self.is_urgent) || by_input
+    }
+
+    fn end_of(&mut self, run: &mut LiveRun) -> Option<End> {
+        match &self.input {
+            Some(input) if input.is_closed.load(Ordering::Relaxed) => {
+                let closed_at = *self.closed_at.get_or_insert_with(|| {
+                    self.is_urgent = true;
+                    run.learn_command_end();
+                    Instant::now()
+                });
+                if !run.command_has_ended() {
+                    // `ampere run` itself was killed, and its command may still run.
+                    if run.all_over() || run.processes_seen() == 0 {
+                        return Some(End::Complete);
+                    }
+                    if closed_at.elapsed() > ORPHANS_MAX {
+                        run.add_note("ampere run was killed, and its command still runs: it was measured for a while longer");
+                        return Some(End::Incomplete);
+                    }
+                } else {
+                    let Some(outlasting) = run.outlasting() else { return Some(End::Complete) };
+                    if closed_at.elapsed() > waits_for(outlasting) {
+                        return Some(End::Incomplete);
+                    }
+                }
+            }
+            Some(_) => {}
+            None if run.all_over() => return Some(End::Complete),
+            None if run.processes_seen() == 0 && self.begun.elapsed() > JOIN_LIMIT => {
+                return Some(End::Incomplete);
+            }
+            None => {}
+        }
+        if !self.is_asked.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.is_urgent |= self.asked_at.is_none();
+        let (since, at) = *self.asked_at.get_or_insert_with(|| (Instant::now(), best_reading().realtime_ns));
+        if since.elapsed() <= SIGNAL_LIMIT {
+            return None;
+        }
+        run.add_note(format!(
+            "the collector was asked to end (by a signal) at {}, and the program went on: what it did more than {} s after \
+             that is not in here",
+            rfc3339(at),
+            SIGNAL_LIMIT.as_secs()
+        ));
+        Some(End::Incomplete)
+    }
+}
+
+fn waits_for(outlasting: Outlasting) -> Duration {
+    match outlasting {
+        Outlasting::ReadAgain => Duration::MAX,
+        Outlasting::Ending => ENDING_MAX,
+        Outlasting::Ranks => RANKS_MAX,
+        Outlasting::OrphanedRanks => ORPHANED_RANKS_MAX,
+        Outlasting::Others => OTHERS_MAX,
+    }
+}
+
+/// How long the loop sleeps. Under load the rings must not fill up; an idle job should not be disturbed.
+struct Pace {
+    sleep: Duration,
+    /// When a round last found records.
+    busy: Instant,
+}
+
+impl Pace {
+    fn is_idle(&self) -> bool {
+        self.busy.elapsed() > IDLE_AFTER
+    }
+
+    /// The sleep after a round.
+    fn sleep_after(&mut self, Round { records, fullest, smallest }: Round) -> Duration {
+        if records > 0 {
+            self.busy = Instant::now();
+        }
+        // A ring that is empty now may be half full then, if its location begins with as many events as are recorded at all.
+        let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
+        let longest = half_full.clamp(LONGEST_SLEEP_OF_SMALL_RINGS, LONGEST_SLEEP);
+        self.sleep = if fullest > PRESSED {
+            Duration::ZERO
+        } else if self.is_idle() {
+            IDLE_SLEEP
+        } else {
+            // Such that the fullest ring will be comfortably full, but at most twice as long as the last time.
+            let longer = (COMFORTABLE / fullest.max(1e-6)).min(2.0);
+            self.sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, longest)
+        };
+        self.sleep
+    }
+}
+
+/// Collects until the run ends. Returns whether all of its processes have ended.
+pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
+    let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: conditions.begun };
+    let mut on_disk = RunningSummary::new(run);
+    loop {
+        let round = run.round();
+        while let Ok(request) = requests.try_recv() {
+            answer(run, request);
+        }
+        if let Some(end) = conditions.end_of(run) {
+            return end == End::Complete;
+        }
+        on_disk.keep(run, conditions.take_urgency());
+        let sleep = match conditions.closed_at {
+            None => pace.sleep_after(round),
+            Some(_) => SHORTEST_SLEEP,
+        };
+        run.is_idle = pace.is_idle();
+        if !sleep.is_zero() {
+            std::thread::park_timeout(sleep);
+        }
+    }
+}
+
+/// A client that has gone meanwhile gets nothing.
+fn answer(run: &mut LiveRun, wanted: Wanted) {
+    match wanted {
+        Wanted::Summary(told) => {
+            let mut summary = run.summary(false);
+            summary.run.running = true;
+            let _ = told.send(Box::new(summary));
+        }
+        Wanted::Page(rank, told) => {
+            let begun = Instant::now();
+            let page = run.page(rank);
+            let _ = told.send((page, begun.elapsed()));
+        }
+        Wanted::Note(line) => run.add_note(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sleep_follows_the_fullest_ring() {
+        let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: Instant::now() };
+        let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
+        assert_eq!(after(0.3, 1 << 19), Duration::ZERO, "there is no time");
+        assert_eq!(after(0.2, 1 << 19), SHORTEST_SLEEP);
+        assert_eq!(after(0.01, 1 << 19), 2 * SHORTEST_SLEEP, "at most twice as long as before");
+        (0..10).for_each(|_| _ = after(0.01, 1 << 19));
+        assert_eq!(after(0.0, 1 << 19), LONGEST_SLEEP);
+        assert_eq!(after(0.1, 1 << 19), LONGEST_SLEEP / 2, "half as long, the ring fills half as much");
+        (0..10).for_each(|_| _ = after(0.01, 1 << 17));
+        assert_eq!(after(0.0, 1 << 17), Duration::from_micros(6553), "a smaller ring is half full by then");
+        assert_eq!(after(0.0, 1 << 12), LONGEST_SLEEP_OF_SMALL_RINGS);
+    }
+}

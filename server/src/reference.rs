@@ -1,0 +1,38 @@
+//! The reference of all metrics, `docs/src/metrics.md`: made from [`metrics::all`].
+
+use super::metrics;
+use std::fmt::Write;
+
+const HEAD: &str = "\
+# Metrics
+
+<!-- Made from server/src/metrics.rs and crates/figures/src/losses.rs: edit these, and run\nUPDATE_EXPECT=1 cargo test -p ampere-collector reference -->
+
+`/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
+energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
+`region=\"other\"`. A metric without any value is absent. Whoever asks for `text/plain` gets Prometheus' classic text format. A label's
+value that is longer than 512 bytes is cut, and ends with a number that is its own.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+";
+
+/// The page.
+pub fn markdown() -> String {
+    let mut page = HEAD.to_owned();
+    for metric in metrics::all() {
+        let kind = if metric.is_counter() { "counter" } else { "gauge" };
+        let node = if metric.names_node() { &[][..] } else { &["node"] };
+        let labels = [node, metric.labels].concat().join(", ");
+        let _ = writeln!(page, "| `{}` | {kind} | {labels} | {} |", metric.name(), metric.help);
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_in_the_documentation_is_current() {
+        expect_test::expect_file!["../../docs/src/metrics.md"].assert_eq(&super::markdown());
+    }
+}

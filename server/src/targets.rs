@@ -1,0 +1,95 @@
+//! The file by which a collector names itself to Prometheus (`file_sd_configs`), where `[metrics] targets` asks for it.
+
+use ampere_endpoint::listen::UNIX;
+use ampere_ring::files::{create_shared, replace};
+use serde_json::json;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A file with this collector's address. Dropping this removes it. Of a collector that is killed, its successor's replaces it.
+#[derive(Debug)]
+pub struct TargetFile(PathBuf);
+
+/// Why there is no such file.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Prometheus reads no sockets.
+    #[error("Prometheus cannot find this run in {0}: it is served at a Unix socket")]
+    Socket(PathBuf),
+    /// It cannot be written.
+    #[error("Prometheus cannot find this run: cannot write {0}: {1}")]
+    Write(PathBuf, std::io::Error),
+}
+
+impl TargetFile {
+    /// Writes `directory/<run>-<node>.json`. `url`: where metrics are served. `node`: the name by which others reach this node.
+    ///
+    /// It has no labels: run and job are in `ampere_run_info`, and a target that is also in `static_configs` is scraped once.
+    pub fn write(directory: &Path, url: &str, node: &str, run: &str) -> Result<TargetFile, TargetError> {
+        if url.starts_with(UNIX) {
+            return Err(TargetError::Socket(directory.to_owned()));
+        }
+        let file_name = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_");
+        let path = directory.join(format!("{}-{}.json", file_name(run), file_name(node)));
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let list = json!([{ "targets": [address(url, node)] }]);
+        ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
+            .and_then(|()| replace(&path, create_shared, |file| writeln!(file, "{list}")))
+            .map_err(|why| TargetError::Write(path.clone(), why))?;
+        Ok(TargetFile(path))
+    }
+}
+
+impl Drop for TargetFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Host and port. A collector that listens on all of its addresses is reached by its node's name.
+fn address(url: &str, node: &str) -> String {
+    let address = url.strip_prefix("http://").unwrap_or(url);
+    match address.parse::<SocketAddr>() {
+        Ok(listens) if listens.ip().is_unspecified() => format!("{node}:{}", listens.port()),
+        _ => address.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_that_others_reach() {
+        assert_eq!(address("http://127.0.0.1:9977", "node1"), "127.0.0.1:9977");
+        assert_eq!(address("http://0.0.0.0:9978", "node1"), "node1:9978");
+        assert_eq!(address("http://[::]:9978", "node1"), "node1:9978");
+        assert_eq!(address("http://10.0.0.7:9977", "node1"), "10.0.0.7:9977");
+    }
+
+    #[test]
+    fn the_file_is_there_as_long_as_the_guard() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let targets = directory.path().join("targets");
+        let file = TargetFile::write(&targets, "http://0.0.0.0:9977", "n 1/x", "s-run-1");
+        let path = targets.join("s-run-1-n_1_x.json");
+        assert_eq!(
+            std::fs::read_to_string(&path).expect("it is written").trim(),
+            r#"[{"targets":["n 1/x:9977"]}]"#
+        );
+        drop(file);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_cannot_be_found_is_said() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let of_socket = TargetFile::write(directory.path(), "unix:/tmp/s", "n", "r");
+        assert!(matches!(of_socket, Err(TargetError::Socket(_))));
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").expect("a file");
+        let unwritable = TargetFile::write(&file, "http://127.0.0.1:1", "n", "r");
+        assert!(matches!(unwritable, Err(TargetError::Write(..))));
+    }
+}
