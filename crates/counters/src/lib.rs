@@ -72,7 +72,7 @@ pub use gauge::{Gauge, Quantity};
 pub use processes::UsedGpus;
 pub use run_cpu::{BusyTime, ProcessCpu, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
-pub use vendor::Status;
+pub use vendor::{LoadError, Status, loads};
 
 /// What a counter counts the energy of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
