@@ -6,7 +6,7 @@ use crate::{Missing, child};
 use ampere_model::{
     Communicator, Definition, LocalLocation, Location, LocationKind, Members, Process, Region, RegionHandle,
 };
-use ampere_ring::communication::{Communication, RECORDS_MAX, Message};
+use ampere_ring::communication::{Communication, Message, RECORDS_MAX};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
 use anyhow::{Context, bail};
 use std::collections::VecDeque;
@@ -349,8 +349,7 @@ impl Feed {
 
     fn look_at_waiting(&mut self) {
         for location in &mut self.locations {
-            let waiting = location.gauge.capacity_records() - location.gauge.free();
-            let read = location.ring.position() - waiting;
+            let (_, read) = location.gauge.positions();
             while let Some((_, since)) = location.written.front().filter(|(position, _)| *position <= read) {
                 self.longest_wait = self.longest_wait.max(since.elapsed());
                 location.written.pop_front();
@@ -361,7 +360,8 @@ impl Feed {
     /// Ends the processes, and waits for the collector.
     pub fn finish(mut self, events: u64) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
-        while self.locations.iter().any(|l| l.gauge.free() < l.gauge.capacity_records()) {
+        let is_unread = |(written, read): (u64, u64)| read < written;
+        while self.locations.iter().any(|location| is_unread(location.gauge.positions())) {
             std::thread::sleep(Duration::from_millis(1));
             if begun.elapsed() > LONGEST_WAIT {
                 bail!("the collector does not read");

@@ -75,18 +75,12 @@ enum Command {
     #[cfg(feature = "manual")]
     #[command(hide = true)]
     Shipped(shipped::ShippedArguments),
-    /// Plays one process of a trace: a part of replay
-    #[command(hide = true)]
-    ReplayRank(replay::RankArguments),
 }
 
 fn main() -> ExitCode {
     ampere_signal_safety::remember_ignored_signals();
     let arguments = Arguments::parse(); // wrong usage ends here, with status 2
-    if !matches!(
-        arguments.command,
-        Command::Doctor(_) | Command::Probe(_) | Command::Witness | Command::ReplayRank(_)
-    ) {
+    if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::Witness) {
         warn_of_misspelt_variables(); // the doctor has them among its findings
     }
     let result = match arguments.command {
@@ -105,7 +99,6 @@ fn main() -> ExitCode {
         Command::Shipped(arguments) => {
             shipped::write(arguments, &<Arguments as clap::CommandFactory>::command())
         }
-        Command::ReplayRank(arguments) => replay::rank(arguments),
     };
     result.unwrap_or_else(|error| {
         say!("ampere: {}", ampere_model::text::one_line(&*error));

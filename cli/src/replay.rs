@@ -1,4 +1,4 @@
-//! `ampere replay`: an existing trace, played through the plugin into a live collector.
+//! `ampere replay`: an existing trace, played into a live collector.
 
 use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
@@ -8,15 +8,13 @@ use crate::terminal::live_table::LiveTable;
 use crate::terminal::words::{given, path_parser};
 use ampere_collector::signals::asked_to_end;
 use ampere_endpoint::access::Access;
-use ampere_replay::{Conductor, Speed};
 use ampere_ring::Session;
 use ampere_settings::Config;
-use ampere_trace::replay::{FILE_NAME, Replay};
+use ampere_trace::replay::{FILE_NAME, Player, Replay, Speed};
 use clap::Args;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -43,16 +41,6 @@ pub struct ReplayArguments {
     /// Go on serving /metrics for so many seconds when the trace has been played
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     hold: Duration,
-}
-
-#[derive(Args)]
-pub struct RankArguments {
-    #[arg(long)]
-    session: PathBuf,
-    #[arg(long)]
-    number: u32,
-    #[arg(long)]
-    plugin: PathBuf,
 }
 
 /// How late GPU streams report. `None`: at the end.
@@ -84,8 +72,6 @@ fn seconds(text: &str) -> Result<Duration, NoSeconds> {
     Duration::try_from_secs_f64(number).map_err(|_| NoSeconds)
 }
 
-/// A ring of the replay's hosts, which wait for room: there may be hundreds of them.
-const RING_BYTES: &str = "1048576";
 const NAP: Duration = Duration::from_millis(20);
 
 pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
@@ -94,68 +80,55 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     Access::load(&config).map_err(anyhow::Error::msg)?;
     let mut replay = Replay::of_trace(&arguments.trace, &config)?;
     let ticks = |lag: Duration| (lag.as_secs_f64() * replay.ticks_per_second as f64) as u64;
-    let (lag, step) = (arguments.gpu_lag.0.map(ticks), Conductor::step_ticks(&replay, arguments.speed));
+    let (lag, step) = (arguments.gpu_lag.0.map(ticks), arguments.speed.step_ticks(&replay));
     replay.delay_streams(lag, step);
     for note in &replay.notes {
         say!("ampere: {note}");
     }
     // An interrupted replay has results, too: of what has been played.
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
-    let name = run_name();
-    let session = Session::open_or_create(&format!("s-{name}"))?;
-    let player = Player {
-        arguments: &arguments,
-        config: &config,
-        installation: &installation,
-        name: &name,
-        stop: &stop,
-    };
-    let outcome = player.play(replay, &session);
+    let session = Session::open_or_create(&format!("s-{}", run_name()))?;
+    let replaying =
+        Replaying { arguments: &arguments, config: &config, installation: &installation, stop: &stop };
+    let outcome = replaying.play(&replay, &session);
     if outcome.is_err() {
         session.remove();
     }
     outcome
 }
 
-/// What playing a trace needs beside the trace.
-struct Player<'a> {
+/// Plays a trace into a collector that it starts.
+struct Replaying<'a> {
     arguments: &'a ReplayArguments,
     config: &'a Config,
     installation: &'a Installation,
-    /// The run's.
-    name: &'a str,
     stop: &'a Arc<AtomicBool>,
 }
 
-impl Player<'_> {
-    fn play(&self, replay: Replay, session: &Session) -> anyhow::Result<ExitCode> {
+impl Replaying<'_> {
+    fn play(&self, replay: &Replay, session: &Session) -> anyhow::Result<ExitCode> {
         let description = session.directory().join(FILE_NAME);
         replay.save(&description).map_err(anyhow::Error::msg)?;
-        let own = Session::open(session.directory())?;
-        let mut conductor = Conductor::new(replay, own, self.arguments.speed, self.stop.clone())?;
+        let player = Player::new(replay, session, self.arguments.speed, self.stop.clone())?;
         let collector = self.start_collector(session, &description)?;
         let output = session.output().unwrap_or_default();
-        let program = std::env::current_exe()?;
-        let started = conductor.start_hosts(|number| self.host(&program, session, number));
         let access = Access::load(self.config).map_err(anyhow::Error::msg)?;
         let live = LiveTable::start(&output, access.token().cloned());
-        let played = started.and_then(|()| conductor.play());
+        let played = player.play();
         if played.is_ok() && !self.is_interrupted() {
             let delay = self.config.devices.iter().map(|device| device.delay).max().unwrap_or_default();
-            conductor.announce_end(delay);
+            replay.announce_end(session, delay);
             self.hold(session);
         }
         live.stop();
         let results = collector.finish();
         run::report(session, &output, results, "the trace has no enter and leave events");
-        let complaints = played.as_ref().map_or(&[][..], Vec::as_slice);
-        complaints.iter().for_each(|line| say!("ampere: {line}"));
         if self.is_interrupted() {
             say!("ampere: interrupted: the results are of what had been played by then");
         }
-        let well = results == Results::Written && complaints.is_empty() && !self.is_interrupted();
         played?;
-        Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        let is_whole = results == Results::Written && !self.is_interrupted();
+        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn start_collector(&self, session: &Session, description: &Path) -> anyhow::Result<Keeper> {
@@ -171,21 +144,6 @@ impl Player<'_> {
         collector::start(self.installation, session, &wanted, || {})
     }
 
-    /// The process that plays one of the trace's processes.
-    fn host(&self, program: &Path, session: &Session, number: u32) -> Command {
-        let mut host = Command::new(program);
-        host.arg("replay-rank").arg("--session").arg(session.directory());
-        host.arg("--number").arg(number.to_string()).arg("--plugin").arg(&self.installation.plugin);
-        host.env("AMPERE_SESSION", self.name).env_remove("AMPERE_DISABLE").env_remove("AMPERE_OUTPUT");
-        host.env("AMPERE_EVENTS", "all"); // a replay can wait
-        if std::env::var_os("AMPERE_RING_BYTES").is_none() {
-            host.env("AMPERE_RING_BYTES", RING_BYTES);
-        }
-        // The terminal's interrupt comes to this process, which has them end.
-        host.process_group(0);
-        host
-    }
-
     fn is_interrupted(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -197,10 +155,4 @@ impl Player<'_> {
             std::thread::sleep(NAP.min(until.saturating_duration_since(Instant::now())));
         }
     }
-}
-
-/// `ampere replay-rank`.
-pub fn rank(arguments: RankArguments) -> anyhow::Result<ExitCode> {
-    let finished = ampere_replay::play(&arguments.session, arguments.number, Path::new(&arguments.plugin))?;
-    Ok(if finished { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

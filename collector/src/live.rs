@@ -384,7 +384,8 @@ impl LiveRun {
 
     /// Reads logs if a process has said that there is something new.
     pub(crate) fn read_definitions(&mut self) {
-        if self.ingest.read_logs(&self.session, self.node.as_ref(), &mut self.notes) {
+        let (node, replay) = (self.node.as_ref(), self.options.replay.as_ref());
+        if self.ingest.read_logs(&self.session, node, replay, &mut self.notes) {
             self.introduce();
             self.sample_found();
             self.look_for_lost_beginnings();
@@ -409,7 +410,7 @@ impl LiveRun {
         let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
             return;
         };
-        let (samples, replay) = (self.sampling.samples.as_mut(), self.options.replay.as_ref());
+        let samples = self.sampling.samples.as_mut();
         let known = &mut self.options.manifest.progress.queues;
         let mut has_queues = false;
         for process in &mut self.ingest.processes {
@@ -427,7 +428,7 @@ impl LiveRun {
         if has_queues {
             self.options.save_manifest(&self.ingest.spool, &mut self.notes);
         }
-        self.ingest.introduce(timeline, samples, replay, &mut self.notes);
+        self.ingest.introduce(timeline, samples, &mut self.notes);
     }
 
     fn find_clock_and_devices(&mut self) {

@@ -10,7 +10,7 @@ use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::sampling::sampler;
 use ampere_collector::serving::latest::Latest;
-use ampere_model::{Definition, LocalLocation, Location, LocationKind, Process, Region, RegionHandle};
+use ampere_model::{Definition, LocalLocation, Location, LocationKind, Region, RegionHandle};
 use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
 use ampere_settings::Config;
 use ampere_tests::random::{Random, seed, setting};
@@ -18,7 +18,6 @@ use ampere_tests::runs::{list, number, parse};
 use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 const RANKS: u32 = 4;
 /// Of all ranks together, in a simulated second.
@@ -41,8 +40,8 @@ const FIRST_CHILD: u32 = 3;
 
 /// One rank's program.
 struct Rank {
-    /// Does nothing and lives: each rank has to be a process of its own.
-    process: Child,
+    /// It is locked for as long as the rank counts as running.
+    _log: LogWriter,
     writer: EventWriter,
     random: Random,
     /// When its next call begins.
@@ -178,13 +177,6 @@ fn assert_all_is_there(summary: &Value, counter_joules: f64, seconds: u64) {
     assert!(events >= 0.99 * (EVENTS_PER_SECOND * seconds) as f64, "{events} events");
 }
 
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 impl Rank {
     /// A call of one of the children within one of `solve`: four events in `length` ticks.
     fn call(&mut self, length: u64) {
@@ -207,17 +199,10 @@ fn make_session(directory: &Path) -> Session {
 }
 
 fn make_rank(session: &Session, rank: u32, seed: u64) -> Rank {
-    let sleeps = Command::new("sleep").arg("infinity").stdin(Stdio::null()).spawn();
-    let process = sleeps.expect("sleep");
+    let process = process_of(rank);
     let pid = process.id();
     let mut log = LogWriter::create(&session.directory().join(format!("{pid}.defs"))).expect("a log");
-    log.append(&Definition::Process(Process {
-        pid,
-        start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
-        hostname: "node".to_owned(),
-        host: "test".to_owned(),
-        ..Process::default()
-    }));
+    log.append(&Definition::Process(process.as_defined()));
     log.append(&Definition::Rank { rank, size: RANKS });
     let names =
         ["main".to_owned(), "solve".to_owned()].into_iter().chain((0..CHILDREN).map(|n| format!("part_{n}")));
@@ -244,12 +229,11 @@ fn make_rank(session: &Session, rank: u32, seed: u64) -> Rank {
     }));
     session.join();
     let random = Random::new(seed ^ u64::from(rank + 1));
-    Rank { process, writer: EventWriter::new(producer), random, next: 0 }
+    Rank { _log: log, writer: EventWriter::new(producer), random, next: 0 }
 }
 
-/// What the collector is told of all this.
-fn replay(seconds: u64) -> Replay {
-    let process = |rank: u32| ReplayedProcess {
+fn process_of(rank: u32) -> ReplayedProcess {
+    ReplayedProcess {
         number: rank,
         size: RANKS,
         rank: Some(rank),
@@ -266,14 +250,18 @@ fn replay(seconds: u64) -> Replay {
             is_of_process: true,
             accelerator: Default::default(),
         }],
-    };
+    }
+}
+
+/// What the collector is told of all this.
+fn replay(seconds: u64) -> Replay {
     Replay {
         trace: Default::default(),
         ticks_per_second: TICKS_PER_SECOND,
         first: TICKS_PER_SECOND,
         last: TICKS_PER_SECOND * (seconds + 1),
         realtime_ns: None,
-        processes: (0..RANKS).map(process).collect(),
+        processes: (0..RANKS).map(process_of).collect(),
         metrics: vec![ReplayedMetric {
             node: "node".to_owned(),
             name: "test:::energy".to_owned(),

@@ -94,7 +94,7 @@ pub fn messages(stdout: &str) -> Vec<Message> {
 }
 
 fn load(file: &str, function: &str) -> Message {
-    match ampere_replay::loads(file, function) {
+    match ampere_counters::loads(file, function.to_owned().leak()) {
         Ok(()) => {
             Message::Loaded(mapped(|name| name.starts_with("libscorep_substrate_ampere") || name == file))
         }

@@ -21,13 +21,19 @@ use std::sync::Arc;
 
 impl Ingest {
     /// Reads logs if a process has said that there is something new. `true`: there was.
-    pub fn read_logs(&mut self, session: &Session, node: Option<&NodeWatch>, notes: &mut Notes) -> bool {
+    pub fn read_logs(
+        &mut self,
+        session: &Session,
+        node: Option<&NodeWatch>,
+        replay: Option<&Replay>,
+        notes: &mut Notes,
+    ) -> bool {
         let generation = session.generation();
         if generation == self.generation {
             return false;
         }
         self.generation = generation;
-        self.find_processes(session, node, notes);
+        self.find_processes(session, node, replay, notes);
         self.find_commands(session, node);
         for process in &mut self.processes {
             process.read_log(&self.spool);
@@ -35,7 +41,13 @@ impl Ingest {
         true
     }
 
-    fn find_processes(&mut self, session: &Session, node: Option<&NodeWatch>, notes: &mut Notes) {
+    fn find_processes(
+        &mut self,
+        session: &Session,
+        node: Option<&NodeWatch>,
+        replay: Option<&Replay>,
+        notes: &mut Notes,
+    ) {
         let mut logs = leftover::logs_in(session.directory());
         if self.known_logs.is_empty() {
             self.add_lost_logs(&mut logs, notes);
@@ -48,9 +60,11 @@ impl Ingest {
                 let most = limits::MOST_PROCESSES;
                 return notes.add_loss(format!("more than {most} processes: the others are not measured"));
             }
-            match Process::open(&path, &self.spool) {
+            match Process::open(&path, &self.spool, replay) {
                 Ok(Some(mut process)) => {
-                    if let Some(node) = name_in_run(&process.info.hostname, &self.node) {
+                    if let Some(node) =
+                        name_in_run(&process.info.hostname, &self.node).filter(|_| replay.is_none())
+                    {
                         process.info.hostname = node;
                     }
                     self.known_logs.insert(path);
@@ -113,17 +127,10 @@ impl Ingest {
         &mut self,
         timeline: &mut LiveTimeline,
         samples: Option<&mut samples::Samples>,
-        replay: Option<&Replay>,
         notes: &mut Notes,
     ) {
         self.find_ranks_of_sampled();
         for (number, process) in self.processes.iter_mut().enumerate() {
-            if let Some(replay) = replay {
-                process.identify(replay);
-                if process.replayed.is_none() {
-                    continue; // it has not said which process of the trace it is
-                }
-            }
             process.define_new_regions(&mut timeline.attributor.regions);
             introduce_locations(process, number, timeline);
             notes.extend(process.losses.complaints.drain(..));

@@ -7,8 +7,8 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::printable;
 use ampere_model::{
-    Communicator, Definition, Location, LocationKind, Program, QUEUES, Region, RegionRef, SAMPLED_HOST,
-    STACK_PERIOD, Timestamp,
+    Communicator, Definition, Location, LocationKind, Program, QUEUES, REPLAYED_HOST, Region, RegionRef,
+    SAMPLED_HOST, STACK_PERIOD, Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
@@ -54,7 +54,7 @@ pub(crate) struct Process {
     pub losses: Losses,
     pub threads: Threads,
     pub queues: QueueLooks,
-    /// Of a replay: what it is in the trace.
+    /// In a replay, what it is in the trace.
     pub replayed: Option<ReplayedProcess>,
     /// Of a process that is sampled: the rank that records its calls, and its group.
     pub sampled_rank: Option<(u32, String)>,
@@ -168,8 +168,12 @@ pub(crate) enum OpenError {
 }
 
 impl Process {
-    /// `None` while the log has no first entry yet.
-    pub fn open(path: &Path, spool: &SpoolDirectory) -> Result<Option<Process>, OpenError> {
+    /// `None` while the log has no first entry yet. `replay`: what is played.
+    pub fn open(
+        path: &Path,
+        spool: &SpoolDirectory,
+        replay: Option<&Replay>,
+    ) -> Result<Option<Process>, OpenError> {
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned());
         let Some(mut log) = LogReader::open(path)? else { return Ok(None) };
         if let Some(copy) = spool.copy_of(path) {
@@ -194,6 +198,7 @@ impl Process {
             functions: FunctionLooks::default(),
         };
         process.read_log(spool);
+        process.replayed = replay.and_then(|replay| replay.process(process.info.pid)).cloned();
         let is_visible = process.has_pid_here();
         process.handle =
             ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
@@ -298,8 +303,7 @@ impl Process {
     /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
     pub fn look_at_threads(&mut self) {
         let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
-        if self.replayed.is_some() || self.locations.iter().filter(|location| is_thread(location)).count() < 2
-        {
+        if !self.has_pid_here() || self.locations.iter().filter(|location| is_thread(location)).count() < 2 {
             return;
         }
         let pid = self.info.pid;
@@ -360,8 +364,7 @@ impl Process {
 
     /// Whether to look which GPUs it uses: always until it opens the driver, as its first queue may come and go soon after.
     pub fn is_queue_look_due(&mut self) -> bool {
-        let may_have = self.replayed.is_none() && self.has_pid_here();
-        may_have && (self.queues.looks.is_due() || !self.queues.has_opened)
+        self.has_pid_here() && (self.queues.looks.is_due() || !self.queues.has_opened)
     }
 
     /// Whether nobody has looked yet.
@@ -513,9 +516,9 @@ impl Process {
         }
     }
 
-    /// Its variables. Those of a replay's host are nothing of the trace's.
+    /// Its environment variables.
     pub fn environment(&self) -> &[String] {
-        self.replayed.as_ref().map_or(&self.info.environment, |replayed| &replayed.environment)
+        &self.info.environment
     }
 
     /// The node that a location is on.
@@ -524,23 +527,11 @@ impl Process {
         replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
     }
 
-    /// Its rank, where it has one: what hosts of a replay call so is only a number.
+    /// Its rank, where it has one: what processes of a replay call their rank may be only a number.
     pub fn rank_number(&self) -> Option<u32> {
         match &self.replayed {
             Some(replayed) => replayed.rank,
             None => self.rank.map(|(rank, _)| rank).or(self.sampled_rank.as_ref().map(|(rank, _)| *rank)),
-        }
-    }
-
-    /// It is a host of a replay: its rank says what it is in the trace.
-    pub fn identify(&mut self, replay: &Replay) {
-        if self.replayed.is_none() {
-            let replayed = self.rank.and_then(|(number, _)| replay.process(number));
-            if let Some(replayed) = replayed {
-                self.info.hostname = replayed.node.clone();
-                self.info.host = "trace".to_owned();
-                self.replayed = Some(replayed.clone());
-            }
         }
     }
 
@@ -637,6 +628,9 @@ impl Process {
 
     /// Whether its pid means something here.
     pub fn has_pid_here(&self) -> bool {
+        if self.info.host == REPLAYED_HOST {
+            return false;
+        }
         let (its, ours) = (self.info.pid_namespace, ampere_ring::process::pid_namespace());
         its == 0 || ours == 0 || its == ours
     }

@@ -125,7 +125,7 @@ mod tests {
             if ingest.is_spooling_due(Some(&samples)) {
                 ingest.spool_taken(Some(&mut samples), &mut Notes::default());
             }
-            assert!(writer.has_room_for_sample(), "round {round}");
+            assert!(writer.has_room(), "round {round}");
         }
         assert!(samples.ring.released() > 50_000, "of 60,000 records: {}", samples.ring.released());
     }

@@ -106,7 +106,7 @@ fn find_processes(session: &Session, processes: &mut HashMap<PathBuf, Process>) 
         match processes.get_mut(&path) {
             Some(process) => process.read_log(&nowhere),
             None => {
-                if let Ok(Some(process)) = Process::open(&path, &nowhere) {
+                if let Ok(Some(process)) = Process::open(&path, &nowhere, None) {
                     processes.insert(path, process);
                 }
             }

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The name of the sampler's ring in the session.
-pub const RING_NAME: &str = "sampler.0.ring";
+pub use ampere_ring::SAMPLES_RING as RING_NAME;
 /// The name of the log that has the sampled devices.
 pub const LOG_NAME: &str = "sampler.defs";
 

@@ -73,7 +73,7 @@ pub use gauge::{Gauge, Quantity};
 pub use processes::UsedGpus;
 pub use run_cpu::{BusyTime, ProcessCpu, RunCpu, SharedRunCpu, Stat};
 pub use select::open_sources;
-pub use vendor::Status;
+pub use vendor::{LoadError, Status, loads};
 
 /// The part of a node whose energy a counter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

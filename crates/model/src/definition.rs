@@ -88,7 +88,7 @@ pub struct Process {
     pub hostname: String,
     /// The path of the program.
     pub executable: String,
-    /// "score-p", "embedded", "trace", "sampler" or [`SAMPLED_HOST`].
+    /// "score-p", "embedded", "sampler", [`REPLAYED_HOST`] or [`SAMPLED_HOST`].
     pub host: String,
     /// All clocks that a measurement system may use, read one after the other at the start of the log.
     pub clocks: Clocks,
@@ -134,6 +134,9 @@ pub struct Region<Text = String> {
 
 /// [`Process::host`] of a process whose stacks are sampled from outside.
 pub const SAMPLED_HOST: &str = "sampled";
+
+/// [`Process::host`] of a process of a trace that is replayed. Its pid is a number that stands for it in the replay.
+pub const REPLAYED_HOST: &str = "trace";
 
 /// A thread, a GPU stream, or a recorder of metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]

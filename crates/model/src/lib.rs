@@ -30,7 +30,7 @@ pub mod time_namespace;
 
 pub use definition::{
     Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
-    Region, SAMPLED_HOST,
+    REPLAYED_HOST, Region, SAMPLED_HOST,
 };
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-const ROOTS: [&str; 11] = [
+const ROOTS: [&str; 10] = [
     "collector/src",
     "server/src",
     "cli/src",
@@ -11,7 +11,6 @@ const ROOTS: [&str; 11] = [
     "crates/endpoint/src",
     "crates/figures/src",
     "crates/otf2/src",
-    "crates/replay/src",
     "crates/report/src",
     "crates/ring/src",
     "crates/trace/src",
@@ -55,7 +54,7 @@ const MAY: [(&str, &str); 23] = [
     ("cli/src/collector/keeper.rs", IN_SESSION),
     ("cli/src/doctor/memory.rs", IN_SESSION),
     ("crates/trace/src/spool/mod.rs", IN_SESSION),
-    ("crates/trace/src/replay.rs", IN_SESSION),
+    ("crates/trace/src/replay/mod.rs", IN_SESSION),
     (
         "crates/otf2/src/writer.rs",
         "OTF2 writes by path, into a directory that its caller has made for this user alone",

@@ -343,9 +343,14 @@ impl EventWriter {
         self.update_coalesced_until();
     }
 
-    /// Whether a sample finds room.
-    pub fn has_room_for_sample(&mut self) -> bool {
-        self.ring.has_room(2 + RESERVE)
+    /// Whether an enter with its leave, or a sample, finds room.
+    pub fn has_room(&mut self) -> bool {
+        self.ring.has_room(self.open + 2 + RESERVE)
+    }
+
+    /// Whether everything in the ring has been read.
+    pub fn is_drained(&mut self) -> bool {
+        self.ring.free() == self.ring.capacity_records()
     }
 
     /// Writes an energy sample in cumulative nanojoules. If the ring is full, the sample is dropped and counted.

@@ -125,4 +125,4 @@ pub use event_writer::{EventWriter, RECORDS_PER_SECOND};
 pub use mapping::Headroom;
 pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{POSITION_MAX, RING_RECORDS_MIN, RingConsumer, RingGauge, RingProducer};
-pub use session::{CollectorState, HeldLock, Locks, Session};
+pub use session::{CollectorState, HeldLock, Locks, SAMPLES_RING, Session};

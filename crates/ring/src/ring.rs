@@ -432,7 +432,7 @@ impl RingConsumer {
     }
 }
 
-/// Observes a ring that other processes write and read. A replay uses it to wait for room.
+/// Observes a ring that other processes write and read.
 pub struct RingGauge {
     shared: Shared,
 }
@@ -442,22 +442,10 @@ impl RingGauge {
         Ok(RingGauge { shared: Shared::open(path)? })
     }
 
-    pub fn capacity_records(&self) -> u64 {
-        self.shared.capacity
-    }
-
     /// Records written since the start, and records read.
     pub fn positions(&self) -> (u64, u64) {
         let read = self.shared.header().consumer.read.load(Ordering::Acquire);
         (self.shared.header().producer.write.load(Ordering::Acquire), read)
-    }
-
-    /// The number of free slots now.
-    pub fn free(&self) -> u64 {
-        // The read position is loaded first: it only grows, so the number of free slots is never overstated.
-        let read = self.shared.header().consumer.read.load(Ordering::Acquire);
-        let write = self.shared.header().producer.write.load(Ordering::Acquire);
-        self.shared.capacity.saturating_sub(write.saturating_sub(read))
     }
 }
 

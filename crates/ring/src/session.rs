@@ -96,6 +96,9 @@ const _: () = {
 /// collector never has to change its purpose.
 pub const METRICS_ONLY: &str = "-metrics";
 
+/// The name of the ring that has the counters' samples.
+pub const SAMPLES_RING: &str = "sampler.0.ring";
+
 /// The collector's progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

@@ -1,5 +1,5 @@
 //! What Score-P promises to its plugins. `SAFETY` comments cite these promises by name. Score-P 8.4's documentation, headers and
-//! behaviour are the source; the embedded host and the replay keep the same promises.
+//! behaviour are the source; the embedded host keeps the same promises.
 //!
 //! | name | promise |
 //! | --- | --- |

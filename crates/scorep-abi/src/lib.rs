@@ -3,7 +3,7 @@
 //!
 //! Names follow Score-P's, in Rust's spelling. Sizes and offsets are those that a program compiled against the real headers
 //! printed on x86-64 (`tests/scorep-8.4-abi.json`); they are asserted at compile time, so that a wrong type is an error here
-//! and not in a user's job. The plugin, the embedded host and the replay use these types.
+//! and not in a user's job. The plugin and the embedded host share these types.
 #![forbid(unsafe_code)]
 
 mod c;

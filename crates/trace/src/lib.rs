@@ -14,7 +14,7 @@
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
 //! calls/      single calls with their joules, on the way
-//! replay.rs   a trace as something that is played into a live collector
+//! replay/     a trace that is played into a live collector: `ampere replay`
 //! timeline.rs joules over time, and the calls of one region
 //! chrome.rs   a trace in Chrome's format
 //! rpd/        a run in rocmProfileData's tables, as an SQLite file

@@ -5,14 +5,11 @@
 
 mod samples;
 
-use ampere_model::{Region, RegionHandle};
-use ampere_replay::host::{HostLocation, Plugin};
-use ampere_ring::clock::usual;
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{json, list, succeed, text};
-use ampere_tests::{artifact, root, skip_unless};
+use ampere_tests::stand_in_scorep::{HostLocation, Plugin};
+use ampere_tests::{root, skip_unless};
 use serde_json::Value;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -59,34 +56,20 @@ fn forbidding(what: i32, body: impl FnOnce()) {
 
 fn event(region: u32) {
     let Some((plugin, location)) = PLUGIN.get() else { return };
-    watched(|| plugin.enter(location, usual(), region));
-    watched(|| plugin.leave(location, usual(), region));
+    watched(|| plugin.enter(location, region));
+    watched(|| plugin.leave(location, region));
 }
 
 fn begin() {
-    let plugin = PathBuf::from(std::env::var_os("SIGNALS_PLUGIN").expect("the plugin"));
-    let regions = (1..=HANDLED + MANY).map(|handle| Region {
-        handle: RegionHandle(handle),
-        name: format!("region {handle}"),
-        canonical_name: String::new(),
-        source_file: String::new(),
-        begin_line: 0,
-        end_line: 0,
-        region_type: 0,
-        paradigm: 0,
-    });
-    let plugin = Plugin::begin(&plugin, 0, 1, regions).expect("a plugin");
-    let location = HostLocation::new(0, false, "Master thread");
-    plugin.create_location(location);
-    plugin.program_begin(location, usual());
+    let (plugin, location) = Plugin::begin();
+    (HANDLED + 1..=HANDLED + MANY).for_each(|region| plugin.define_region(region));
     assert!(PLUGIN.set((plugin, location)).is_ok());
     event(OUTER); // what is looked up once has been
 }
 
 fn end() {
     let (plugin, location) = PLUGIN.get().expect("a plugin");
-    plugin.program_end(location, usual());
-    plugin.finalize();
+    plugin.end(location);
 }
 
 extern "C" fn handler(_signal: libc::c_int) {
@@ -116,9 +99,9 @@ fn storm() {
     let (plugin, location) = PLUGIN.get().expect("a plugin");
     while begun.elapsed() < STORM {
         for _ in 0..1000 {
-            watched(|| plugin.enter(location, usual(), OUTER));
+            watched(|| plugin.enter(location, OUTER));
             event(INNER);
-            watched(|| plugin.leave(location, usual(), OUTER));
+            watched(|| plugin.leave(location, OUTER));
             calls += 1;
         }
     }
@@ -160,10 +143,10 @@ fn strict() {
         let Some((plugin, location)) = PLUGIN.get() else { return };
         // Deeper than a ring is long.
         for depth in 0..2 * DEEP {
-            watched(|| plugin.enter(location, usual(), HANDLED + 1 + depth % MANY));
+            watched(|| plugin.enter(location, HANDLED + 1 + depth % MANY));
         }
         for depth in (0..2 * DEEP).rev() {
-            watched(|| plugin.leave(location, usual(), HANDLED + 1 + depth % MANY));
+            watched(|| plugin.leave(location, HANDLED + 1 + depth % MANY));
         }
         // Longer than a collector takes to start, so that calls find room again.
         let begun = Instant::now();
@@ -174,10 +157,10 @@ fn strict() {
             event(INNER);
             if round % 4 == 0 {
                 let region = HANDLED + 1 + round % MANY;
-                watched(|| plugin.enter(location, usual(), OUTER));
-                watched(|| plugin.enter(location, usual(), region));
-                watched(|| plugin.leave(location, usual(), region));
-                watched(|| plugin.leave(location, usual(), OUTER));
+                watched(|| plugin.enter(location, OUTER));
+                watched(|| plugin.enter(location, region));
+                watched(|| plugin.leave(location, region));
+                watched(|| plugin.leave(location, OUTER));
             }
         }
         // SAFETY: both are allowed; the thread ends here and nothing of it is used again.
@@ -228,7 +211,6 @@ fn play(place: &Place, what: &str, more: &[(&str, &str)]) -> Output {
     command
         .args(["child_process", "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(CHILD, what);
-    command.env("SIGNALS_PLUGIN", artifact("libscorep_substrate_ampere.so"));
     command.env("AMPERE_OUTPUT", place.path("out")).env("LD_PRELOAD", &shim).envs(more.iter().copied());
     command.output().expect("it runs")
 }
@@ -242,7 +224,7 @@ fn figures(output: &Output) -> Value {
 
 fn calls_of(summary: &Value, region: u32) -> u64 {
     let view = &list(&list(summary, "devices")[0], "views")[0];
-    let rows = list(view, "regions").iter().filter(|row| row["region"] == format!("region {region}"));
+    let rows = list(view, "regions").iter().filter(|row| row["region"] == format!("region_{region}"));
     rows.map(|row| row["calls"].as_u64().expect("a number")).sum()
 }
 

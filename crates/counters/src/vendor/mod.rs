@@ -35,7 +35,7 @@ impl fmt::Display for Status {
 
 /// Why a file could not be used as the library.
 #[derive(Debug)]
-pub(crate) enum LoadError {
+pub enum LoadError {
     /// `dlopen` failed, with this text.
     Open(String),
     /// It lacks a required function.
@@ -99,6 +99,21 @@ extern "C" fn at_exit() {
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
+}
+
+/// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The library
+/// stays loaded.
+///
+/// # Errors
+/// What is wrong, in one line.
+pub fn loads(file: &str, function: &'static str) -> Result<(), LoadError> {
+    // SAFETY: the user named the file for this purpose; the function is looked up and not called.
+    unsafe {
+        let library = Symbols::open(Path::new(file))?;
+        library.get::<*const std::ffi::c_void>(function)?;
+        library.keep();
+    }
+    Ok(())
 }
 
 /// A loaded library, whose functions can be looked up.

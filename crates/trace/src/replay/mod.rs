@@ -1,8 +1,12 @@
-//! An existing trace as it is played into a live collector: its processes, locations and metrics.
+//! An existing trace as it is played into a live collector: its processes, locations and metrics; `play.rs` plays it.
 //!
-//! The plugin's interface has no words for a node's name, a location group or a metric's unit. `ampere replay` writes them into
-//! the session's `replay.json`; the collector and the hosts that play read it. Devices, and the locations that draw from them,
-//! are found as `ampere attribute` finds them.
+//! A definitions log has no words for location groups, streams on other nodes, or a metric's unit. `ampere replay` writes them into the
+//! session's `replay.json`, which the collector reads. Devices, and the locations that draw from them, are found as `ampere attribute`
+//! finds them.
+
+mod play;
+
+pub use play::{InvalidSpeed, Player, Speed};
 
 use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::metric_recorders::{Recorders, are_in_doubt};
@@ -53,7 +57,7 @@ pub struct Replay {
     pub recorders: Vec<u64>,
     /// Enters, leaves and samples.
     pub events: u64,
-    /// GPU streams' events are played so long after their time; `None`: at the end.
+    /// GPU streams' events are played this long after their time; `None`: at the end.
     pub stream_lag_ticks: Option<u64>,
     /// A GPU stream's events come no later than this after their time.
     pub longest_lag_ticks: u64,
@@ -85,7 +89,7 @@ enum ReplayFileReason {
 /// A process of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
-    /// The number that its host process uses as rank: different for every process.
+    /// Different for every process: its rank where each process has one of its own.
     pub number: u32,
     /// The number of ranks.
     pub size: u32,
@@ -266,7 +270,7 @@ impl Replay {
         ampere_ring::files::replace_private(path, &text).map_err(|e| failed(ReplayFileReason::Write(e)))
     }
 
-    /// Plays streams so long after their events, `None`: at the end. `step_ticks`: the replay's step.
+    /// Plays streams this long after their events, `None`: at the end. `step_ticks`: the replay's step.
     pub fn delay_streams(&mut self, lag_ticks: Option<u64>, step_ticks: u64) {
         self.stream_lag_ticks = lag_ticks;
         self.longest_lag_ticks = lag_ticks.map_or(u64::MAX, |lag| {
@@ -275,9 +279,9 @@ impl Replay {
         });
     }
 
-    /// A process by the rank that its host calls it.
-    pub fn process(&self, number: u32) -> Option<&ReplayedProcess> {
-        self.processes.iter().find(|process| process.number == number)
+    /// The process that this stands for: see [`ReplayedProcess::id`].
+    pub fn process(&self, id: u32) -> Option<&ReplayedProcess> {
+        self.processes.iter().find(|process| process.id() == id)
     }
 
     /// The names of all nodes, for figures of the whole run.

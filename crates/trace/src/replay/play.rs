@@ -1,0 +1,442 @@
+//! Plays a trace into a session's rings, as the processes of a measured run fill them, at the pace of real time or faster.
+//!
+//! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads the
+//! trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and waits
+//! as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal those of
+//! `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring: nothing is suppressed.
+
+use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
+use crate::index::as_model;
+use crate::value_type;
+use ampere_model::{
+    Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
+};
+use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
+use otf2::{Definitions, EventHandler, LocationRef, MetricRef, MetricValue, Trace};
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The time from one step to the next, at a finite speed.
+const STEP: Duration = Duration::from_millis(5);
+/// At maximum speed: the least number of steps, and about how many events one has.
+const STEPS_MIN: u64 = 1000;
+const EVENTS_PER_STEP: u64 = 50_000;
+const SAMPLES_RING_RECORDS: u64 = 1 << 16;
+/// A location's ring, without `AMPERE_RING_BYTES`: there may be hundreds, and the replay waits for room.
+const RING_BYTES: u64 = 1 << 20;
+const RECORD_BYTES: u64 = 16;
+/// The longest sleep without checking whether the replay is to be stopped.
+const NAP: Duration = Duration::from_millis(50);
+/// How long to sleep where a ring has no room.
+const NO_ROOM: Duration = Duration::from_micros(200);
+/// A killed collector is replaced within a fraction of this time, or not at all.
+const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
+
+/// How fast a trace is played.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Speed {
+    /// This many times as fast as it was recorded.
+    Times(f64),
+    /// As fast as possible.
+    Max,
+}
+
+/// A text that is no [`Speed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("use a number such as 1 (as it was) or 50, or max")]
+pub struct InvalidSpeed;
+
+impl FromStr for Speed {
+    type Err = InvalidSpeed;
+
+    fn from_str(text: &str) -> Result<Speed, InvalidSpeed> {
+        match (text, text.parse::<f64>()) {
+            ("max", _) => Ok(Speed::Max),
+            (_, Ok(0.0)) => Ok(Speed::Max),
+            (_, Ok(times)) if times.is_finite() && times > 0.0 => Ok(Speed::Times(times)),
+            _ => Err(InvalidSpeed),
+        }
+    }
+}
+
+impl Speed {
+    /// The ticks of a step.
+    pub fn step_ticks(self, replay: &Replay) -> u64 {
+        let length = replay.last.saturating_sub(replay.first).saturating_add(1);
+        match self {
+            Speed::Times(times) => {
+                let ticks = STEP.as_secs_f64() * times * replay.ticks_per_second as f64;
+                (ticks as u64).clamp(1, length)
+            }
+            Speed::Max => (length / STEPS_MIN.max(replay.events / EVENTS_PER_STEP)).max(1),
+        }
+    }
+}
+
+/// The collector ended before the replay did.
+#[derive(Debug, thiserror::Error)]
+#[error("the collector ended before its time")]
+struct CollectorEnded;
+
+/// A process of the trace: its log, which is locked for as long as the process counts as running, and the ring of its main thread.
+struct PlayedProcess {
+    log: LogWriter,
+    main: Option<LocationRef>,
+}
+
+/// A location and its ring.
+struct PlayedLocation {
+    writer: EventWriter,
+    /// In a GPU stream, the events that have not been written.
+    late: Option<VecDeque<Event>>,
+    /// The number of these that belong to kernels that have ended.
+    complete: usize,
+    /// The open regions, and the time of the last enter or leave.
+    stack: Vec<u32>,
+    last: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    time: u64,
+    region: u32,
+    entered: bool,
+}
+
+/// A replay in progress.
+pub struct Player<'a> {
+    replay: &'a Replay,
+    session: &'a Session,
+    speed: Speed,
+    stop: Arc<AtomicBool>,
+    /// The ticks of a step.
+    step: u64,
+    started: Instant,
+    /// Events before this time are written.
+    until: u64,
+    processes: Vec<PlayedProcess>,
+    locations: HashMap<LocationRef, PlayedLocation>,
+    samples: EventWriter,
+    /// By location and metric class, the members that are devices.
+    members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
+    definitions: Definitions,
+    has_collector_ended: bool,
+}
+
+impl<'a> Player<'a> {
+    /// Makes the ring of the samples, which the collector expects.
+    ///
+    /// # Errors
+    /// A ring that cannot be made.
+    pub fn new(
+        replay: &'a Replay,
+        session: &'a Session,
+        speed: Speed,
+        stop: Arc<AtomicBool>,
+    ) -> anyhow::Result<Player<'a>> {
+        let ring = RingProducer::create(&session.directory().join(SAMPLES_RING), SAMPLES_RING_RECORDS, 0)?;
+        Ok(Player {
+            replay,
+            session,
+            speed,
+            stop,
+            step: speed.step_ticks(replay),
+            started: Instant::now(),
+            until: replay.first,
+            processes: Vec::new(),
+            locations: HashMap::new(),
+            samples: EventWriter::new(ring),
+            members: HashMap::new(),
+            definitions: Definitions::default(),
+            has_collector_ended: false,
+        })
+    }
+
+    /// Plays the whole trace, or up to an interrupt, after which the processes count as killed.
+    ///
+    /// # Errors
+    /// A trace that cannot be read, a log or ring that cannot be made, or a collector that ended.
+    pub fn play(mut self) -> anyhow::Result<()> {
+        let mut trace = Trace::open(&self.replay.trace)?;
+        self.definitions = trace.definitions().clone();
+        for process in &self.replay.processes {
+            self.begin_process(process)?;
+        }
+        self.started = Instant::now();
+        let recorders = &self.replay.recorders;
+        let played: Vec<LocationRef> = self.locations.keys().copied().collect();
+        let is_played = |location: LocationRef| {
+            played.contains(&location) || recorders.binary_search(&location.0).is_ok()
+        };
+        trace.read_events_of(is_played, &mut self)?;
+        while !self.is_over() {
+            let played_until = self.until;
+            let _ = self.finish_step();
+            if played_until > self.replay.last {
+                break;
+            }
+        }
+        if !self.is_over() {
+            self.end();
+        }
+        if self.has_collector_ended { Err(CollectorEnded.into()) } else { Ok(()) }
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_collector_ended || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Writes what a process of a run would write when it starts.
+    fn begin_process(&mut self, process: &ReplayedProcess) -> anyhow::Result<()> {
+        let name = process.id().to_string();
+        let mut log = LogWriter::create(&self.session.directory().join(format!("{name}.defs")))?;
+        log.append(&Definition::Process(process.as_defined()));
+        log.append(&Definition::Rank { rank: process.number, size: process.size });
+        for (reference, region) in self.definitions.regions.iter() {
+            log.append(&Definition::Region(Region { handle: RegionHandle(reference.0), ..as_model(region) }));
+        }
+        let mut main = None;
+        for location in &process.locations {
+            let reference = LocationRef(location.reference);
+            let mut writer = self.make_location(&name, location, &mut log)?;
+            if location.id == 0 {
+                writer.program_begin(self.replay.first);
+                main = Some(reference);
+            }
+            let played = PlayedLocation {
+                writer,
+                late: location.gpu.then(VecDeque::new),
+                complete: 0,
+                stack: Vec::new(),
+                last: 0,
+            };
+            self.locations.insert(reference, played);
+        }
+        self.processes.push(PlayedProcess { log, main });
+        self.session.join();
+        Ok(())
+    }
+
+    fn make_location(
+        &self,
+        process: &str,
+        location: &ReplayedLocation,
+        log: &mut LogWriter,
+    ) -> anyhow::Result<EventWriter> {
+        let ring = format!("{process}.{}.ring", location.id);
+        let producer =
+            RingProducer::create(&self.session.directory().join(&ring), ring_records(), location.id)?;
+        log.append(&Definition::Location(Location {
+            id: LocalLocation(location.id),
+            kind: if location.gpu { LocationKind::Gpu } else { LocationKind::CpuThread },
+            name: location.name.clone(),
+            ring,
+            thread: 0,
+        }));
+        Ok(EventWriter::new(producer))
+    }
+
+    /// Writes late events that are due, tells the collector the time, and waits for the next step.
+    fn finish_step(&mut self) -> ControlFlow<()> {
+        if let Some(lag) = self.replay.stream_lag_ticks {
+            let until = self.until;
+            let is_due = |event: &Event| event.time.saturating_add(lag) <= until;
+            self.write_late(|location| {
+                let first = location.late.as_ref().and_then(VecDeque::front);
+                if first.is_some_and(is_due) { location.complete } else { 0 }
+            })?;
+        }
+        self.session.set_replay_time(self.until);
+        self.sleep();
+        let end = self.replay.last.saturating_add(1);
+        self.until = self.until.saturating_add(self.step).min(end);
+        if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn sleep(&self) {
+        let Speed::Times(times) = self.speed else { return };
+        let played =
+            self.until.saturating_sub(self.replay.first) as f64 / self.replay.ticks_per_second as f64;
+        let Ok(target) = Duration::try_from_secs_f64(played / times) else { return };
+        while let left = target.saturating_sub(self.started.elapsed())
+            && !left.is_zero()
+            && !self.is_over()
+        {
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    /// Writes as many late events of every GPU stream as `count` says.
+    fn write_late(&mut self, count: impl Fn(&PlayedLocation) -> usize) -> ControlFlow<()> {
+        for location in self.locations.values_mut() {
+            for _ in 0..count(location) {
+                let Some(event) = location.late.as_mut().and_then(VecDeque::pop_front) else { break };
+                location.complete = location.complete.saturating_sub(1);
+                if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+                    self.has_collector_ended = true;
+                    return ControlFlow::Break(());
+                }
+                location.write(event);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn take(&mut self, at: LocationRef, event: Event) -> ControlFlow<()> {
+        while event.time >= self.until {
+            self.finish_step()?;
+        }
+        let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
+        location.last = event.time;
+        if event.entered {
+            location.stack.push(event.region);
+        } else {
+            location.stack.pop();
+        }
+        if let Some(late) = &mut location.late {
+            // A kernel is reported when it has ended.
+            late.push_back(event);
+            if location.stack.is_empty() {
+                location.complete = late.len();
+            }
+        } else if wait_for_room(&mut location.writer, self.session, &self.stop).is_ok() {
+            location.write(event);
+        } else {
+            self.has_collector_ended = true;
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The processes end in order, and every device's last sample can be attributed: no event follows.
+    fn end(&mut self) {
+        let _ = self.write_late(|location| location.late.as_ref().map_or(0, VecDeque::len));
+        for process in &mut self.processes {
+            let main = process.main.and_then(|main| self.locations.get_mut(&main));
+            main.into_iter().for_each(|main| main.writer.program_end(self.replay.last));
+            let left_out = process.log.left_out();
+            process.log.append(&Definition::Finished { left_out });
+        }
+        self.locations.values_mut().for_each(|location| location.writer.close());
+        self.samples.close();
+        self.session.announce();
+    }
+}
+
+impl PlayedLocation {
+    fn write(&mut self, Event { time, region, entered }: Event) {
+        if entered {
+            self.writer.enter(time, region);
+        } else {
+            self.writer.leave(time, region);
+        }
+    }
+}
+
+impl Replay {
+    /// Tells the collector that all events and samples before the last one's end have come. `delay`: the longest lag of a device's
+    /// samples.
+    pub fn announce_end(&self, session: &Session, delay: Duration) {
+        let ticks = delay.as_secs_f64() * self.ticks_per_second as f64;
+        session.set_replay_time(self.last.saturating_add(1).saturating_add(ticks as u64));
+    }
+}
+
+impl ReplayedProcess {
+    /// Stands for its pid, which is of no namespace of this machine.
+    pub fn id(&self) -> u32 {
+        self.number.saturating_add(1)
+    }
+
+    /// As its log defines it.
+    pub fn as_defined(&self) -> Process {
+        Process {
+            pid: self.id(),
+            hostname: self.node.clone(),
+            host: REPLAYED_HOST.to_owned(),
+            environment: self.environment.clone(),
+            pid_namespace: u64::MAX,
+            ..Process::default()
+        }
+    }
+}
+
+/// Records of a location's ring.
+fn ring_records() -> u64 {
+    let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
+    (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
+}
+
+/// Waits until there is room for an enter and its leave, or for a sample. An empty ring that is too small for the leaves of all open
+/// frames is not waited for: what finds no room is suppressed, and counted.
+fn wait_for_room(
+    writer: &mut EventWriter,
+    session: &Session,
+    stop: &AtomicBool,
+) -> Result<(), CollectorEnded> {
+    let mut without_collector = None;
+    while !writer.has_room() && !writer.is_drained() && !stop.load(Ordering::Relaxed) {
+        if session.collector_is_alive() {
+            without_collector = None;
+        } else if without_collector.get_or_insert_with(Instant::now).elapsed() > REPLACEMENT_LIMIT {
+            return Err(CollectorEnded);
+        }
+        std::thread::sleep(NO_ROOM);
+    }
+    Ok(())
+}
+
+impl EventHandler for Player<'_> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+        self.take(location, Event { time, region: region.0, entered: true })
+    }
+
+    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+        self.take(location, Event { time, region: region.0, entered: false })
+    }
+
+    /// Frames that the trace never leaves end with the location's last event, as in `ampere attribute`.
+    fn end(&mut self, at: LocationRef) -> ControlFlow<()> {
+        let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
+        let (time, open) = (location.last, location.stack.clone());
+        for region in open.into_iter().rev() {
+            self.take(at, Event { time, region, entered: false })?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn metric(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        let (replay, definitions) = (self.replay, &self.definitions);
+        let members = self
+            .members
+            .entry((location, metric))
+            .or_insert_with(|| numbered_members(replay, definitions, location, metric))
+            .clone();
+        if members.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        while time >= self.until {
+            self.finish_step()?;
+        }
+        for (position, number) in members {
+            let Some(value) = values.get(position) else { continue };
+            let bits = value_type::to_bits(value, replay.metrics[number as usize].value);
+            if wait_for_room(&mut self.samples, self.session, &self.stop).is_err() {
+                self.has_collector_ended = true;
+                return ControlFlow::Break(());
+            }
+            self.samples.sample(time, number, bits);
+        }
+        ControlFlow::Continue(())
+    }
+}
