@@ -1,9 +1,9 @@
 //! Score-P 8.4's plugin interfaces as Rust types. Substrate plugins: version 3, one callback table, one event array. Metric
 //! plugins: [`metric`]. What Score-P promises to plugins: [`guarantees`].
 //!
-//! Names follow Score-P's, in Rust's spelling. Sizes and offsets are those that a program compiled against the real headers
-//! printed on x86-64 (`tests/scorep-8.4-abi.json`); they are asserted at compile time, so that a wrong type is an error here
-//! and not in a user's job. The plugin and the embedded host share these types.
+//! Names follow Score-P's, in Rust's spelling. Sizes, offsets and values are those that `tests/print_abi.c` prints when it is
+//! compiled against the real headers on x86-64 (`tests/scorep-8.4-abi.json`). Sizes and offsets are asserted at compile time, so
+//! that a wrong type is an error here and not in a user's job. The plugin and the embedded host share these types.
 #![forbid(unsafe_code)]
 
 mod c;

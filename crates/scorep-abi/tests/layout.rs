@@ -1,34 +1,36 @@
-//! Our types against the table that a program compiled against Score-P 8.4's own headers printed.
+//! The crate's types compared with Score-P 8.4's own headers: with the table that `print_abi.c` printed when it was compiled
+//! against them, and with what it prints now if they are installed.
+//!
+//! For another version of Score-P, put its `scorep-config` on the PATH and run the test: it leaves that version's table in
+//! `target/tmp`.
 
 use scorep_abi::metric::*;
 use scorep_abi::*;
-use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
 
-fn table() -> Value {
-    serde_json::from_str(include_str!("scorep-8.4-abi.json")).unwrap()
+/// Sizes, offsets and values, by their names in C: `type`, `type.field` and `CONSTANT`.
+type Table = BTreeMap<String, i64>;
+
+/// A type's name in C, its size, and its fields' names in C with their offsets.
+type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
+
+/// The types of the crate.
+fn types() -> Vec<Layout> {
+    let structures = [
+        Callbacks::LAYOUT,
+        SubstratePluginInfo::LAYOUT,
+        MetricPluginInfo::LAYOUT,
+        MetricProperties::LAYOUT,
+        TimeValuePair::LAYOUT,
+    ];
+    let handle = ("SCOREP_AnyHandle", size_of::<AnyHandle>(), &[][..]);
+    structures.into_iter().chain([handle]).collect()
 }
 
-#[test]
-fn structures_have_score_ps_layout() {
-    let table = table();
-    assert_eq!(table["SCOREP_SUBSTRATE_PLUGIN_VERSION"], PLUGIN_VERSION);
-    assert_eq!(table["SCOREP_METRIC_PLUGIN_VERSION"], METRIC_PLUGIN_VERSION);
-    for (name, bytes, ours) in
-        [Callbacks::LAYOUT, SubstratePluginInfo::LAYOUT, MetricPluginInfo::LAYOUT, TimeValuePair::LAYOUT]
-    {
-        let expected = &table["structs"][name];
-        assert_eq!(expected["size"], bytes, "{name}");
-        let fields = expected["fields"].as_array().unwrap().iter();
-        let fields = fields.map(|field| (field[0].as_str().unwrap(), field[1].as_u64().unwrap() as usize));
-        assert_eq!(ours, fields.collect::<Vec<_>>(), "{name}");
-    }
-    assert_eq!(table["handles"]["SCOREP_Location_ptr"], size_of::<*const Location>());
-    assert_eq!(table["handles"]["SCOREP_AnyHandle"], size_of::<AnyHandle>());
-}
-
-#[test]
-fn enums_have_score_ps_values() {
-    let table = table();
+/// The constants of the crate by their names in C.
+fn constants() -> Vec<(&'static str, i64)> {
     let enums = [
         event::VALUES,
         location_type::VALUES,
@@ -44,11 +46,71 @@ fn enums_have_score_ps_values() {
         metric_value_type::VALUES,
         metric_base::VALUES,
     ];
-    for (kind, constants) in enums {
-        for (name, ours) in constants {
-            assert_eq!(table["enums"][kind]["values"][name], *ours, "{name}");
-        }
+    let others = [
+        ("SCOREP_SUBSTRATE_PLUGIN_VERSION", PLUGIN_VERSION.into()),
+        ("SCOREP_METRIC_PLUGIN_VERSION", METRIC_PLUGIN_VERSION.into()),
+        ("SCOREP_SUBSTRATES_NUM_EVENTS", NUM_EVENTS as i64),
+    ];
+    enums.into_iter().flat_map(|(_, values)| values).copied().chain(others).collect()
+}
+
+fn ours() -> Table {
+    let mut table = Table::new();
+    for (name, bytes, fields) in types() {
+        table.insert(name.to_owned(), bytes as i64);
+        table.extend(fields.iter().map(|(field, offset)| (format!("{name}.{field}"), *offset as i64)));
     }
-    let events = &table["enums"]["SCOREP_Substrates_EventType"]["values"];
-    assert_eq!(events["SCOREP_SUBSTRATES_NUM_EVENTS"], NUM_EVENTS);
+    table.extend(constants().into_iter().map(|(name, value)| (name.to_owned(), value)));
+    table
+}
+
+/// The names in the crate, for the program.
+fn names() -> String {
+    let mut text = String::new();
+    for (name, _, fields) in types() {
+        text += &format!("SIZE({name})\n");
+        fields.iter().for_each(|(field, _)| text += &format!("FIELD({name}, {field})\n"));
+    }
+    constants().into_iter().for_each(|(name, _)| text += &format!("VALUE({name})\n"));
+    text
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn types_and_constants_are_those_of_score_p_8_4() {
+    let table: Table = serde_json::from_str(include_str!("scorep-8.4-abi.json")).unwrap();
+    assert_eq!(ours(), table);
+}
+
+#[test]
+fn installed_headers_of_score_p_8_4_give_the_same_table() {
+    let Ok(config) = Command::new("scorep-config").arg("--version").output() else {
+        println!("skipped: no scorep-config on the PATH");
+        return;
+    };
+    let version = String::from_utf8_lossy(&config.stdout).trim().to_owned();
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    std::fs::write(directory.join("names.h"), names()).unwrap();
+    let program = directory.join("print_abi");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/print_abi.c");
+    let flags = run(Command::new("scorep-config").arg("--cppflags"));
+    run(Command::new("cc")
+        .args(flags.split_whitespace())
+        .arg("-I")
+        .arg(directory)
+        .arg(&source)
+        .arg("-o")
+        .arg(&program));
+    let printed = run(&mut Command::new(&program));
+    std::fs::write(directory.join(format!("scorep-{version}-abi.json")), &printed).unwrap();
+    if version != "8.4" {
+        println!("skipped: no scorep-config of Score-P 8.4 on the PATH, but of {version}");
+        return;
+    }
+    assert_eq!(serde_json::from_str::<Table>(&printed).unwrap(), ours());
 }

@@ -1,0 +1,23 @@
+/* Prints, as JSON, what Score-P's public headers define for the names in names.h: sizes of types, offsets of fields, and values of
+ * constants. tests/layout.rs writes names.h from the crate's own tables. */
+#include <SCOREP_MetricPlugins.h>
+#include <SCOREP_SubstratePlugins.h>
+#include <stddef.h>
+#include <stdio.h>
+
+static const char *separator = "{";
+
+static void print(const char *name, long long number) {
+	printf("%s\"%s\":%lld", separator, name, number);
+	separator = ",\n";
+}
+
+#define SIZE(type) print(#type, sizeof(type));
+#define FIELD(type, field) print(#type "." #field, offsetof(type, field));
+#define VALUE(constant) print(#constant, constant);
+
+int main(void) {
+#include "names.h"
+	puts("}");
+	return 0;
+}
