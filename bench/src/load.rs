@@ -6,7 +6,7 @@ use crate::{Missing, child};
 use ampere_model::{
     Communicator, Definition, LocalLocation, Location, LocationKind, Members, Process, Region, RegionHandle,
 };
-use ampere_ring::communication::{Communication, RECORDS_MAX, Message};
+use ampere_ring::communication::{Communication, Message, RECORDS_MAX};
 use ampere_ring::{Kind, LogWriter, Record, RingGauge, RingProducer, Session, clock};
 use anyhow::{Context, bail};
 use std::collections::VecDeque;

@@ -15,7 +15,7 @@ use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_ring::session_name::{is_of_this_process, session_name};
 use ampere_ring::start::{Purpose, seconds_from};
 use ampere_ring::{
-    EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes, Headroom,
+    EventWriter, Headroom, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;

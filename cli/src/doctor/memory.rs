@@ -2,7 +2,7 @@
 
 use super::findings::{Check, Group};
 use super::{bytes, plural};
-use ampere_ring::{Error, RingProducer, RING_RECORDS_MIN, Session};
+use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

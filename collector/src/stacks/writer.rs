@@ -203,7 +203,9 @@ impl Writer {
                 sampled.write_unknown(&self.session, process, &self.timing, now - ran.min(now), now);
             match written {
                 Ok(()) => self.session.announce(),
-                Err(why) => self.left_out.fail(format!("{why}; CPU time of unknown functions of a process has no row")),
+                Err(why) => self
+                    .left_out
+                    .fail(format!("{why}; CPU time of unknown functions of a process has no row")),
             }
         }
         unsampled.take_ended().into_iter().for_each(|process| self.end_process(process));

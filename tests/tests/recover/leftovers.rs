@@ -149,7 +149,10 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     }
     let recovered = recover(&place, &place.path("out"));
     assert_eq!((recovered.code, recovered.said().len()), (1, 2), "{recovered:#?}");
-    assert!(recovered.said().iter().all(|line| line.contains("is not a file of this version of ampere")), "{recovered:#?}");
+    assert!(
+        recovered.said().iter().all(|line| line.contains("is not a file of this version of ampere")),
+        "{recovered:#?}"
+    );
     check_trace(&place, "out");
     place.is_clean();
 }
