@@ -10,7 +10,6 @@ use ampere_ring::files::unfinished;
 use ampere_trace::offline::{Attributed, How, attribute_share};
 use ampere_trace::shares::{Part, join, shares_of};
 use anyhow::Context;
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -88,7 +87,7 @@ impl Files<'_> {
             return Ok(None);
         }
         let read = std::iter::once(&first).chain(&all[1..]).map(|path| -> anyhow::Result<Part> {
-            let read = File::open(path).map(BufReader::new).map_err(anyhow::Error::from);
+            let read = ampere_owned::open_own(path).map(BufReader::new).map_err(anyhow::Error::from);
             let part = read.and_then(|file| Ok(serde_json::from_reader(file)?));
             part.with_context(|| format!("cannot read {}: remove it and start again", path.display()))
         });
@@ -116,5 +115,11 @@ mod tests {
         assert!(why.contains("share-0000000000000007-0-of-2") && why.contains("start again"), "{why}");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
         assert!(files.take().unwrap().is_none());
+        // A pipe in the place of one is not waited for.
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, files.of(0), kind, mode, 0).unwrap();
+        std::fs::write(files.of(1), "").unwrap();
+        assert!(files.take().err().unwrap().to_string().contains("cannot read"));
     }
 }

@@ -77,9 +77,23 @@ enum Command {
     Shipped(shipped::ShippedArguments),
 }
 
+/// Ends with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: where an argument is
+/// not plain text, the message is printed without colours and without control characters.
+fn wrong_usage(why: &clap::Error) -> ! {
+    let is_text = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        ampere_model::text::printable_lines(&word) == word
+    };
+    if std::env::args_os().chain(std::env::vars_os().map(|(_, value)| value)).all(is_text) {
+        why.exit();
+    }
+    terminal::words::say_line(why.render().to_string().trim_end());
+    std::process::exit(why.exit_code())
+}
+
 fn main() -> ExitCode {
     ampere_signal_safety::remember_ignored_signals();
-    let arguments = Arguments::parse(); // wrong usage ends here, with status 2
+    let arguments = Arguments::try_parse().unwrap_or_else(|why| wrong_usage(&why));
     if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::Witness) {
         warn_of_misspelt_variables(); // the doctor has them among its findings
     }

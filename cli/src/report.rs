@@ -135,19 +135,32 @@ fn write_database(
         "cannot write {}: it is no plain file",
         path.display()
     );
-    let unfinished = ampere_ring::files::unfinished(path);
-    let _ = std::fs::remove_file(&unfinished); // of a report that was killed
-    remove_when_interrupted(vec![unfinished.clone(), rpd::scratch(&unfinished)])
-        .context("cannot wait for signals")?;
-    let bar = Progress::default();
-    let written = rpd::write(parts, choice, config, &unfinished, &mut bar.step());
-    bar.end();
-    let whole = written
-        .and_then(|warnings| std::fs::rename(&unfinished, path).map(|()| warnings).map_err(Into::into));
-    let warnings = whole.inspect_err(|_| drop(std::fs::remove_file(&unfinished)));
-    let warnings = warnings.with_context(|| format!("cannot write {}", path.display()))?;
+    let warnings = write_database_beside(parts, choice, config, path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
     warnings.iter().for_each(|line| say!("ampere: {line}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// SQLite opens files by path and follows links: it writes in a directory of this user alone.
+#[cfg(feature = "sqlite")]
+fn write_database_beside(
+    parts: &[Part],
+    choice: &Choice,
+    config: &Config,
+    path: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let own = format!("{}.{}", ampere_ring::files::unfinished(path).display(), std::process::id());
+    ampere_owned::make(Path::new(&own), ampere_owned::PRIVATE_MODE)?;
+    let (own, _held) = ampere_owned::hold(Path::new(&own))?;
+    let database = own.join("database");
+    remove_when_interrupted(vec![database.clone(), rpd::scratch(&database), own.clone()])
+        .context("cannot wait for signals")?;
+    let bar = Progress::default();
+    let written = rpd::write(parts, choice, config, &database, &mut bar.step());
+    bar.end();
+    let whole = written.and_then(|warnings| Ok(ampere_owned::put(&database, path).map(|()| warnings)?));
+    let _ = ampere_owned::remove_tree(&own);
+    whole
 }
 
 #[cfg(not(feature = "sqlite"))]
@@ -196,8 +209,12 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
         return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);
     }
-    let written = std::fs::OpenOptions::new().append(true).create(true).open(path).and_then(|file| {
-        if file.metadata()?.is_file() && !leads_to_descriptor(path) {
+    let open = |leads_to_descriptor| {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
+        Ok((file, leads_to_descriptor))
+    };
+    let written = leads_to_descriptor(path).and_then(open).and_then(|(file, leads_to_descriptor)| {
+        if file.metadata()?.is_file() && !leads_to_descriptor {
             file.set_len(0)?;
         }
         let mut file = BufWriter::with_capacity(1 << 16, file);
@@ -207,17 +224,21 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// As /dev/stdout does: what the descriptor's file contains already is not ours to remove.
-fn leads_to_descriptor(path: &Path) -> bool {
+/// As /dev/stdout does: what the descriptor's file contains already is not ours to remove. Links of other users are refused.
+fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for _ in 0..40 {
         if ["/proc", "/dev"].iter().any(|of_the_kernel| at.starts_with(of_the_kernel)) {
-            return true;
+            return Ok(true);
         }
-        let Ok(next) = std::fs::read_link(&at) else { return false };
-        at = at.parent().unwrap_or(Path::new("")).join(next);
+        let Some(name) = at.file_name() else { return Ok(false) };
+        let above = at.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        match ampere_owned::Directory::open(above)?.follow(name)? {
+            Some(next) => at = above.join(next),
+            None => return Ok(false),
+        }
     }
-    true
+    Ok(true)
 }
 
 /// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished. `progress`:

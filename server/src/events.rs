@@ -24,6 +24,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const PAGE_AGE: Duration = Duration::from_millis(900);
 /// Making its tables takes this part of the collector's loop at most: with very many call paths they are made less often.
 const MOST_PART: u32 = 100;
+/// Ranks that have pages of their own at the same time: each one takes its part of the loop, whoever asks.
+const RANKS_MAX: usize = 8;
 /// How long the loop is waited for.
 const LOOP_LIMIT: Duration = Duration::from_secs(5);
 /// Streams at once: Prometheus finds a place among the connections.
@@ -70,6 +72,9 @@ impl Service {
             let is_new = age < PAGE_AGE;
             let refreshed = || Arc::new(page::refreshed(page, &self.latest.get(), age));
             return Some(if is_new { page.clone() } else { refreshed() });
+        }
+        if rank.is_some() && made.keys().flatten().count() >= RANKS_MAX {
+            return None;
         }
         let (ask, told) = oneshot::channel();
         self.summaries.try_send(Wanted::Page(rank, ask)).ok()?;

@@ -396,7 +396,9 @@ impl Service {
                 Ok(rank) => match self.page(rank).await {
                     Some(page) if sees_all(has_token, from) => json(serde_json::to_string(&*page)),
                     Some(page) => json(serde_json::to_string(&page.for_everybody())),
-                    None => is_ending(),
+                    None => {
+                        text(StatusCode::SERVICE_UNAVAILABLE, "the collector has no time for it just now\n")
+                    }
                 },
                 Err(NoRank) => bad_query(),
             },

@@ -1,7 +1,7 @@
 //! The file by which a collector names itself to Prometheus (`file_sd_configs`), where `[metrics] targets` asks for it.
 
+use ampere_collector::run_directory::files::RESULT_MODE;
 use ampere_endpoint::listen::UNIX;
-use ampere_ring::files::{create_shared, replace};
 use serde_json::json;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ impl TargetFile {
         let path = std::path::absolute(&path).unwrap_or(path);
         let list = json!([{ "targets": [address(url, node)] }]);
         ampere_owned::make_all(directory, ampere_owned::DIRECTORY_MODE)
-            .and_then(|()| replace(&path, create_shared, |file| writeln!(file, "{list}")))
+            .and_then(|()| ampere_owned::replace_named(&path, RESULT_MODE, |file| writeln!(file, "{list}")))
             .map_err(|why| TargetError::Write(path.clone(), why))?;
         Ok(TargetFile(path))
     }

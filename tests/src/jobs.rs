@@ -18,6 +18,18 @@ const LEAST_SHARED_BYTES: u64 = 1 << 30;
 /// How long processes that are not waited for may take to end.
 const LEFT_LIMIT: Duration = Duration::from_secs(60);
 
+/// Goes on until there is a file "go".
+pub const WAITS: &str = r#"
+    #include <stdio.h>
+    #include <unistd.h>
+    __attribute__((noinline)) void step(void) { usleep(500); }
+    int main(void) {
+        while (access("go", F_OK)) step();
+        puts("hello");
+        return 7;
+    }
+"#;
+
 /// Where the built programs are.
 pub fn built() -> PathBuf {
     artifact("ampere").parent().expect("a directory").to_owned()

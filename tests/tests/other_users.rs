@@ -1,7 +1,7 @@
 //! What another user has put into shared places: this user's files stay as they are, and the other's results are shown and not
 //! changed. This user is root here, so that nothing but ampere itself keeps it from doing what it must not.
 
-use ampere_tests::jobs::{Done, Place, files_below, is_root, kill, processes_of, run, start, until};
+use ampere_tests::jobs::{Done, Place, WAITS, files_below, is_root, kill, processes_of, run, start, until};
 use ampere_tests::runs::text;
 use ampere_tests::skip_unless;
 use std::collections::BTreeMap;
@@ -13,18 +13,6 @@ use std::time::Duration;
 /// nobody, and a group that both users may be thought to be in.
 const OTHER: u32 = 65534;
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// Goes on until there is a file "go".
-const WAITS: &str = r#"
-    #include <stdio.h>
-    #include <unistd.h>
-    __attribute__((noinline)) void step(void) { usleep(500); }
-    int main(void) {
-        while (access("go", F_OK)) step();
-        puts("hello");
-        return 7;
-    }
-"#;
 
 /// Its trace takes a while to write. Until there is a file "go".
 const BUSY: &str = r#"
@@ -360,6 +348,99 @@ fn what_is_put_in_the_place_of_the_records_is_not_removed_with_them() {
     done.no_panic();
     let precious = files_below(&place.path("out")).into_iter().find(|path| path.ends_with("precious"));
     assert_eq!(std::fs::read_to_string(precious.expect("it is there")).expect("readable"), "mine");
+}
+
+#[test]
+fn a_directory_is_not_removed_for_having_the_name_of_what_a_killed_process_left() {
+    skip_unless!(is_root(), "needs root");
+    let own = ampere_ring::process::own_name();
+    let namespace = own.split_once('.').expect("a pid and its namespace").1;
+    let gone = format!("999999999.{namespace}");
+    let node = ampere_ring::process::node_name();
+    for (mode, is_kept) in [(0o2775, true), (0o755, false)] {
+        for name in [format!(".spool-{node}.{gone}"), format!(".ampere-trace-{gone}")] {
+            let place = place();
+            std::fs::create_dir_all(place.path("out/thesis/chapter")).expect("a directory");
+            let before = place.write("out/thesis/chapter/text", "mine");
+            chown(place.path("out"), None, Some(OTHER)).expect("chown");
+            open(&place.path("out"), 0o2775);
+            let moved = as_other(&place.path("out"), &format!("mv thesis {name}")).status().expect("setpriv");
+            assert!(moved.success() && !before.exists());
+            open(&place.path("out"), mode);
+            let done = run(&mut place.ampere_run("out", ["true"]));
+            assert!(place.path("out/traces.otf2").exists(), "{done:#?}");
+            let path = place.path("out").join(&name);
+            assert_eq!(path.join("chapter/text").exists(), is_kept, "{mode:o} {name}: {done:#?}");
+        }
+    }
+}
+
+#[test]
+fn reports_are_not_written_through_links_of_another_user() {
+    skip_unless!(is_root(), "needs root");
+    let place = place();
+    whole_run(&place, "out");
+    for name in ["private", "theirs"] {
+        std::fs::create_dir(place.path(name)).expect("a directory");
+    }
+    let private = place.write("private/notes", "mine");
+    symlink(&private, place.path("theirs/page")).expect("a link");
+    symlink(place.path("private"), place.path("theirs/link")).expect("a link");
+    symlink(place.path("theirs/page"), place.path("mine")).expect("a link");
+    of_other(&place.path("theirs"));
+    let before = state(&place.path("private"));
+    for (form, output) in [
+        ("html", "theirs/page"),
+        ("html", "theirs/link/notes"),
+        ("html", "mine"),
+        ("chrome", "theirs/page"),
+        ("parquet", "theirs/link/notes"),
+        ("sqlite", "theirs/link/notes"),
+    ] {
+        let done = ampere(&place, &["report", "-f", form, "-o", output, "out"]);
+        assert_eq!(state(&place.path("private")), before, "{form} {output}: {done:#?}");
+        let is_refused = done.code == 1 && done.stderr.contains("link of another user");
+        assert!(is_refused, "{form} {output}: {done:#?}");
+    }
+    // Their directory can be named, and one's own links lead on.
+    give(&place.path("theirs"), "0:0");
+    for output in ["theirs/page", "theirs/link/new"] {
+        let done = ampere(&place, &["report", "-f", "html", "-o", output, "out"]);
+        assert_eq!(done.code, 0, "{output}: {done:#?}");
+    }
+    assert!(std::fs::read_to_string(&private).expect("it is there").contains("<html"));
+    assert!(place.path("private/new").exists());
+}
+
+/// SQLite opens files by path and follows links. Here both users are ordinary ones: root could remove the links.
+#[test]
+fn a_database_is_not_written_through_links_of_another_user() {
+    skip_unless!(is_root(), "needs root");
+    let place = place();
+    whole_run(&place, "out");
+    let program = place.path("ampere");
+    std::fs::copy(ampere_tests::artifact("ampere"), &program).expect("a copy");
+    for (directory, mode) in [("shared", 0o1777), ("home", 0o755)] {
+        std::fs::create_dir(place.path(directory)).expect("a directory");
+        open(&place.path(directory), mode);
+    }
+    let names = ["part", "joules", "waiting"].map(|end| format!(".ampere-x.db.{end}"));
+    for name in &names {
+        let private = place.write(&format!("home/{name}"), "");
+        symlink(&private, place.path("shared").join(name)).expect("a link");
+    }
+    of_other(&place.path("shared"));
+    give(&place.path("home"), "65533:65533");
+    let before = state(&place.path("home"));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65533", "--regid", "65533", "--clear-groups"]).arg(&program);
+    command.args(["report", "-f", "sqlite", "-o", "shared/x.db", "out"]).current_dir(place.directory());
+    let done = run(&mut command);
+    assert_eq!(state(&place.path("home")), before, "{done:#?}");
+    assert_eq!(done.code, 0, "{done:#?}");
+    assert!(std::fs::read(place.path("shared/x.db")).expect("a database").starts_with(b"SQLite format 3"));
+    let left = std::fs::read_dir(place.path("shared")).expect("it is there").count();
+    assert_eq!(left, names.len() + 1, "{done:#?}");
 }
 
 #[test]

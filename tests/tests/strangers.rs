@@ -411,6 +411,15 @@ fn hostile_results_do_nothing_to_a_terminal() {
             assert!(left.is_empty(), "{form}: {left:?} in {shown}");
         }
     }
+    // A pattern of the shell's becomes names of files that anybody may have made.
+    for name in ["1", "2"] {
+        std::fs::create_dir(place.path(&format!("theirs/{HOSTILE}{name}"))).expect("a directory");
+    }
+    let words = format!("{} report theirs/x*", ampere_tests::artifact("ampere").display());
+    let done = run(place.command("script").args(["-qec", &words, "/dev/null"]));
+    let left = |c: char| c.is_control() && !"\r\n\t".contains(c) || c == '\u{202e}';
+    assert!(done.code == 2 && done.stdout.contains("Usage"), "{done:#?}");
+    assert!(!done.stdout.contains(left), "{done:#?}");
     // A file and a pipe get the rows as they are.
     let csv = run(&mut place.ampere(["report", "-f", "json", "out"])).stdout;
     assert!(csv.contains("\"run\""), "{csv}");

@@ -5,11 +5,13 @@
 //! there is none. What comes out is read again before it replaces the file: all settings must be what they were, but for these
 //! delays, and each line must still be there. Else the file stays as it is.
 
+use ampere_ring::files::{create_private, unfinished};
 use ampere_settings::Config;
 use anyhow::{Context, anyhow, bail};
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use rustix::fs::OFlags;
+use std::fs::{File, Metadata};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, Value, value};
@@ -52,11 +54,12 @@ impl Target {
             Err(error) => return Err(error).with_context(|| format!("cannot write {}", path.display())),
         };
         let target = Target { path, shown };
-        let old = target.read()?;
+        let (old, _) = target.read()?;
         amend(&old, &target.origin(), "", &[])?;
         // A directory that nothing can be written to is better known now.
-        let draft = target.draft(&old)?;
-        let _ = std::fs::remove_file(draft);
+        let trial = unfinished(&target.path);
+        create_private(&trial).with_context(|| format!("cannot write {}", target.shown.display()))?;
+        let _ = std::fs::remove_file(trial);
         Ok(target)
     }
 
@@ -64,51 +67,44 @@ impl Target {
         self.shown.display().to_string()
     }
 
-    /// Nothing, where there is no file yet.
-    fn read(&self) -> anyhow::Result<String> {
+    /// The text, and whose the file is; nothing, where there is no file yet.
+    fn read(&self) -> anyhow::Result<(String, Option<Metadata>)> {
         let shown = self.shown.display();
-        match std::fs::metadata(&self.path) {
-            Ok(found) if found.is_dir() => bail!("{shown} is a directory: name a file"),
-            Ok(found) if !found.is_file() => bail!("{shown} is no plain file"),
-            Ok(_) => std::fs::read_to_string(&self.path).with_context(|| format!("cannot read {shown}")),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
+        // Opening a pipe must not wait for its writer. The links have been followed: what is a link now was not there before.
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+        let mut file = match File::options().read(true).custom_flags(flags).open(&self.path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), None)),
+            opened => opened.with_context(|| format!("cannot read {shown}"))?,
+        };
+        let found = file.metadata().with_context(|| format!("cannot read {shown}"))?;
+        if found.is_dir() {
+            bail!("{shown} is a directory: name a file");
         }
+        if !found.is_file() {
+            bail!("{shown} is no plain file");
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).with_context(|| format!("cannot read {shown}"))?;
+        Ok((text, Some(found)))
     }
 
-    /// Returns what was changed, one line each.
+    /// Writes the text in the place of the old one, with its mode and owner. Returns what was changed, one line each.
     pub fn write(&self, node: &str, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
-        let old = self.read()?; // it may have been edited meanwhile
+        let (old, found) = self.read()?; // it may have been edited meanwhile
         let amended = amend(&old, &self.origin(), node, settings)?;
-        let draft = self.draft(&amended.text)?;
-        let moved = std::fs::rename(&draft, &self.path);
-        if moved.is_err() {
-            let _ = std::fs::remove_file(&draft);
-        }
-        moved.with_context(|| format!("cannot write {}", self.shown.display()))?;
-        Ok(amended.remarks)
-    }
-
-    /// The text in a new file beside the old one, with its mode and owner, ready to take its place at once.
-    fn draft(&self, text: &str) -> anyhow::Result<PathBuf> {
-        let directory =
-            self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let draft = directory.join(format!(".{name}.{}", std::process::id()));
-        let written = File::create(&draft).and_then(|mut file| {
-            if let Ok(old) = std::fs::metadata(&self.path) {
-                file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o7777))?;
+        let written = ampere_owned::replace_named(&self.path, 0o666, |file| {
+            if let Some(old) = found {
+                let file = file.get_ref();
+                file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o777))?;
                 // Only root can give a file away, and only root needs to.
-                let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+                let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
             }
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
+            file.write_all(amended.text.as_bytes())?;
+            file.flush()?;
+            file.get_ref().sync_all()
         });
-        if written.is_err() {
-            let _ = std::fs::remove_file(&draft);
-        }
         written.with_context(|| format!("cannot write {}", self.shown.display()))?;
-        Ok(draft)
+        Ok(amended.remarks)
     }
 }
 

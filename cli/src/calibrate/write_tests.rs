@@ -212,3 +212,32 @@ fn files_are_replaced_at_once_with_their_mode_and_links() {
     }
     assert!(format!("{:#}", Target::check(Path::new("/dev/null")).err().unwrap()).contains("no plain file"));
 }
+
+/// Whose directory it is, for one, may have put links in the way of what is written there.
+#[test]
+fn links_in_the_way_are_not_written_through() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("precious"), "mine").unwrap();
+    std::fs::set_permissions(path("precious"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(path("ampere.toml"), EXISTING).unwrap();
+    std::fs::set_permissions(path("ampere.toml"), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let put = || {
+        for name in [format!(".ampere.toml.{}", std::process::id()), ".ampere-ampere.toml.part".to_owned()] {
+            let _ = std::fs::remove_file(path(&name));
+            std::os::unix::fs::symlink("precious", path(&name)).unwrap();
+        }
+    };
+    put();
+    let target = Target::check(&path("ampere.toml")).unwrap();
+    put();
+    target.write("n1", &[gpu(0, 120.0)]).unwrap();
+    assert_eq!(std::fs::read_to_string(path("precious")).unwrap(), "mine");
+    assert_eq!(std::fs::metadata(path("precious")).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_to_string(path("ampere.toml")).unwrap(), after(EXISTING, &[gpu(0, 120.0)]));
+    // What has become a link since it was looked at is not read either.
+    std::fs::remove_file(path("ampere.toml")).unwrap();
+    std::os::unix::fs::symlink("precious", path("ampere.toml")).unwrap();
+    assert!(target.write("n1", &[gpu(0, 120.0)]).is_err());
+    assert_eq!(std::fs::read_to_string(path("precious")).unwrap(), "mine");
+}

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// `None` until signals are waited for.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// From now on, SIGINT and SIGTERM remove these files too, say so in one line, and end the command with the status that shells
+/// From now on, SIGINT and SIGTERM remove these files and empty directories too, say so in one line, and end the command with the status that shells
 /// give.
 pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
     let mut known = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,7 +29,7 @@ pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> 
         let Some(which) = which else { return };
         let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
         for path in unfinished.iter_mut().flatten() {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&*path).or_else(|_| std::fs::remove_dir(path));
         }
         say!("ampere: interrupted: nothing was written");
         std::process::exit(128 + which.as_raw_value());

@@ -22,7 +22,7 @@ impl WriteError {
 /// The mode of files for this user alone.
 pub const PRIVATE_FILE_MODE: u32 = 0o600;
 /// Of results, which others may be meant to read: the umask leaves less of it.
-const RESULT_MODE: u32 = 0o666;
+pub const RESULT_MODE: u32 = 0o666;
 
 /// Writes a result into a run's directory, whole or not at all, with the mode that the umask leaves.
 pub fn write_result(path: &Path, content: impl AsRef<[u8]>) -> Result<(), WriteError> {
@@ -48,6 +48,5 @@ pub fn write_whole_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    ampere_ring::files::replace(path, ampere_ring::files::create_shared, write)
-        .map_err(|why| WriteError::new(path, why))
+    ampere_owned::replace_named(path, RESULT_MODE, write).map_err(|why| WriteError::new(path, why))
 }

@@ -219,12 +219,8 @@ pub fn remove_finished_spool(directory: &Path, node: &str) -> bool {
 /// Removes unfinished claims of killed collectors.
 fn remove_unfinished_claims(directory: &Path, node: &str) {
     let prefix = format!(".{CLAIM}{node}.");
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.strip_prefix(&prefix).is_some_and(ampere_ring::process::is_gone) {
-            let _ = ampere_owned::remove_tree(&entry.path());
-        }
-    }
+    let is_left = |name: &str| name.strip_prefix(&prefix).is_some_and(ampere_ring::process::is_gone);
+    let _ = ampere_owned::remove_left(directory, is_left);
 }
 
 /// Removes a trace that a collector has begun and not finished. Files with a trace's names that no collector has begun are
@@ -468,6 +464,11 @@ impl Output {
             [&self.directory, &self.spool].into_iter().filter_map(|path| ampere_owned::hold(path).ok());
         let _held = Arc::new(both.map(|(_, held)| held).collect());
         Output { _held, ..self }
+    }
+
+    /// Whether both of its directories stay the same.
+    pub fn is_held(&self) -> bool {
+        self._held.len() == 2
     }
 
     /// The output directory of the run's first node, if this is another's.

@@ -8,6 +8,7 @@ use crate::run_directory::output::{self, ClaimError, Output, is_same};
 use crate::run_directory::spool_place;
 use crate::serving::latest::Latest;
 use ampere_model::text::printable;
+use ampere_owned::Directory;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
 use ampere_trace::replay::{self, Replay, ReplayFileError};
@@ -133,7 +134,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
 fn require_own(directory: &Path) -> Result<(), Problem> {
     use ampere_owned::Refusal;
     let shown = directory.display();
-    match ampere_owned::Directory::own(directory) {
+    match Directory::own(directory) {
         Ok(_) => Ok(()),
         Err(why) => Err(match ampere_owned::refusal(&why) {
             Some(Refusal::OfAnother { owner, .. }) => {
@@ -152,7 +153,7 @@ fn require_own(directory: &Path) -> Result<(), Problem> {
 /// in its place, the session belongs to the original.
 pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     require_own(spool)?;
-    let alone = ampere_owned::Directory::own_alone(spool); // else anybody may have written what is in it
+    let alone = Directory::own_alone(spool); // else anybody may have written what is in it
     alone.map_err(|why| Problem::Unreadable { place: spool.display().to_string(), why })?;
     let manifest = Manifest::load(spool).map_err(Problem::from)?;
     let session = Leftover::of_session(&manifest.session);
@@ -193,6 +194,11 @@ impl Locked {
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
         let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
         let place = of_session.or(of_output).unwrap_or_default();
+        // It may have been exchanged since it was looked at: from here on it stays the same.
+        let is_own = |output: &Output| output.is_held() && Directory::own_alone(&output.spool).is_ok();
+        if !left.output.as_ref().is_none_or(is_own) {
+            return Err(Problem::Taken(place));
+        }
         if let Some(why) = left.in_use.clone() {
             return Err(Problem::InUse { place, why });
         }
@@ -348,4 +354,44 @@ fn begin_output(session: &Session, wanted: Option<&Path>) -> Result<(Output, Man
     let output = output::claim(&wanted, &manifest.node, &manifest.text())
         .map_err(|why| Problem::Output { why, session: session.directory().display().to_string() })?;
     Ok((output, manifest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    #[test]
+    fn what_has_been_put_in_the_place_of_records_that_were_looked_at_is_left_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-gone"), "gone", &[], None).text();
+        let put = |name: &str| {
+            let spool = place.path().join(name).join("spool-n1");
+            ampere_owned::make_all(&spool, ampere_owned::PRIVATE_MODE).unwrap();
+            std::fs::write(spool.join(manifest::FILE_NAME), &manifest).unwrap();
+            spool
+        };
+        let (spool, other) = (put("out"), put("other"));
+        let found = || {
+            let left = Leftover::of_spool(&spool).unwrap();
+            Leftover { in_use: None, may_be_written: false, ..left }
+        };
+        let exchange = || {
+            std::fs::rename(&spool, place.path().join("aside")).unwrap();
+            std::fs::rename(&other, &spool).unwrap();
+        };
+        let left = found();
+        exchange();
+        std::fs::set_permissions(&spool, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(matches!(recover(left, None), Err(RecoverError(Problem::Taken(_)))));
+        assert_eq!(std::fs::read_dir(&spool).unwrap().count(), 1);
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: needs root");
+            return;
+        }
+        let left = found();
+        chown(&spool, Some(65534), None).unwrap();
+        assert!(matches!(discard(left), Err(RecoverError(Problem::Taken(_)))));
+        assert_eq!(std::fs::read_dir(&spool).unwrap().count(), 1);
+    }
 }

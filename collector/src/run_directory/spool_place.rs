@@ -106,20 +106,11 @@ pub fn make(
     made
 }
 
-/// Whether others can rename a directory that is made in this one: its owner can, and without the sticky bit all who may write.
-fn others_may_replace_in(directory: &Path) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    rustix::fs::stat(directory).is_ok_and(|found| {
-        let is_anothers = ![0, own].contains(&found.st_uid);
-        is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0)
-    })
-}
-
 /// Makes a directory of this name that no other run has.
 fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
     ampere_owned::make_all(&directory, PRIVATE_MODE)?;
-    if others_may_replace_in(&directory) {
+    if ampere_owned::Directory::open(&directory)?.others_may_rename()? {
         return Err(io::Error::other("other users may replace what is in it"));
     }
     match room_in(&directory) {

@@ -11,7 +11,6 @@ use rustix::fs::{Mode, OFlags};
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -21,6 +20,8 @@ const SHORTEST_TOKEN: usize = 16;
 const LONGEST_TOKEN: usize = 4096;
 /// The run's own token, in the output directory of its first node.
 pub const RUN_TOKEN: &str = "collector.token";
+/// Its permissions.
+const TOKEN_MODE: u32 = 0o600;
 /// Random bytes of it.
 const RANDOM_BYTES: usize = 24;
 /// Another node's collector that makes it has written it by then.
@@ -112,7 +113,8 @@ impl Token {
     /// The run's own, made unless another of its collectors has made it. `directory`: the output directory of the first node.
     pub fn of_run(directory: &Path) -> Result<Token, TokenError> {
         let path = directory.join(RUN_TOKEN);
-        let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let made = ampere_owned::Directory::own(directory)
+            .and_then(|directory| directory.create(RUN_TOKEN.as_ref(), TOKEN_MODE));
         let written = match made {
             Ok(mut file) => random_words().and_then(|words| file.write_all(words.as_bytes())),
             Err(why) if why.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),

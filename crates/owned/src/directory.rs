@@ -83,6 +83,28 @@ impl Directory {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
 
+    /// Whether others can rename what is in it: its owner can, and without the sticky bit all who may write.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn others_may_rename(&self) -> io::Result<bool> {
+        let found = self.stat()?;
+        let is_anothers = ![0, own_user()].contains(&found.st_uid);
+        Ok(is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0))
+    }
+
+    /// Where a link in it leads; `None`: there is no link of this name. Only this user's and root's are followed.
+    ///
+    /// # Errors
+    /// [`Refusal::LinkOfAnother`], or the file system's.
+    pub fn follow(&self, name: &OsStr) -> io::Result<Option<PathBuf>> {
+        match self.look(name) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
+            Ok(found) if FileType::from_raw_mode(found.st_mode) != FileType::Symlink => Ok(None),
+            _ => link_in(&self.fd, name, &self.path.join(name), Errno::NOTDIR).map(Some),
+        }
+    }
+
     /// A path by which libraries that know only paths reach this very directory for as long as it is open. Where /proc is
     /// missing it is the directory's own.
     pub fn through_proc(&self) -> PathBuf {

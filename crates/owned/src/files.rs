@@ -15,6 +15,12 @@ fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
     Ok((Directory::own(above)?, name))
 }
 
+/// The same in a directory of anybody's.
+fn in_any(path: &Path) -> io::Result<(Directory, &OsStr)> {
+    let (above, name) = split(path)?;
+    Ok((Directory::open(above)?, name))
+}
+
 fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
@@ -68,8 +74,7 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
 /// # Errors
 /// A [`Refusal`], or the file system's.
 pub fn limit_mode(path: &Path, mode: u32) -> io::Result<()> {
-    let (above, name) = split(path)?;
-    let above = Directory::open(above)?;
+    let (above, name) = in_any(path)?;
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let directory = rustix::fs::openat(&above, name, readable, Mode::empty())?;
     let found = rustix::fs::fstat(&directory)?;
@@ -90,18 +95,40 @@ pub fn replace(
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
 ) -> io::Result<()> {
     let (directory, name) = in_own(path)?;
+    replace_in(&directory, name, mode, write)
+}
+
+/// The same with a file that the user has named, in a directory of anybody's: links of other users are not followed.
+///
+/// # Errors
+/// A [`Refusal`], the file system's, or that of `write`.
+pub fn replace_named(
+    path: &Path,
+    mode: u32,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let (directory, name) = in_any(path)?;
+    replace_in(&directory, name, mode, write)
+}
+
+fn replace_in(
+    directory: &Directory,
+    name: &OsStr,
+    mode: u32,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut unfinished = std::ffi::OsString::from(".ampere-");
     unfinished.push(name);
     unfinished.push(".part");
-    remove_if_there(&directory, &unfinished)?;
+    remove_if_there(directory, &unfinished)?;
     let written = directory.create(&unfinished, mode).and_then(|file| {
         let mut file = BufWriter::new(file);
         write(&mut file)?;
         file.flush()
     });
     let renamed = written.and_then(|()| {
-        match rustix::fs::renameat(&directory, &unfinished, &directory, name).map_err(io::Error::from) {
-            Err(why) if is_without_rename(&why) => copy(&directory, &unfinished, name, mode),
+        match rustix::fs::renameat(directory, &unfinished, directory, name).map_err(io::Error::from) {
+            Err(why) if is_without_rename(&why) => copy(directory, &unfinished, name, mode),
             renamed => renamed,
         }
     });
@@ -155,8 +182,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 /// # Errors
 /// A [`Refusal`], or the file system's.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
-    let (above, name) = split(path)?;
-    let above = Directory::open(above)?;
+    let (above, name) = in_any(path)?;
     let empty = above.own_below(name)?;
     above.remove_emptied(name, &empty)
 }
@@ -166,13 +192,28 @@ pub fn remove_directory(path: &Path) -> io::Result<()> {
 /// # Errors
 /// A [`Refusal`], or the file system's.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    let (above, name) = split(path)?;
-    let above = Directory::open(above)?;
+    let (above, name) = in_any(path)?;
     match Directory::held(path) {
         // Another directory may have been put in its place.
         Some(held) => held.remove_contents().and(above.remove_emptied(name, &held)),
         None => above.remove_tree(name),
     }
+}
+
+/// Removes what killed processes have left in a directory of this user's: directories with such names, and what is in them. Where
+/// others can rename what is in the directory, nothing is removed, as they may have put any directory of this user's there.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn remove_left(directory: &Path, is_left: impl Fn(&str) -> bool) -> io::Result<()> {
+    let directory = Directory::own(directory)?;
+    if directory.others_may_rename()? {
+        return Ok(());
+    }
+    for name in directory.names()?.iter().filter(|name| is_left(&name.to_string_lossy())) {
+        directory.remove_tree(name)?;
+    }
+    Ok(())
 }
 
 /// Removes a directory of this user's with the files in it, if nothing but files is: what somebody has put in its place with
@@ -181,8 +222,7 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
 /// # Errors
 /// A [`Refusal`], or the file system's.
 pub fn remove_flat(path: &Path) -> io::Result<()> {
-    let (above, name) = split(path)?;
-    let above = Directory::open(above)?;
+    let (above, name) = in_any(path)?;
     let flat = above.own_below(name)?;
     for name in flat.names()? {
         let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -202,8 +242,7 @@ pub fn remove_flat(path: &Path) -> io::Result<()> {
 /// # Errors
 /// A [`Refusal`], or the file system's.
 pub fn make(path: &Path, mode: u32) -> io::Result<()> {
-    let (above, name) = split(path)?;
-    let above = Directory::open(above)?;
+    let (above, name) = in_any(path)?;
     Ok(rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(mode))?)
 }
 
@@ -241,6 +280,15 @@ pub fn make_private(path: &Path) -> io::Result<Directory> {
 /// A [`Refusal`], or the file system's.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let ((above, name), (to_above, to_name)) = (in_own(from)?, in_own(to)?);
+    Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?)
+}
+
+/// Gives a file that is in a directory of this user's a name that the user has chosen, in a directory of anybody's.
+///
+/// # Errors
+/// A [`Refusal`], or the file system's.
+pub fn put(from: &Path, to: &Path) -> io::Result<()> {
+    let ((above, name), (to_above, to_name)) = (in_own(from)?, in_any(to)?);
     Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?)
 }
 
@@ -320,6 +368,65 @@ mod tests {
         make_all(&nested.join("sub"), 0o755).unwrap();
         std::fs::write(nested.join("sub/file"), "").unwrap();
         assert!(remove_flat(&nested).is_err() && nested.join("sub/file").exists());
+    }
+
+    #[test]
+    fn what_killed_processes_have_left_is_removed_only_where_nobody_else_can_rename() {
+        let place = place();
+        let remove = |mode: u32| {
+            for name in ["left-1/sub", "left-2", "thesis"] {
+                std::fs::create_dir_all(place.path().join(name)).unwrap();
+            }
+            std::fs::write(place.path().join("left-1/sub/file"), "mine").unwrap();
+            std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            remove_left(place.path(), |name| name.starts_with("left-")).unwrap();
+            ["left-1/sub/file", "left-2", "thesis"].map(|name| place.path().join(name).exists())
+        };
+        for mode in [0o775, 0o2775, 0o777] {
+            assert_eq!(remove(mode), [true; 3], "{mode:o}");
+        }
+        for mode in [0o755, 0o1777] {
+            assert_eq!(remove(mode), [false, false, true], "{mode:o}");
+        }
+        link(place.path().join("thesis"), place.path().join("left-3")).unwrap();
+        assert!(remove_left(place.path(), |name| name.starts_with("left-")).is_err());
+        assert!(place.path().join("thesis").exists());
+    }
+
+    #[test]
+    fn a_file_that_the_user_names_may_be_in_anybodys_directory_and_not_behind_their_links() {
+        let place = place();
+        let (theirs, own) = (place.path().join("theirs"), place.path().join("own"));
+        make(&theirs, 0o777).unwrap();
+        make(&own, 0o755).unwrap();
+        link(&own, theirs.join("link")).unwrap();
+        let write = |path: &Path| replace_named(path, 0o644, |file| file.write_all(b"new"));
+        write(&theirs.join("link/file")).unwrap();
+        assert_eq!(std::fs::read_to_string(own.join("file")).unwrap(), "new");
+        let follow = || Directory::open(&theirs).unwrap().follow("link".as_ref());
+        assert_eq!(follow().unwrap(), Some(own.clone()));
+        assert_eq!(Directory::open(&own).unwrap().follow("file".as_ref()).unwrap(), None);
+        if own_user() != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        std::fs::remove_file(own.join("file")).unwrap();
+        std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+        std::os::unix::fs::lchown(theirs.join("link"), Some(65534), None).unwrap();
+        write(&theirs.join("file")).unwrap();
+        std::fs::write(own.join("database"), "whole").unwrap();
+        let refused = [
+            write(&theirs.join("link/file")),
+            put(&own.join("database"), &theirs.join("link/file")),
+            follow().map(drop),
+        ];
+        for done in refused {
+            let why = done.unwrap_err();
+            assert!(matches!(refusal(&why), Some(Refusal::LinkOfAnother { owner: 65534, .. })), "{why}");
+        }
+        put(&own.join("database"), &theirs.join("file")).unwrap();
+        assert_eq!(std::fs::read_to_string(theirs.join("file")).unwrap(), "whole");
+        assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     }
 
     #[test]

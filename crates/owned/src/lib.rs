@@ -22,8 +22,9 @@ mod read;
 
 pub use directory::Directory;
 pub use files::{
-    create, limit_mode, make, make_all, make_private, move_new, open_or_create, open_own, remove_directory,
-    remove_file, remove_flat, remove_tree, rename, replace, symlink,
+    create, limit_mode, make, make_all, make_private, move_new, open_or_create, open_own, put,
+    remove_directory, remove_file, remove_flat, remove_left, remove_tree, rename, replace, replace_named,
+    symlink,
 };
 pub use held::{Held, hold, hold_anew};
 pub use read::{read, read_beginning};

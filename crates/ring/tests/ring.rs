@@ -292,6 +292,36 @@ fn a_session_directory_of_another_user_is_refused() {
 }
 
 #[test]
+fn what_is_put_in_the_place_of_a_session_is_not_removed_with_it() {
+    use std::os::unix::fs::{DirBuilderExt, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let private = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        path
+    };
+    let (place, precious) = (private("s-run"), private("precious"));
+    let session = Session::open_or_create_in(&place).unwrap();
+    // Files of the user's, and even the page of another session of theirs.
+    std::fs::write(precious.join("thesis"), "mine").unwrap();
+    Session::open_or_create_in(&precious).unwrap();
+    let count = || std::fs::read_dir(&precious).unwrap().count();
+    let before = count();
+    std::fs::rename(&place, dir.path().join("moved")).unwrap();
+    symlink(&precious, &place).unwrap();
+    session.remove();
+    assert_eq!(count(), before, "through a link");
+    std::fs::remove_file(&place).unwrap();
+    std::fs::rename(&precious, &place).unwrap();
+    session.remove();
+    std::fs::rename(&place, &precious).unwrap();
+    assert_eq!(count(), before, "another directory");
+    std::fs::rename(dir.path().join("moved"), &place).unwrap();
+    session.remove();
+    assert!(!place.exists(), "its own");
+}
+
+#[test]
 fn a_full_file_system_is_an_error_and_not_a_signal() {
     let dir = tempfile::tempdir().unwrap();
     let may_mount = std::process::Command::new("unshare").args(["-m", "true"]).output();

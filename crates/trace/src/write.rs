@@ -12,9 +12,9 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::one_line;
 use ampere_model::{Communicator, Device, LocalLocation, Location, LocationKind, Program, Timestamp};
-use ampere_owned::Directory;
+use ampere_owned::{Directory, Held};
 use ampere_ring::decoder::{Decoder, Event};
-use ampere_ring::process::{is_gone, own_name};
+use ampere_ring::process::own_name;
 use ampere_timeline::attributor::counter_name;
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::linking::ThreadSeconds;
@@ -224,7 +224,7 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
     {
         return Err(no_trace(otf2::Error::Exists(there.clone()).into(), false));
     }
-    let begun = begin(output).map_err(|error| no_trace(error, false))?;
+    let (begun, _held) = begin(output).map_err(|error| no_trace(error, false))?;
     // The library, which knows only paths, writes into this very directory.
     let within = begun.through_proc();
     let written = ArchiveWriter::create(&within).map_err(anyhow::Error::new);
@@ -232,11 +232,12 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
     let put = written.and_then(|left_out| put_in_place(begun.path(), output).map(|()| left_out));
     put.map_err(|error| {
         // Half an archive cannot be read, and takes space that the summary may need.
+        remove_archive(begun.path());
         remove(output);
         let words = one_line(&*error).replace(&*within.to_string_lossy(), &output.to_string_lossy());
         no_trace(anyhow::Error::msg(words), true)
     })
-    .inspect(|_| remove_begun(output))
+    .inspect(|_| remove_archive(begun.path()))
 }
 
 /// In the order in which they get their places: an archive without the last is none.
@@ -245,12 +246,15 @@ const FILES: [&str; 3] = ["traces", "traces.def", "traces.otf2"];
 /// the way of what is written there. The name of the process follows.
 const BEGUN: &str = ".ampere-trace-";
 
-fn begin(output: &Path) -> anyhow::Result<Directory> {
+fn begin(output: &Path) -> anyhow::Result<(Directory, Held)> {
     remove_begun(output);
     let begun = output.join(format!("{BEGUN}{}", own_name()));
-    let made = ampere_owned::make(&begun, ampere_owned::PRIVATE_MODE);
-    made.and_then(|()| Directory::own_alone(&begun))
-        .with_context(|| format!("cannot make {}", begun.display()))
+    let make = || {
+        ampere_owned::make(&begun, ampere_owned::PRIVATE_MODE)?;
+        let (begun, held) = ampere_owned::hold(&begun)?;
+        Ok::<_, std::io::Error>((Directory::own_alone(&begun)?, held))
+    };
+    make().with_context(|| format!("cannot make {}", begun.display()))
 }
 
 fn put_in_place(begun: &Path, output: &Path) -> anyhow::Result<()> {
@@ -278,15 +282,9 @@ pub fn remove(output: &Path) {
     remove_begun(output);
 }
 
-/// This process', and those of processes of this node that were killed.
+/// Those of processes that were killed, on any node: only the process that has the claim of the directory writes a trace there.
 fn remove_begun(output: &Path) {
-    let own = own_name();
-    for entry in std::fs::read_dir(output).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.strip_prefix(BEGUN).is_some_and(|process| process == own || is_gone(process)) {
-            remove_archive(&entry.path());
-        }
-    }
+    let _ = ampere_owned::remove_left(output, |name| name.starts_with(BEGUN));
 }
 
 /// Removes a directory that has an archive. Files that are still open somewhere, as OTF2 leaves them after an error, take no space.

@@ -8,7 +8,7 @@ mod replaced;
 
 use ampere_tests::collector::{announced, events};
 use ampere_tests::counting_program::have_mpi;
-use ampere_tests::jobs::{Done, Place, Running, built, files_below, kill, run, start, until};
+use ampere_tests::jobs::{Done, Place, Running, WAITS, built, files_below, kill, run, start, until};
 use ampere_tests::runs::{attribute, list, may_mount, number, relative};
 use ampere_tests::skip_unless;
 use ampere_tests::stand_ins::with_rocm_smi;
@@ -34,18 +34,6 @@ pub const STEPS: &str = r#"
         int steps = atoi(argv[1]), calls = atoi(argv[2]);
         for (int i = 0; i < steps; i++) step(calls);
         printf("%d steps\n", steps);
-        return 7;
-    }
-"#;
-
-/// Goes on until there is a file "go".
-pub const WAITS: &str = r#"
-    #include <stdio.h>
-    #include <unistd.h>
-    __attribute__((noinline)) void step(void) { usleep(500); }
-    int main(void) {
-        while (access("go", F_OK)) step();
-        puts("hello");
         return 7;
     }
 "#;

@@ -131,12 +131,8 @@ pub fn nodes_of(anchor: &Path) -> Result<BTreeSet<String>, otf2::Error> {
 
 /// Of processes of this node that were killed.
 fn remove_left_over(directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone) {
-            let _ = ampere_owned::remove_tree(&entry.path());
-        }
-    }
+    let is_left = |name: &str| name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone);
+    let _ = ampere_owned::remove_left(directory, is_left);
 }
 
 /// Writes the whole, but for the events.
