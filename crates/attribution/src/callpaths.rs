@@ -1,22 +1,9 @@
 //! One location's call paths as a tree, with the calls and the time of each.
 
+use crate::steps::NodeIndex;
 use ampere_model::RegionRef;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-
-/// A call path of one location.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NodeIndex(pub u32);
-
-impl NodeIndex {
-    /// The path without a frame.
-    pub const ROOT: NodeIndex = NodeIndex(0);
-
-    /// Whether this is the path without a frame.
-    pub fn is_root(self) -> bool {
-        self == NodeIndex::ROOT
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Node {

@@ -1,79 +1,46 @@
 //! Single calls, with the joules of each, recorded only for views for which the caller wants them. See `view/recording.rs`.
 
-use crate::callpaths::NodeIndex;
-use crate::engine::{Engine, LEAVE, LocationIndex, ViewIndex};
-use crate::view::{Call, ChargedInterval, Move, OpenCall};
-
-/// The open calls of all locations, and the ended calls of locations that draw from no recorded view.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct LocationCalls {
-    /// By location, the outermost call first.
-    open: Vec<Vec<OpenCall>>,
-    ended: Vec<Call>,
-}
-
-impl LocationCalls {
-    pub fn open(&self, location: LocationIndex) -> &[OpenCall] {
-        self.open.get(location.0 as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// Records a move. `is_recorded`: a view records the calls of this location, too.
-    #[inline]
-    pub fn record(&mut self, location: LocationIndex, to: Move, is_recorded: bool) {
-        let at = location.0 as usize;
-        if at >= self.open.len() {
-            self.open.resize_with(at + 1, Vec::new);
-        }
-        if to.calls != LEAVE {
-            self.open[at].push(OpenCall { start: to.time, node: to.node, calls: to.calls });
-        } else if let Some(open) = self.open[at].pop().filter(|_| !is_recorded) {
-            let mut call = Call::new(open, location.0, 0);
-            call.end = to.time.max(open.start);
-            self.ended.push(call);
-        }
-    }
-}
+use crate::engine::Engine;
+use crate::steps::{LocationIndex, NodeIndex, ViewIndex};
+use crate::view::{Call, ChargedInterval};
 
 impl Engine {
     /// Makes the view record what each call is charged. This must be called before any event, and before the view has consumers;
     /// [`Engine::take_calls`] must be called from time to time.
     pub fn record_calls(&mut self, view: ViewIndex) {
         self.calls.get_or_insert_default();
-        self.view_mut(view).calls.get_or_insert_default();
+        self.view_mut(view).recorder.calls.get_or_insert_default();
     }
 
     /// Makes [`Engine::charged_interval`] return where a view's joules went.
     pub fn record_intervals(&mut self, view: ViewIndex) {
-        self.view_mut(view).interval_charged.get_or_insert_default();
+        self.view_mut(view).recorder.interval.get_or_insert_default();
     }
 
     /// Records the calls and intervals of a view's twin instead of the view's own: see [`Engine::fork`].
     pub fn record_twin_instead(&mut self, view: ViewIndex) {
         let Some(twin) = self.view(view).twin else { return };
-        let view = self.view_mut(view);
-        let (calls, interval) = (view.calls.take(), view.interval_charged.take());
-        let twin = self.view_mut(twin);
-        (twin.calls, twin.interval_charged) = (calls, interval);
+        self.view_mut(twin).recorder = std::mem::take(&mut self.view_mut(view).recorder);
     }
 
     /// The number of ended calls of the view that have not been taken.
     pub fn ended_calls(&self, view: ViewIndex) -> usize {
-        self.view(view).calls.as_ref().map_or(0, |calls| calls.ended())
+        self.view(view).recorder.calls.as_ref().map_or(0, |calls| calls.ended())
     }
 
     /// Replaces the contents of `into` by the ended calls of a view. Right after a sample, or before the first, their joules are
     /// complete; otherwise the caller keeps the calls for [`Engine::charge_calls`].
     pub fn take_calls(&mut self, view: ViewIndex, into: &mut Vec<Call>) {
         let view = self.view_mut(view);
-        let reached = view.reached();
-        if let Some(calls) = &mut view.calls {
+        let reached = view.clock.reached;
+        if let Some(calls) = &mut view.recorder.calls {
             calls.take(Some(reached), into);
         }
     }
 
     /// Charges calls that were taken since the sample before the last one. To be called right after a sample.
     pub fn charge_calls(&self, view: ViewIndex, taken: &mut [Call]) {
-        if let Some(calls) = &self.view(view).calls {
+        if let Some(calls) = &self.view(view).recorder.calls {
             taken.iter_mut().for_each(|call| calls.charge(call));
         }
     }
@@ -89,7 +56,7 @@ impl Engine {
     /// Takes all calls of a view when no more samples come. Calls that are still open end with the last event of their location.
     pub fn end_calls(&mut self, view: ViewIndex, into: &mut Vec<Call>) {
         let ends: Vec<_> = self.locations().iter().map(|location| location.since()).collect();
-        if let Some(calls) = &mut self.view_mut(view).calls {
+        if let Some(calls) = &mut self.view_mut(view).recorder.calls {
             calls.end(|location| ends[location.0 as usize]);
             calls.take(None, into);
         }
@@ -97,7 +64,7 @@ impl Engine {
 
     /// The interval that the view's last sample has ended, and where its joules went.
     pub fn charged_interval(&self, view: ViewIndex) -> Option<&ChargedInterval> {
-        self.view(view).interval_charged.as_deref()
+        self.view(view).recorder.interval.as_deref()
     }
 
     /// A call path's caller, and its innermost region. See [`Engine::nodes`].

@@ -1,20 +1,12 @@
 //! Locations, their call stacks, and the views in which they are consumers.
 
-use crate::callpaths::{CallPaths, NodeIndex};
-use crate::calls::LocationCalls;
+use crate::callpaths::CallPaths;
 use crate::counter::Increase;
 use crate::policy::{Policy, Sharing};
-use crate::view::{Move, View, ViewTotals};
+use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
+use crate::view::{LocationCalls, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
-
-/// The number of a location, in the order of [`Engine::add_location`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LocationIndex(pub u32);
-
-/// The number of a view, in the order of [`Engine::add_view`] and [`Engine::fork`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ViewIndex(pub u32);
 
 /// Contradictions in the input. They are counted and do no harm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,48 +54,6 @@ const STEPS_MAX: usize = 512;
 /// Call paths that were first entered one after the other are likely to be entered so again. With many locations none is cached,
 /// so up to this many are prefetched at once, which takes hardly longer than one.
 const PREFETCHED_MAX: usize = 32;
-
-/// An enter or a leave of a location. It is small because a great many may wait to be put in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// The time at which it happens.
-    pub time: Timestamp,
-    region: u32,
-    /// The number of calls that an enter stands for, or [`LEAVE`].
-    calls: u32,
-}
-
-/// Stands in the place of a number of calls where the innermost frame is left.
-pub(crate) const LEAVE: u32 = u32::MAX;
-
-impl Step {
-    /// Makes an enter: see [`Engine::enter_calls`].
-    #[inline]
-    pub fn enter(time: Timestamp, region: RegionRef, calls: u32) -> Step {
-        Step { time, region: region.0, calls: calls.min(LEAVE - 1) }
-    }
-
-    /// Makes a leave: see [`Engine::leave`].
-    #[inline]
-    pub fn leave(time: Timestamp) -> Step {
-        Step { time, region: 0, calls: LEAVE }
-    }
-
-    /// Whether this is an enter.
-    pub fn is_enter(self) -> bool {
-        self.calls != LEAVE
-    }
-
-    /// How many calls an enter stands for: 0 if it continues one that was counted before.
-    pub fn calls(self) -> u32 {
-        if self.is_enter() { self.calls } else { 0 }
-    }
-
-    /// The region of the frame that is entered.
-    pub fn region(self) -> Option<RegionRef> {
-        self.is_enter().then_some(RegionRef(self.region))
-    }
-}
 
 impl Location {
     /// When the location's innermost frame last changed.
@@ -390,12 +340,12 @@ impl Engine {
 
     /// How the view divides joules.
     pub fn report_policy(&self, view: ViewIndex) -> Policy {
-        self.views[view.0 as usize].policy()
+        self.views[view.0 as usize].policy
     }
 
     /// Whether the view's consumers share its joules.
     pub fn report_sharing(&self, view: ViewIndex) -> Sharing {
-        self.views[view.0 as usize].sharing()
+        self.views[view.0 as usize].sharing
     }
 
     /// The view's joules, as of its last sample.
@@ -407,7 +357,7 @@ impl Engine {
     pub fn oddities(&self) -> Oddities {
         Oddities {
             unmatched_leaves: self.unmatched_leaves,
-            late: self.views.iter().map(View::late).sum(),
+            late: self.views.iter().map(|view| view.clock.late).sum(),
             backward: self.backward,
         }
     }
@@ -499,5 +449,5 @@ impl Engine {
 
 /// Whether one of these views records the calls of its consumers.
 fn is_recorded(draws_from: &[(ViewIndex, u32)], views: &[View]) -> bool {
-    draws_from.iter().any(|(view, _)| views[view.0 as usize].calls.is_some())
+    draws_from.iter().any(|(view, _)| views[view.0 as usize].recorder.calls.is_some())
 }

@@ -27,7 +27,7 @@
 //! counter.rs    readings to joules between two samples        tracker/   which readings can be true
 //! callpaths.rs  one location's call paths                     view_table.rs  a view as a table
 //! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
-//! calls.rs      single calls, if they are recorded
+//! calls.rs      single calls, if they are recorded          steps.rs       steps of locations, and their numbers
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -38,13 +38,14 @@ mod counter;
 mod engine;
 mod intervals;
 mod policy;
+mod steps;
 mod tracker;
 mod view;
 mod view_table;
 
-pub use callpaths::NodeIndex;
 pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample};
-pub use engine::{Engine, LocationIndex, Oddities, Step, ViewIndex};
+pub use engine::{Engine, Oddities};
 pub use policy::{Policy, Sharing};
+pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};
 pub use view::{Call, Charge, ChargedInterval, ViewTotals};
 pub use view_table::{CallpathRow, RegionRow, ViewReport};

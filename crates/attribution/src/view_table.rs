@@ -1,8 +1,8 @@
 //! A view as a table: per call path and per region, exclusive and inclusive.
 
-use crate::callpaths::NodeIndex;
-use crate::engine::{Engine, LocationIndex, ViewIndex};
+use crate::engine::Engine;
 use crate::policy::{Policy, Sharing};
+use crate::steps::{LocationIndex, NodeIndex, ViewIndex};
 use crate::view::{Consumer, View, ViewTotals};
 use ampere_model::RegionRef;
 use std::collections::BTreeMap;
@@ -86,10 +86,10 @@ impl Engine {
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
-        for consumer in seen.consumers().iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
+        for consumer in seen.consumers.all.iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
             self.report_consumer(seen, consumer, each, &mut regions);
         }
-        for (region, joules) in seen.possible_regions() {
+        for (region, joules) in seen.possible_regions.iter() {
             if let Some(row) = regions.get_mut(&region) {
                 row.possible_joules += joules;
             }
@@ -97,8 +97,8 @@ impl Engine {
         let mut regions: Vec<RegionRow> = regions.into_values().collect();
         regions.sort_by(|a, b| b.exclusive_joules.total_cmp(&a.exclusive_joules));
         ViewReport {
-            policy: seen.policy(),
-            sharing: seen.sharing(),
+            policy: seen.policy,
+            sharing: seen.sharing,
             totals: self.totals(view),
             callpaths: Vec::new(),
             regions,
@@ -129,7 +129,10 @@ impl Engine {
             inclusive[node.parent.0 as usize] += inclusive[at.0 as usize];
         }
         for (at, node) in paths.nodes() {
-            let (account, resolved) = (consumer.account(at), seen.resolved(consumer.location, at));
+            let (account, resolved) = (
+                consumer.account(at),
+                seen.resolved.get(&(consumer.location, at)).copied().unwrap_or_default(),
+            );
             let row = CallpathRow {
                 location: LocationIndex(consumer.location),
                 node: at,

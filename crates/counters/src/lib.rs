@@ -36,12 +36,12 @@
 //! `amdsmi` and `nvml`.
 //!
 //! ```text
-//! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate/      the sources
+//! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate.rs    the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which; names
 //! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share; queues
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
-//! processes.rs  which GPUs a process uses
+//! processes.rs  which GPUs a process uses             cpu_time.rs   CPU time of the node
 //! ```
 #![deny(unsafe_code)]
 
@@ -51,6 +51,7 @@ use std::time::Duration;
 
 mod amd;
 mod amdsmi;
+mod cpu_time;
 mod cray_pm;
 mod energy;
 mod estimate;

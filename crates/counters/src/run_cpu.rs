@@ -10,7 +10,7 @@
 //! Only the last moments of a process whose parent does not wait for it, or does not belong to the run, are lost.
 
 use crate::Settings;
-use crate::estimate::CpuTime;
+use crate::cpu_time::{CpuTime, now_ns};
 use ampere_model::time_namespace::ticks_since_boot;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -288,12 +288,6 @@ impl Member {
             children_ns: self.unseen,
         }
     }
-}
-
-/// The time of CLOCK_MONOTONIC in nanoseconds.
-pub(crate) fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// What all threads of a process have used; `None` once it has been waited for.

@@ -1,13 +1,9 @@
 //! The settings of a run, checked and ready for use.
 
 use crate::device::DeviceSetting;
-use crate::error::ConfigError;
-use crate::table::{IfWrong, Keeper, SETTINGS};
-use crate::value::{Cpus, GaugePeriod, Locations, StackPeriod, Written};
+use crate::value::{Cpus, GaugePeriod, Locations, StackPeriod};
 use ampere_attribution::{Policy, Sharing};
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// All settings that the collector and the attribution use. The parts are the tables of `ampere.toml`.
@@ -172,69 +168,7 @@ impl Default for SourceSettings {
     }
 }
 
-/// Reads a file, which may be a pipe, but not one without end.
-fn read(path: &Path) -> std::io::Result<String> {
-    const BYTES_MAX: u64 = 1 << 20;
-    let mut text = String::new();
-    let length = File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
-    match length as u64 {
-        BYTES_MAX => Err(std::io::Error::other("it is longer than any settings")),
-        _ => Ok(text),
-    }
-}
-
 impl Config {
     /// How long a silent GPU stream is waited for, unless something else is set.
     pub const STREAM_LAG: Duration = Duration::from_secs(60);
-
-    /// Reads the file, if one is named, and then the environment, which takes precedence.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read, or a setting cannot be used.
-    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
-        let mut config = match path {
-            Some(path) => {
-                let shown = path.display().to_string();
-                let text = read(path)
-                    .map_err(|e| ConfigError(format!("cannot read the configuration {shown}: {e}")))?;
-                Config::parse(&text, &shown)?
-            }
-            None => Config::default(),
-        };
-        config.apply(&variable)?;
-        Ok(config)
-    }
-
-    /// Sets what variables set. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
-    ///
-    /// # Errors
-    /// Returns an error for the first of the other variables that cannot be used. The rest is set nevertheless.
-    pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
-        let mut result = Ok(());
-        for setting in SETTINGS {
-            let Keeper::Config(place) = setting.keeper else { continue };
-            let Some(text) = lookup(setting.variable) else { continue };
-            let read = place(self).read(&Written::Variable(&text), &setting.within);
-            let Err(why) = read else { continue };
-            let why = format!("{}: {why}", setting.variable);
-            match setting.if_wrong {
-                IfWrong::Refused => result = result.and(Err(ConfigError(why))),
-                IfWrong::RefusedByRun | IfWrong::LeftOut => self.left_out.push(why),
-            }
-        }
-        result
-    }
-}
-
-impl SourceSettings {
-    /// Returns the environment's settings of counter sources, independently of the other settings.
-    pub fn from_environment() -> SourceSettings {
-        let mut config = Config::default();
-        let _ = config.apply(&variable); // the other settings are not used
-        config.sources
-    }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }

@@ -1,8 +1,8 @@
 //! `[[device]]`: which metric counts a device's energy, and which locations are its consumers.
 
 use crate::error::{ConfigError, WrongValue};
-use crate::file::{Source, in_order};
 use crate::names::plain;
+use crate::source::{Source, in_order};
 use crate::value::{Value, Within, Word, Written, alternatives};
 use regex::Regex;
 use std::time::Duration;

@@ -1,50 +1,59 @@
-//! Reads `ampere.toml`. Every error has the number of the line.
+//! Reads `ampere.toml` and the environment. Every error in the file has the number of the line.
 
-use crate::config::Config;
+use crate::config::{Config, SourceSettings};
 use crate::device::DeviceSetting;
 use crate::error::ConfigError;
-use crate::names::nearest;
-use crate::table::{Keeper, SETTINGS, Setting};
+use crate::source::{Source, in_order};
+use crate::table::{IfWrong, Keeper, SETTINGS, Setting};
 use crate::value::Written;
-use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 /// The table that may occur several times, as `[[device]]`.
 const DEVICE: &str = "device";
 
-/// The file that is read, for messages.
-pub(crate) struct Source<'a> {
-    /// The name of the file.
-    pub origin: &'a str,
-    pub text: &'a str,
-}
-
-impl Source<'_> {
-    /// An error at an offset in the text.
-    pub fn error(&self, at: usize, why: impl fmt::Display) -> ConfigError {
-        let line = self.text[..at.min(self.text.len())].matches('\n').count() + 1;
-        ConfigError(format!("{}:{line}: {why}", self.origin))
-    }
-
-    /// The error for a key that does not exist.
-    pub fn unknown(&self, key: &Spanned<DeString>, known: impl Iterator<Item = &'static str>) -> ConfigError {
-        let meant = nearest(key.get_ref(), known);
-        let advice = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
-        self.error(key.span().start, format!("unknown key \"{}\"{advice}", key.get_ref()))
-    }
-}
-
-/// The entries of a table in the order of the file, so that the error is about the first mistake.
-pub(crate) fn in_order<'t, 'i>(
-    table: &'t DeTable<'i>,
-) -> Vec<(&'t Spanned<DeString<'i>>, &'t Spanned<DeValue<'i>>)> {
-    let mut entries: Vec<_> = table.iter().collect();
-    entries.sort_by_key(|(key, _)| key.span().start);
-    entries
-}
-
 impl Config {
+    /// Reads the file, if one is named, and then the environment, which takes precedence.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be read, or a setting cannot be used.
+    pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+        let mut config = match path {
+            Some(path) => {
+                let shown = path.display().to_string();
+                let text = read(path)
+                    .map_err(|e| ConfigError(format!("cannot read the configuration {shown}: {e}")))?;
+                Config::parse(&text, &shown)?
+            }
+            None => Config::default(),
+        };
+        config.apply(&variable)?;
+        Ok(config)
+    }
+
+    /// Sets what variables set. A variable of a counter source that cannot be used is ignored ([`Config::left_out`]).
+    ///
+    /// # Errors
+    /// Returns an error for the first of the other variables that cannot be used. The rest is set nevertheless.
+    pub fn apply(&mut self, lookup: &dyn Fn(&str) -> Option<String>) -> Result<(), ConfigError> {
+        let mut result = Ok(());
+        for setting in SETTINGS {
+            let Keeper::Config(place) = setting.keeper else { continue };
+            let Some(text) = lookup(setting.variable) else { continue };
+            let read = place(self).read(&Written::Variable(&text), &setting.within);
+            let Err(why) = read else { continue };
+            let why = format!("{}: {why}", setting.variable);
+            match setting.if_wrong {
+                IfWrong::Refused => result = result.and(Err(ConfigError(why))),
+                IfWrong::RefusedByRun | IfWrong::LeftOut => self.left_out.push(why),
+            }
+        }
+        result
+    }
+
     /// Reads the text of a file. `origin` is the file's name, for messages.
     ///
     /// # Errors
@@ -80,6 +89,30 @@ impl Config {
         }
         Ok(config)
     }
+}
+
+/// Reads a file, which may be a pipe, but not one without end.
+fn read(path: &Path) -> std::io::Result<String> {
+    const BYTES_MAX: u64 = 1 << 20;
+    let mut text = String::new();
+    let length = File::open(path)?.take(BYTES_MAX).read_to_string(&mut text)?;
+    match length as u64 {
+        BYTES_MAX => Err(std::io::Error::other("it is longer than any settings")),
+        _ => Ok(text),
+    }
+}
+
+impl SourceSettings {
+    /// Returns the environment's settings of counter sources, independently of the other settings.
+    pub fn from_environment() -> SourceSettings {
+        let mut config = Config::default();
+        let _ = config.apply(&variable); // the other settings are not used
+        config.sources
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// Reads a table; `settings` are its rows of [`SETTINGS`].

@@ -8,8 +8,9 @@
 //! ```text
 //! table.rs   the table                              config.rs     the checked settings of a run
 //! value.rs   how values are written                 device.rs     `[[device]]`
-//! file.rs    reads `ampere.toml`                    reference.rs  the reference for manual and documentation
+//! file.rs    reads the file and the environment      reference.rs  the reference for manual and documentation
 //! names.rs   mistyped names, patterns               error.rs      what can be wrong
+//! source.rs  the text of the file, for messages
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -20,6 +21,7 @@ mod error;
 mod file;
 mod names;
 pub mod reference;
+mod source;
 mod table;
 #[cfg(test)]
 mod tests;

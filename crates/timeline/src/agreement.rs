@@ -12,7 +12,7 @@
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
-use crate::standing::Disproof;
+use crate::device::Disproof;
 use ampere_model::text::{compact, joules};
 use ampere_model::{Quality, Timestamp};
 use serde::{Deserialize, Serialize};

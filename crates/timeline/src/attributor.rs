@@ -1,14 +1,15 @@
 //! Locations and devices of a run, which location draws from which device, and the engine that divides the joules. The live
 //! collector and the offline reader fill in the same attributor.
 
-pub use crate::device::{Device, DeviceInfo, FoundDevice, Recorded, Unit, ViewKind, Views, counter_name};
+pub use crate::device::{
+    Device, DeviceInfo, FoundDevice, Recorded, Standing, Unit, ViewKind, Views, counter_name,
+};
+pub use crate::linking::LocationInfo;
 
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
-use crate::recorder::Recording;
 use crate::sampled::{Role, SampledStacks};
-use crate::standing::Standing;
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
@@ -17,28 +18,12 @@ use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
 use scorep_abi::{paradigm, region_type};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The maximum number of steps of a location that are taken at once while calls are recorded; then some of these may be taken.
 const STEPS_RECORDED_MAX: usize = 1 << 14;
-
-/// A location as reports name it.
-#[derive(Clone, Debug)]
-pub struct LocationInfo {
-    /// The name of its node.
-    pub node: String,
-    /// OTF2's location group: "MPI Rank 0", "HIP Context 0".
-    pub group: String,
-    /// The location's own name, such as "Master thread".
-    pub name: String,
-    /// Whether it is a thread, a GPU stream or a recorder.
-    pub kind: LocationKind,
-    /// The rank of the process that it belongs to, if it is known.
-    pub rank: Option<u32>,
-    /// Whether it is its process' main CPU location, whose frame is the rank's.
-    pub main: bool,
-}
 
 fn role_of(regions: &Regions, region: RegionRef) -> Role {
     let region = regions.all().get(region.0 as usize);
@@ -51,6 +36,29 @@ fn role_of(regions: &Regions, region: RegionRef) -> Role {
         paradigm::CUDA | paradigm::HIP if region_type == region_type::USER => Role::Range,
         _ => Role::Call,
     }
+}
+
+/// Takes what the engine records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
+pub trait Recorder: Send {
+    /// Called for a new device, whose views have no consumers yet.
+    fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
+
+    /// Called after a sample of a device's view and of its twin.
+    fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
+
+    /// Called after many events since the last time.
+    fn take_events(&mut self, attributor: &mut Attributor) -> io::Result<()>;
+
+    /// Called when there are no more events and samples.
+    fn end(&mut self, attributor: &mut Attributor) -> io::Result<()>;
+}
+
+/// A recorder, and the state of its recording.
+pub(crate) struct Recording {
+    pub recorder: Box<dyn Recorder>,
+    /// The events that it has not taken.
+    pub events: usize,
+    pub failure: Option<io::Error>,
 }
 
 /// A run's locations, devices and figures.

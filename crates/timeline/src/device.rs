@@ -3,7 +3,7 @@
 use crate::counter_traits::CounterTraits;
 use crate::curve::{Curve, PowerCurve};
 use crate::power_sensor::PowerSensor;
-use crate::standing::{FirstReadings, Standing};
+use crate::sameness::FirstReadings;
 use crate::topology::{CountedPart, CounterEvidence, metric_number};
 use ampere_attribution::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample, ViewIndex};
 use ampere_model::{MetricValue, Quality, Timestamp};
@@ -154,6 +154,31 @@ impl Views {
             ViewKind::Kernels => self.kernels,
         }
     }
+}
+
+/// What a device's joules are to its node's sum.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Standing {
+    /// Its joules are a part of the sum.
+    #[default]
+    Counts,
+    /// Its counter may be another device's: it is left out until that is known.
+    Undecided,
+    /// Its counter is that of the device with this number.
+    Repeats(usize),
+    /// It contains other devices that have counted more.
+    Disproved(Disproof),
+}
+
+/// Why a device's counter is not that of all its parts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disproof {
+    /// The joules of the device itself.
+    pub joules: f64,
+    /// The joules of its parts in the same time.
+    pub parts_joules: f64,
+    /// The names of its parts, joined.
+    pub parts: String,
 }
 
 /// A counter with its views.

@@ -13,6 +13,7 @@
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! recorder.rs        single calls and intervals, if a caller records them
 //! standing.rs        devices that repeat another, or contain less than their parts
+//! sameness.rs        whether two counters are one, by their values
 //! agreement.rs       counters compared with each other     conflicts.rs     doubtful settings
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod linking;
 pub mod merger;
 pub mod power_sensor;
 pub mod recorder;
+mod sameness;
 mod sampled;
 pub mod standing;
 pub mod threads;

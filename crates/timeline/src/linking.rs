@@ -5,7 +5,6 @@
 //! changes after joules were attributed by it, the figures differ from those of a run in which it was known from the start.
 //! [`Links`] records that, and the figures are then computed again from the trace, with everything known.
 
-use crate::attributor::LocationInfo;
 use crate::device::Device;
 use crate::topology::{
     Assignment, Candidate, CountedPart, CounterEvidence, Evidence, LocalRank, Node, local_ranks,
@@ -15,6 +14,23 @@ use ampere_model::LocationKind;
 use ampere_settings::Locations;
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// A location as reports name it.
+#[derive(Clone, Debug)]
+pub struct LocationInfo {
+    /// The name of its node.
+    pub node: String,
+    /// OTF2's location group: "MPI Rank 0", "HIP Context 0".
+    pub group: String,
+    /// The location's own name, such as "Master thread".
+    pub name: String,
+    /// Whether it is a thread, a GPU stream or a recorder.
+    pub kind: LocationKind,
+    /// The rank of the process that it belongs to, if it is known.
+    pub rank: Option<u32>,
+    /// Whether it is its process' main CPU location, whose frame is the rank's.
+    pub main: bool,
+}
 
 /// How long a process' main thread ran, and all of its other threads together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,45 +1,18 @@
 //! Records single calls and single intervals while the events of a run are attributed.
 
-use crate::attributor::{Attributor, Device};
-use ampere_attribution::{Engine, ViewIndex};
+pub use crate::attributor::Recorder;
+
+use crate::attributor::{Attributor, Recording};
+use ampere_attribution::ViewIndex;
 use std::io;
-
-/// Takes what the engine records. The first failure ends the recording: [`Attributor::end_recording`] returns it.
-pub trait Recorder: Send {
-    /// Called for a new device, whose views have no consumers yet.
-    fn begin_device(&mut self, engine: &mut Engine, number: usize, device: &Device);
-
-    /// Called after a sample of a device's view and of its twin.
-    fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()>;
-
-    /// Called after many events since the last time.
-    fn take_events(&mut self, attributor: &mut Attributor) -> io::Result<()>;
-
-    /// Called when there are no more events and samples.
-    fn end(&mut self, attributor: &mut Attributor) -> io::Result<()>;
-}
 
 /// After this many events, the recorder may take what was recorded of them.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// A recorder, and the state of its recording.
-pub(crate) struct Recording {
-    pub recorder: Box<dyn Recorder>,
-    /// The events that it has not taken.
-    events: usize,
-    failure: Option<io::Error>,
-}
-
-impl Recording {
-    pub fn new(recorder: Box<dyn Recorder>) -> Recording {
-        Recording { recorder, events: 0, failure: None }
-    }
-}
-
 impl Attributor {
     /// Starts a recording. To be called before there is any location or device.
     pub fn record(&mut self, recorder: Box<dyn Recorder>) {
-        self.recording = Some(Box::new(Recording::new(recorder)));
+        self.recording = Some(Box::new(Recording { recorder, events: 0, failure: None }));
     }
 
     /// Whether the recorder has failed, so that reading further is useless.

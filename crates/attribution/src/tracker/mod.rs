@@ -13,7 +13,7 @@
 //!   faster, than all steps that follow: such a first reading was no value of this counter.
 //!
 //! ```text
-//! reading.rs   a raw reading               track.rs     one track
+//! reading.rs   a raw reading, and decisions about readings   track.rs     one track
 //! mod.rs       which track a reading is on, and when the main track changes
 //! output.rs    what is emitted of the main track, and what is taken back
 //! ```
@@ -22,12 +22,11 @@ mod output;
 mod reading;
 mod track;
 
-pub(crate) use output::{Decision, Findings};
-pub(crate) use reading::{Reading, Value};
+pub(crate) use reading::{Decision, Reading, Value};
 
 use crate::intervals::Intervals;
 use ampere_model::Timestamp;
-use output::Emitted;
+use reading::{Emitted, Findings};
 use std::collections::VecDeque;
 use track::Track;
 

@@ -1,6 +1,7 @@
-//! A raw reading of a cumulative counter.
+//! A raw reading of a cumulative counter, and what becomes of readings.
 
 use ampere_model::Timestamp;
+use std::collections::VecDeque;
 
 /// A raw value. Integers are kept as integers: 2^53 is not enough for raw ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,5 +50,47 @@ pub(crate) struct Reading {
 impl Reading {
     pub fn new(time: Timestamp, value: Value, tag: u64) -> Reading {
         Reading { time, value, passed: 0, tag }
+    }
+}
+
+/// What is decided about a reading.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Decision {
+    /// What is known starts, or starts again, with this reading. `is_reset`: energy had been counted on the track before.
+    Start { reading: Reading, is_reset: bool },
+    /// The counter has risen by `units`.
+    Rise { reading: Reading, units: f64, interval: u64 },
+    /// No reading until this time could be true.
+    Unknown { time: Timestamp },
+}
+
+/// What was seen of the counter besides its values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    pub misreadings: u64,
+    /// Readings of a counter that had not risen yet, which are represented by one sample.
+    pub unchanged: u64,
+    pub wraps: u64,
+    /// Pairs of tags: the readings between the two were emitted and then found to be wrong.
+    pub taken_back: Vec<(u64, u64)>,
+    /// Whether later readings showed that an emitted sample was wrong.
+    pub is_revised: bool,
+    /// For how long the main track has not changed, as of its latest reading.
+    pub unchanged_ticks: u64,
+}
+
+/// What was emitted of the main track.
+#[derive(Clone, Debug)]
+pub(super) struct Emitted {
+    /// The recent readings, oldest first.
+    pub history: VecDeque<Reading>,
+    pub highest: Value,
+    /// The time of the last sample.
+    pub until: Timestamp,
+}
+
+impl Default for Emitted {
+    fn default() -> Emitted {
+        Emitted { history: VecDeque::new(), highest: Value::Integer(0), until: 0 }
     }
 }

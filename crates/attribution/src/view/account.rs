@@ -3,6 +3,26 @@
 use ampere_model::RegionRef;
 use std::collections::HashMap;
 
+/// The joules of a view, as of its last sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct ViewTotals {
+    pub samples: u64,
+    /// The known increase of the counter since the first sample.
+    pub total_joules: f64,
+    /// The sum over the call paths.
+    pub attributed_joules: f64,
+    pub idle_joules: f64,
+    /// The joules of intervals that cannot be attributed.
+    pub lost_joules: f64,
+    pub counter_resets: u64,
+    /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
+    pub unknown_ticks: u64,
+    /// |total - attributed - idle - lost|. With independent sharing, whose sum is larger on purpose, each joule is counted once
+    /// here.
+    pub conservation_error_joules: f64,
+}
+
 /// What one call path has been charged in one view. Events touch `due`, samples all fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
@@ -65,7 +85,7 @@ impl Resolved {
 
 /// A part of a view's consumers that shares its joules with the others: a group, by its place, or a consumer without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Sharer {
+pub(crate) enum Sharer {
     Group(u32),
     Consumer(u32),
 }
@@ -73,7 +93,7 @@ pub(super) enum Sharer {
 /// The most that each region can have spent. An interval counts once, however many of the region's call paths ran in it. With
 /// independent sharing, where every sharer is given all joules, it counts once for each sharer that ran one of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PossibleRegions {
+pub(crate) struct PossibleRegions {
     all: Vec<PossibleRegion>,
     /// The places of regions with queued samples.
     queued: Vec<u32>,

@@ -1,8 +1,8 @@
 //! Locations that draw from a view's device, and groups of them.
 
 use super::account::{Account, Sharer};
-use crate::callpaths::NodeIndex;
 use crate::policy::Sharing;
+use crate::steps::NodeIndex;
 use ampere_model::Timestamp;
 
 #[derive(Clone, Debug)]
@@ -93,6 +93,45 @@ impl Consumer {
             self.accounts.resize(index + 1, Account::default());
         }
         &mut self.accounts[index]
+    }
+}
+
+/// A view's consumers and their groups.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Consumers {
+    pub all: Vec<Consumer>,
+    pub(super) groups: Vec<Group>,
+    /// Groups with a member that runs, and consumers without a group that run.
+    pub(super) active: u32,
+}
+
+impl Consumers {
+    /// The place of the group with the caller's number, which is made if it is new. `clock`: the view's share clock.
+    pub(super) fn group(&mut self, name: u64, clock: f64) -> u32 {
+        let known = self.groups.iter().position(|group| group.name == name);
+        known.unwrap_or_else(|| {
+            self.groups.push(Group::new(name, 0, clock));
+            self.groups.len() - 1
+        }) as u32
+    }
+
+    /// The number of call paths with something due.
+    pub(super) fn listed(&self) -> usize {
+        self.all.iter().map(|consumer| consumer.listed.len()).sum()
+    }
+
+    /// The number of the sharer that a consumer belongs to: groups come first, then consumers.
+    pub(super) fn sharer(&self, consumer: usize) -> usize {
+        self.all[consumer].group.map_or(self.groups.len() + consumer, |group| group as usize)
+    }
+
+    /// Nothing is due at the start of an interval.
+    pub(super) fn begin_interval(&mut self) {
+        self.groups.iter_mut().for_each(Group::begin_interval);
+        for Consumer { listed, accounts, since, .. } in &mut self.all {
+            listed.drain(..).for_each(|node| accounts[node.0 as usize].due = 0.0);
+            *since = 0.0;
+        }
     }
 }
 

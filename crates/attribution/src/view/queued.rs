@@ -4,59 +4,39 @@
 //! last bit, what it would be charged otherwise.
 
 use super::recording::Charge;
-use super::{Move, ShareClock, View};
-use crate::callpaths::{CallPaths, NodeIndex};
-use crate::engine::LocationIndex;
+use super::sample_queue::QueuedSample;
+use super::{ShareClock, View};
+use crate::callpaths::CallPaths;
 use crate::policy::Policy;
+use crate::steps::{LocationIndex, Move, NodeIndex};
 use crate::view::consumer::Group;
 use ampere_model::{RegionRef, Timestamp};
-
-#[derive(Clone, Debug)]
-pub(super) struct QueuedSample {
-    /// The start of the interval that it ends.
-    start: Timestamp,
-    end: Timestamp,
-    joules: f64,
-    /// Joules per share-clock tick.
-    price: f64,
-    /// How many call paths it has charged, and the last of them: its consumer, and what it was due.
-    charged: usize,
-    last: Option<(u32, NodeIndex, f64)>,
-    /// All charges, if intervals are recorded.
-    charges: Vec<Charge>,
-}
-
-/// The maximum number of queued samples of a view.
-const QUEUED_MAX: usize = u64::BITS as usize;
 
 impl View {
     /// Whether this sample can be queued.
     pub fn can_enqueue_sample(&self, time: Timestamp) -> bool {
-        let start = self.queued.last().map(|before| before.end).or(self.interval.start);
+        let start = self.queue.last_end().or(self.interval.start);
         self.policy == Policy::TimeSliced
-            && self.calls.is_none()
-            && self.taken == 0
-            && self.queued.len() < QUEUED_MAX
+            && self.recorder.calls.is_none()
+            && self.queue.is_open()
             && time >= self.clock.reached
             && start.is_some_and(|start| start < time)
     }
 
     /// Queues a sample. No consumer may start or stop running before it.
     pub fn enqueue_sample(&mut self, time: Timestamp, joules: f64) {
-        let start = self.queued.last().map(|before| before.end).or(self.interval.start).unwrap_or(time);
-        let price = joules / (time - start) as f64;
-        let (charged, last, charges) = (0, None, Vec::new());
-        self.queued.push(QueuedSample { start, end: time, joules, price, charged, last, charges });
+        let start = self.queue.last_end().or(self.interval.start).unwrap_or(time);
+        self.queue.push(start, time, joules);
     }
 
     /// The share clock, and the clock of the consumer's group, in the interval that the consumer is in.
     #[inline]
     pub(super) fn clocks_of(&self, index: u32) -> (ShareClock, Option<Group>) {
-        let consumer = &self.consumers[index as usize];
-        let mut group = consumer.group.map(|group| self.groups[group as usize]);
+        let consumer = &self.consumers.all[index as usize];
+        let mut group = consumer.group.map(|group| self.consumers.groups[group as usize]);
         let mut clock = self.clock;
         if let Some(last) = consumer.passed.checked_sub(1) {
-            (clock.now, clock.ticks) = (self.queued[last].end, 0.0);
+            (clock.now, clock.ticks) = (self.queue.samples[last].end, 0.0);
             group.iter_mut().for_each(Group::begin_interval);
         }
         (clock, group)
@@ -70,7 +50,7 @@ impl View {
         mut moves: &'a [Move],
         paths: &CallPaths,
     ) -> &'a [Move] {
-        while let Some(sample) = self.queued.get(self.consumers[index as usize].passed) {
+        while let Some(sample) = self.queue.samples.get(self.consumers.all[index as usize].passed) {
             let count = moves.iter().position(|to| to.time >= sample.end);
             let Some(count) = count else { break };
             let (before, after) = moves.split_at(count);
@@ -83,7 +63,7 @@ impl View {
 
     /// A consumer passes all queued samples.
     pub fn pass_samples(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
-        while self.consumers[index as usize].passed < self.queued.len() {
+        while self.consumers.all[index as usize].passed < self.queue.samples.len() {
             self.pass_sample(index, &region_of);
         }
     }
@@ -91,10 +71,10 @@ impl View {
     /// A consumer passes the next sample: it is charged for what ran since the one before.
     fn pass_sample(&mut self, index: u32, region_of: impl Fn(NodeIndex) -> RegionRef) {
         let (clock, group) = self.clocks_of(index);
-        let View { consumers, queued, possible_regions, interval_charged, sharing, .. } = self;
-        let consumer = &mut consumers[index as usize];
+        let View { consumers, queue, possible_regions, recorder, sharing, .. } = self;
+        let consumer = &mut consumers.all[index as usize];
         let number = consumer.passed;
-        let sample = &mut queued[number];
+        let sample = &mut queue.samples[number];
         let end = clock.at(sample.end);
         consumer.accrue(group.map_or(end, |group| group.at(end)));
         let sharer = consumer.independent_sharer(index, *sharing);
@@ -102,7 +82,7 @@ impl View {
             let account = &mut consumer.accounts[node.0 as usize];
             sample.charged += 1;
             sample.last = Some((index, node, account.due));
-            if interval_charged.is_some() {
+            if recorder.interval.is_some() {
                 let (location, joules) = (LocationIndex(consumer.location), account.due * sample.price);
                 sample.charges.push(Charge { location, node, joules });
             }
@@ -115,32 +95,32 @@ impl View {
 
     /// Takes the next queued sample.
     pub fn take_queued_sample(&mut self, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
-        if self.taken == 0 {
-            for index in 0..self.consumers.len() {
-                let location = self.consumers[index].location;
+        if self.queue.taken == 0 {
+            for index in 0..self.consumers.all.len() {
+                let location = self.consumers.all[index].location;
                 self.pass_samples(index as u32, |node| region_of(location, node));
             }
         }
-        self.add_to_totals(self.taken);
-        self.taken += 1;
-        if self.taken == self.queued.len() {
-            self.taken = 0;
-            self.queued.clear();
-            self.consumers.iter_mut().for_each(|consumer| consumer.passed = 0);
+        self.add_to_totals(self.queue.taken);
+        self.queue.taken += 1;
+        if self.queue.taken == self.queue.samples.len() {
+            self.queue.taken = 0;
+            self.queue.samples.clear();
+            self.consumers.all.iter_mut().for_each(|consumer| consumer.passed = 0);
         }
     }
 
     /// Adds the queued sample of this number, which all consumers have passed, to the totals.
     fn add_to_totals(&mut self, number: usize) {
-        let QueuedSample { start, end, joules, charged, last, .. } = self.queued[number];
+        let QueuedSample { start, end, joules, charged, last, .. } = self.queue.samples[number];
         let ticks = end - start;
-        self.begin_charging();
+        self.recorder.begin_charging(&self.totals);
         self.clock.reached = self.clock.reached.max(end);
         self.advance(end);
         let of_one = last.filter(|_| charged == 1);
         let alone = of_one.filter(|(_, _, due)| *due == ticks as f64);
         if let Some((consumer, node, _)) = alone {
-            let location = self.consumers[consumer as usize].location;
+            let location = self.consumers.all[consumer as usize].location;
             self.resolved.entry((location, node)).or_default().add(joules, ticks);
         }
         let idle = if charged == 0 { joules } else { joules * (self.interval.idle_ticks / ticks as f64) };
@@ -149,13 +129,13 @@ impl View {
         self.charged_once += joules - idle;
         self.totals.samples += 1;
         self.possible_regions.take_queued(number, joules);
-        if let Some(interval) = &mut self.interval_charged {
-            std::mem::swap(&mut interval.charges, &mut self.queued[number].charges);
+        if let Some(interval) = &mut self.recorder.interval {
+            std::mem::swap(&mut interval.charges, &mut self.queue.samples[number].charges);
         }
-        self.end_charging();
+        self.recorder.end_charging(&self.totals, start, end);
         self.interval.start = Some(end);
         self.interval.idle_ticks = 0.0;
         self.clock.ticks = 0.0;
-        self.groups.iter_mut().for_each(Group::begin_interval);
+        self.consumers.groups.iter_mut().for_each(Group::begin_interval);
     }
 }

@@ -4,9 +4,8 @@
 //! consumer's price, as the accounts are: so the calls of a call path add up to its joules. Ended calls wait for the sample that
 //! ends their last interval, and are then taken by the caller.
 
-use super::Move;
-use crate::callpaths::NodeIndex;
-use crate::engine::{LEAVE, LocationIndex};
+use super::account::ViewTotals;
+use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex};
 use ampere_model::Timestamp;
 
 /// A call that has ended, and what one view has charged to it.
@@ -142,6 +141,36 @@ impl Call {
     }
 }
 
+/// The open calls of all locations, and the ended calls of locations that draw from no recorded view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LocationCalls {
+    /// By location, the outermost call first.
+    open: Vec<Vec<OpenCall>>,
+    pub ended: Vec<Call>,
+}
+
+impl LocationCalls {
+    pub fn open(&self, location: LocationIndex) -> &[OpenCall] {
+        self.open.get(location.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Records a move. `is_recorded`: a view records the calls of this location, too.
+    #[inline]
+    pub fn record(&mut self, location: LocationIndex, to: Move, is_recorded: bool) {
+        let at = location.0 as usize;
+        if at >= self.open.len() {
+            self.open.resize_with(at + 1, Vec::new);
+        }
+        if to.calls != LEAVE {
+            self.open[at].push(OpenCall { start: to.time, node: to.node, calls: to.calls });
+        } else if let Some(open) = self.open[at].pop().filter(|_| !is_recorded) {
+            let mut call = Call::new(open, location.0, 0);
+            call.end = to.time.max(open.start);
+            self.ended.push(call);
+        }
+    }
+}
+
 /// The calls of a view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recording {
@@ -152,6 +181,49 @@ pub(crate) struct Recording {
     /// Joules per share-clock tick of the last interval, by consumer. Empty if it was not charged.
     prices: Vec<f64>,
     alone: Option<Alone>,
+}
+
+/// What a view records.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recorder {
+    /// Single calls, if they are recorded.
+    pub calls: Option<Box<Recording>>,
+    /// The last interval, if intervals are recorded.
+    pub interval: Option<Box<ChargedInterval>>,
+}
+
+impl Recorder {
+    #[cold]
+    pub fn add_due(&mut self, consumer: u32, due: f64) {
+        if let Some(calls) = &mut self.calls {
+            calls.add_due(consumer, due);
+        }
+    }
+
+    /// Starts a new interval; `totals`: those before it.
+    pub fn begin_charging(&mut self, totals: &ViewTotals) {
+        if let Some(calls) = &mut self.calls {
+            calls.begin_charging();
+        }
+        if let Some(charged) = &mut self.interval {
+            charged.charges.clear();
+            // `end_charging` subtracts these.
+            charged.joules = totals.total_joules;
+            (charged.idle_joules, charged.lost_joules) = (totals.idle_joules, totals.lost_joules);
+        }
+    }
+
+    pub fn end_charging(&mut self, totals: &ViewTotals, start: Timestamp, end: Timestamp) {
+        if let Some(calls) = &mut self.calls {
+            calls.end_interval();
+        }
+        if let Some(charged) = &mut self.interval {
+            (charged.start, charged.end) = (start, end);
+            charged.joules = totals.total_joules - charged.joules;
+            charged.idle_joules = totals.idle_joules - charged.idle_joules;
+            charged.lost_joules = totals.lost_joules - charged.lost_joules;
+        }
+    }
 }
 
 /// In the last interval only one call path of this consumer ran.

@@ -6,7 +6,7 @@ use ampere_model::Timestamp;
 /// happens between two breaks is read off that line, so it does not matter, not even to the last bit, in which order the
 /// locations report it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ShareClock {
+pub(crate) struct ShareClock {
     /// The clock as of `now`.
     pub ticks: f64,
     /// What the clock gains per tick of time from `now` on. 0 while no consumer is active.

@@ -14,6 +14,7 @@
 //! CPU; for a rank that computes alone on its core that may be seconds late. It also needs CONFIG_SCHEDSTATS. `cpuacct.usage`
 //! (control groups version 1) has the same steps as `cpu.stat` and leaves interrupts out.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -96,6 +97,12 @@ impl CpuTime {
         }
         .ok_or(ReadError::Malformed)
     }
+}
+
+/// The time of CLOCK_MONOTONIC in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn formats() -> [(&'static str, Format); 3] {

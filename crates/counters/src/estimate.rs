@@ -5,17 +5,14 @@
 //!
 //! What other users do on the node is not in it. Without a run it is for the node: all of its CPUs, and the busy time of all.
 //! That is absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause between
-//! reads loses nothing. The first part is smooth, the second moves in the steps of [`cpu_time`], or of the scheduler's ticks.
+//! reads loses nothing. The first part is smooth, the second moves in the steps of [`CpuTime`], or of the scheduler's ticks.
 
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::run_cpu::{SharedRunCpu, now_ns};
+use crate::cpu_time::{CpuTime, now_ns};
+use crate::run_cpu::SharedRunCpu;
 use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, Source};
-
-mod cpu_time;
-
-pub(crate) use cpu_time::CpuTime;
 
 pub(crate) const NAME: &str = "estimate";
 

@@ -1,0 +1,48 @@
+//! The queue of a view's samples that come before the events that precede them.
+
+use super::recording::Charge;
+use crate::steps::NodeIndex;
+use ampere_model::Timestamp;
+
+#[derive(Clone, Debug)]
+pub(super) struct QueuedSample {
+    /// The start of the interval that it ends.
+    pub start: Timestamp,
+    pub end: Timestamp,
+    pub joules: f64,
+    /// Joules per share-clock tick.
+    pub price: f64,
+    /// How many call paths it has charged, and the last of them: its consumer, and what it was due.
+    pub charged: usize,
+    pub last: Option<(u32, NodeIndex, f64)>,
+    /// All charges, if intervals are recorded.
+    pub charges: Vec<Charge>,
+}
+
+/// The maximum number of queued samples of a view.
+const QUEUED_MAX: usize = u64::BITS as usize;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct SampleQueue {
+    pub samples: Vec<QueuedSample>,
+    /// How many of them have been taken.
+    pub taken: usize,
+}
+
+impl SampleQueue {
+    /// Whether a further sample may be queued: none has been taken, and there is room.
+    pub fn is_open(&self) -> bool {
+        self.taken == 0 && self.samples.len() < QUEUED_MAX
+    }
+
+    /// The end of the last interval.
+    pub fn last_end(&self) -> Option<Timestamp> {
+        self.samples.last().map(|sample| sample.end)
+    }
+
+    pub fn push(&mut self, start: Timestamp, end: Timestamp, joules: f64) {
+        let price = joules / (end - start) as f64;
+        let (charged, last, charges) = (0, None, Vec::new());
+        self.samples.push(QueuedSample { start, end, joules, price, charged, last, charges });
+    }
+}
