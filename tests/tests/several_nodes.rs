@@ -43,18 +43,28 @@ fn open_mpis_launcher_hands_on_what_another_node_needs() {
     assert_both_nodes(&place, &run(command.arg(&program).arg("0").env("OMPI_MCA_mca_base_env_list", "PATH")));
 }
 
+/// On a busy machine, about one run in 130 of MPICH 4.0 on two nodes never ends, without ampere, too: in `MPI_Finalize` one rank waits
+/// for the other to read from its socket, and that one waits in the launcher's barrier. The launcher ends such a run.
+const MPICH_ATTEMPTS: usize = 3;
+
 #[test]
 fn mpichs_launcher_hands_on_what_another_node_needs() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
     if !have(&["mpiexec.hydra", "mpicc.mpich", "unshare"]) {
         return;
     }
-    let place = Place::new();
-    let (ssh, program) = (place.ssh(), place.mpi_program_by("mpicc.mpich"));
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut command = place.ampere(["run", "-o", "out", "--", "mpiexec.hydra", "-launcher", "ssh"]);
-    command.arg("-launcher-exec").arg(&ssh).args(["-hosts", &format!("{own},node-b"), "-n", "2"]);
-    assert_both_nodes(&place, &run(command.arg(&program).arg("0")));
+    for attempt in 1..=MPICH_ATTEMPTS {
+        let place = Place::new();
+        let (ssh, program) = (place.ssh(), place.mpi_program_by("mpicc.mpich"));
+        let mut command = place.ampere(["run", "-o", "out", "--", "mpiexec.hydra", "-launcher", "ssh"]);
+        command.arg("-launcher-exec").arg(&ssh).args(["-hosts", &format!("{own},node-b"), "-n", "2"]);
+        let done = run(command.arg(&program).arg("0").env("MPIEXEC_TIMEOUT", "15"));
+        if attempt == MPICH_ATTEMPTS || !done.stdout.contains("APPLICATION TIMED OUT") {
+            return assert_both_nodes(&place, &done);
+        }
+        println!("the ranks did not end within 15 s: {done:#?}");
+    }
 }
 
 /// Each of the two programs goes on when the other one has left a function. They meet their functions in another order.
