@@ -24,7 +24,7 @@
 //! ring_size.rs                     how large a ring is
 //! guard.rs  inert.rs  error.rs     nothing unwinds into Score-P; the inert state, and reasons for it
 //! memory.rs  strings.rs            the allocator, with a reserve; C strings from Score-P
-//! metric/                          the metric plugin
+//! metric/  test_ring.rs            the metric plugin; a ring for unit tests
 //! ```
 //!
 //! Under its other name, `libampere_plugin.so`, the library is a metric plugin as well: [`metric`].

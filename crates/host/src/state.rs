@@ -34,7 +34,6 @@ pub fn state() -> State {
     unsafe { std::mem::transmute::<u8, State>(STATE.load(Ordering::Acquire)) }
 }
 
-/// Sets the state.
 pub fn set(state: State) {
     STATE.store(state as u8, Ordering::Release);
 }
