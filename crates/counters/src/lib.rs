@@ -32,13 +32,13 @@
 //! **Queues** ([`Queues`]) show which process uses which AMD GPU; NVIDIA's driver lists its own processes
 //! ([`Source::processes`]).
 //!
-//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, and in `library.rs` and `gauges.rs` of `rocm_smi`,
-//! `amdsmi` and `nvml`.
+//! **Unsafe code** is in `vendor/mod.rs`, in one function of `run_cpu.rs`, in `library.rs` of `rocm_smi`, `amdsmi` and `nvml`, and in
+//! `amd/gauges.rs`.
 //!
 //! ```text
 //! rapl.rs, hwmon.rs, cray_pm.rs, rocm_smi/, amdsmi/, nvml/, estimate.rs    the sources
 //! select.rs     which sources are opened                relations.rs  which device contains which; names
-//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share; queues
+//! vendor/       loads vendor libraries, locks calls     amd/          what rocm_smi and amdsmi share, also gauges
 //! file.rs       a number in a file that is read often   energy.rs     ticks to nanojoules
 //! gauge.rs      gauges                                  run_cpu.rs    CPU time of the run, for the estimate
 //! processes.rs  which GPUs a process uses             cpu_time.rs   CPU time of the node

@@ -8,6 +8,7 @@ use crate::hwmon;
 use crate::vendor::{self, CallError};
 use crate::{Device, Gauge, Kind, Quality, Quantity, ReadError, Reading, Settings, Source};
 
+pub(crate) mod gauges;
 pub(crate) mod presence;
 pub(crate) mod queues;
 

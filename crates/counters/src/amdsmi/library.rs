@@ -8,14 +8,14 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
 
-use super::gauges::GaugeFunctions;
 use super::status::{INPUT_OUT_OF_BOUNDS, NO_PERM, NOT_SUPPORTED, status};
 use crate::Gauge;
+use crate::amd::gauges::GaugeFunctions;
 use crate::amd::{DEVICES_MAX, Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
 /// `amdsmi_socket_handle` and `amdsmi_processor_handle`: opaque, and the library's own while it is initialised.
-pub(super) type Handle = *mut c_void;
+type Handle = *mut c_void;
 
 type InitFn = unsafe extern "C" fn(init_flags: u64) -> u32;
 type ShutDownFn = unsafe extern "C" fn() -> u32;
@@ -57,7 +57,7 @@ struct Functions {
     bdf: Option<BdfFn>,
     asic: Option<AsicFn>,
     version: Option<VersionFn>,
-    gauges: GaugeFunctions,
+    gauges: GaugeFunctions<Handle>,
 }
 
 /// The library after loading, before it is initialised.
@@ -89,7 +89,7 @@ impl Loaded {
                 bdf: library.get("amdsmi_get_gpu_bdf_id").ok(),
                 asic: library.get("amdsmi_get_gpu_asic_info").ok(),
                 version: library.get("amdsmi_get_lib_version").ok(),
-                gauges: GaugeFunctions::find(&library),
+                gauges: GaugeFunctions::of_amdsmi(&library),
             }
         };
         library.keep();

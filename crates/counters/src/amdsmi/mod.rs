@@ -5,7 +5,6 @@ use crate::amd::{Accumulators, DEVICES_MAX, presence};
 use crate::vendor::find::{self, Wanted};
 use crate::{OpenErrors, Settings};
 
-mod gauges;
 mod library;
 mod status;
 

@@ -8,9 +8,9 @@
 use std::ffi::{CStr, c_char};
 use std::path::Path;
 
-use super::gauges::GaugeFunctions;
 use super::status::{NOT_SUPPORTED, PERMISSION, status};
 use crate::Gauge;
+use crate::amd::gauges::GaugeFunctions;
 use crate::amd::{Energy, Gpus, pci_address};
 use crate::vendor::{CallError, LoadError, Symbols, lock};
 
@@ -45,7 +45,7 @@ struct Functions {
     pci: Option<PciFn>,
     name: Option<NameFn>,
     version: Option<VersionFn>,
-    gauges: GaugeFunctions,
+    gauges: GaugeFunctions<u32>,
 }
 
 /// The library after loading, before it is initialised.
@@ -69,7 +69,7 @@ impl Loaded {
                 pci: library.get("rsmi_dev_pci_id_get").ok(),
                 name: library.get("rsmi_dev_name_get").ok(),
                 version: library.get("rsmi_version_get").ok(),
-                gauges: GaugeFunctions::find(&library),
+                gauges: GaugeFunctions::of_rocm_smi(&library),
             }
         };
         // The library is never unloaded, so the function pointers stay valid.
