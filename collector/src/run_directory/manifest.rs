@@ -10,6 +10,7 @@ use crate::sampling::clock::{SessionClock, Timer};
 use ampere_figures::losses::RecordLosses;
 use ampere_model::Clocks;
 use ampere_report::job::Job;
+use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::process::{boot_id, is_this_node, node_name, start_time};
 use ampere_settings::Config;
 use ampere_trace::spool::{RECORDS, Store};
@@ -25,7 +26,10 @@ pub const FILE_NAME: &str = "run.json";
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
 /// More bytes it cannot have: it contains a settings file and some variables.
 pub const BYTES_MAX: u64 = 16 << 20;
-const FORMAT: u32 = 1;
+/// The version of the spool: of the manifest, and of the records beside it, which are those of rings. Records of an older build
+/// are refused.
+const FORMAT: u32 = ABI_VERSION << 8 | MANIFEST_VERSION;
+const MANIFEST_VERSION: u32 = 1;
 
 /// The manifest. As JSON, all groups of fields are flat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,7 +154,7 @@ pub enum ManifestError {
     #[error("{}: {why}", .spool.display())]
     NoRecords { spool: PathBuf, why: NoRecords },
     /// The manifest is another version's.
-    #[error("{}: format {found}, {FORMAT} expected", .path.display())]
+    #[error("{}: another version of ampere wrote these records (format {found}, {FORMAT} expected): use that one", .path.display())]
     Format { path: PathBuf, found: u32 },
 }
 
@@ -374,6 +378,17 @@ mod tests {
         assert_eq!(again.realtime_ns(clock.epoch.tsc), clock.realtime_ns(clock.epoch.tsc));
         assert_eq!(loaded.config().unwrap().attribution.policy, ampere_attribution::Policy::BusyOnly);
         assert!(loaded.collector_is_alive() && loaded.is_of_this_boot());
+    }
+
+    #[test]
+    fn records_of_an_older_build_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let older = (ABI_VERSION - 1) << 8 | MANIFEST_VERSION;
+        let mut manifest = Manifest::new(Path::new("/dev/shm/ampere-1/s-x"), "x", &[], None);
+        manifest.format = older;
+        manifest.save(directory.path()).unwrap();
+        let loaded = Manifest::load(directory.path());
+        assert!(matches!(loaded, Err(ManifestError::Format { found, .. }) if found == older), "{loaded:?}");
     }
 
     #[test]

@@ -127,20 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn standard_errors_are_those_of_the_samples_that_came() {
+    fn standard_errors_are_those_of_the_samples_that_were_taken() {
         let mut figures = figures();
         (figures.throttled, figures.lost) = (2500, 500);
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(ended.period, Some(Duration::from_millis(4)));
         assert_eq!(
             ended.notes,
-            ["about 2500 samples of stacks did not come: the kernel takes no more at a time \
-              (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the 1000 that came"]
+            ["about 2500 samples of stacks are missing: the kernel limits their rate \
+              (/proc/sys/kernel/perf_event_max_sample_rate); standard errors are those of the 1000 that were taken"]
         );
     }
 
     #[test]
-    fn what_is_not_known_is_said_with_the_file_and_why() {
+    fn what_is_not_known_is_reported_with_the_file_and_the_reason() {
         let mut figures = figures();
         let module = "/usr/lib/libx.so".into();
         figures.cut_off = vec![CutOff { module, reason: CutReason::NoUnwindTables, samples: 100 }];
@@ -154,10 +154,10 @@ mod tests {
             ended.notes,
             [
                 "the outer functions of 100 samples (10.0 %) are not known: 100 in libx.so (no unwind tables and no frame pointer)",
-                "the outer functions of 900 samples (90.0 %) are guesses by the return addresses on the stack, as functions have no \
-                 unwind tables: 900 in libx.so",
-                "the functions of 30 samples (3.0 %) are not known: 30 in prog (gone, or replaced by another file, when it was to be \
-                 read); the functions of 20 samples (2.0 %) are not known: 20 in anon (made at run time, without names for perf)",
+                "the outer functions of 900 samples (90.0 %) are guessed from return addresses on the stack, because functions have \
+                 no unwind tables: 900 in libx.so",
+                "the functions of 30 samples (3.0 %) are not known: 30 in prog (removed or replaced before it was read); the \
+                 functions of 20 samples (2.0 %) are not known: 20 in anon (made at run time, without names for perf)",
             ]
         );
         assert_eq!(ended.losses.len(), 0);

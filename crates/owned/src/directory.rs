@@ -1,6 +1,7 @@
-//! An opened directory.
+//! An open directory, and what is done in it.
 
-use crate::{Refusal, held, own_user};
+use crate::held::{self, Held};
+use crate::{Refusal, own_user};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -10,15 +11,15 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// The kernel follows no more links than this either.
+/// The maximal number of links that are followed, as in the kernel.
 const LINKS_MAX: u32 = 40;
 const TO_WALK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A directory that is open, so that it is the same one for as long as this exists.
+/// A directory that is open, so that it stays the same one while this exists.
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// For messages.
+    /// The path by which it was opened, for messages.
     path: PathBuf,
 }
 
@@ -26,7 +27,7 @@ impl Directory {
     /// Opens a directory of any user. The path may lead through links of this user and of root.
     ///
     /// # Errors
-    /// [`Refusal::LinkOfAnother`], or why it cannot be opened.
+    /// [`Refusal::LinkOfAnother`], or the file system's error.
     pub fn open(path: &Path) -> io::Result<Directory> {
         let whole = path;
         let (fd, rest) = match held::covering(path) {
@@ -37,16 +38,16 @@ impl Directory {
         Ok(Directory { fd, path: path.to_owned() })
     }
 
-    /// The directory that is held by this very path.
+    /// The directory that is held by exactly this path.
     pub(crate) fn held(path: &Path) -> Option<Directory> {
         let (fd, _) = held::covering(path).filter(|(_, rest)| rest.as_os_str().is_empty())?;
         Some(Directory { fd, path: path.to_owned() })
     }
 
-    /// Opens a directory that must be this user's.
+    /// Opens a directory that must belong to this user.
     ///
     /// # Errors
-    /// A [`Refusal`], or why it cannot be opened.
+    /// A [`Refusal`], or the file system's error.
     pub fn own(path: &Path) -> io::Result<Directory> {
         let directory = Directory::open(path)?;
         let found = directory.stat()?;
@@ -56,11 +57,11 @@ impl Directory {
         }
     }
 
-    /// Opens a directory that must be this user's, and into which no other one can write: what is in it was put there by this
-    /// user.
+    /// Opens a directory that must belong to this user and must not be writable for others: everything in it was put there by
+    /// this user.
     ///
     /// # Errors
-    /// A [`Refusal`], or why it cannot be opened.
+    /// A [`Refusal`], or the file system's error.
     pub fn own_alone(path: &Path) -> io::Result<Directory> {
         let directory = Directory::own(path)?;
         let mode = directory.stat()?.st_mode & 0o7777;
@@ -70,33 +71,33 @@ impl Directory {
         }
     }
 
-    /// The path by which it was opened.
+    /// The path by which the directory was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its owner, mode and number.
+    /// The directory's owner, mode and inode.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn stat(&self) -> io::Result<Stat> {
         Ok(rustix::fs::fstat(&self.fd)?)
     }
 
-    /// Whether others can rename what is in it: its owner can, and without the sticky bit all who may write.
+    /// Whether other users can rename its contents: its owner can, and without the sticky bit all who may write to it.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn others_may_rename(&self) -> io::Result<bool> {
         let found = self.stat()?;
         let is_anothers = ![0, own_user()].contains(&found.st_uid);
         Ok(is_anothers || (found.st_mode & 0o022 != 0 && found.st_mode & 0o1000 == 0))
     }
 
-    /// Where a link in it leads; `None`: there is no link of this name. Only this user's and root's are followed.
+    /// The target of a link in it, which must belong to this user or to root; `None` if there is no link with this name.
     ///
     /// # Errors
-    /// [`Refusal::LinkOfAnother`], or the file system's.
+    /// [`Refusal::LinkOfAnother`], or the file system's error.
     pub fn follow(&self, name: &OsStr) -> io::Result<Option<PathBuf>> {
         match self.look(name) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -105,18 +106,18 @@ impl Directory {
         }
     }
 
-    /// A path by which libraries that know only paths reach this very directory for as long as it is open. Where /proc is
-    /// missing it is the directory's own.
+    /// A path by which libraries that accept only paths reach exactly this directory while it is open. Without /proc, it is the
+    /// directory's own path.
     pub fn through_proc(&self) -> PathBuf {
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_raw_fd()));
         let is_it = |found: Stat| self.stat().is_ok_and(|own| same(&own, &found));
         if rustix::fs::stat(&path).is_ok_and(is_it) { path } else { self.path.clone() }
     }
 
-    /// What a name in it is. A link is not followed.
+    /// The status of a name in the directory. A link is not followed.
     ///
     /// # Errors
-    /// It is not there.
+    /// The name does not exist.
     pub fn look(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -124,7 +125,7 @@ impl Directory {
     /// Makes a file that must not exist.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn create(&self, name: &OsStr, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         Ok(rustix::fs::openat(&self.fd, name, flags, Mode::from_raw_mode(mode))?.into())
@@ -133,18 +134,18 @@ impl Directory {
     /// Removes a file or a link.
     ///
     /// # Errors
-    /// The file system's.
+    /// The file system's error.
     pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// The names in it.
+    /// The names in the directory.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The directory cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
-        // Opened anew, as it may be open for its path alone.
+        // It is opened again, because it may be open only for its path.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let readable = rustix::fs::openat(&self.fd, c".", flags, Mode::empty())?;
         for entry in rustix::fs::Dir::new(readable)? {
@@ -156,7 +157,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Opens a directory in it, which must be this user's and no link.
+    /// Opens a directory in it, which must belong to this user and must not be a link.
     pub(crate) fn own_below(&self, name: &OsStr) -> io::Result<Directory> {
         let path = self.path.join(name);
         let fd = rustix::fs::openat(&self.fd, name, TO_WALK, Mode::empty())?;
@@ -167,11 +168,11 @@ impl Directory {
         }
     }
 
-    /// Removes what is in it: files, links themselves, and directories of this user with what is in them. Goes on after an error,
+    /// Removes its contents: files, links themselves, and directories of this user with their contents. Continues after an error,
     /// and returns the first.
     ///
     /// # Errors
-    /// The file system's, or a [`Refusal`] for a directory of another user.
+    /// The file system's error, or a [`Refusal`] for a directory of another user.
     pub fn remove_contents(&self) -> io::Result<()> {
         let mut first = Ok(());
         for name in self.names()? {
@@ -186,14 +187,14 @@ impl Directory {
         first
     }
 
-    /// Removes a directory in it with what is in that.
+    /// Removes a directory in it with its contents.
     pub(crate) fn remove_tree(&self, name: &OsStr) -> io::Result<()> {
         let below = self.own_below(name)?;
         let emptied = below.remove_contents();
         emptied.and(self.remove_emptied(name, &below))
     }
 
-    /// Removes a directory that was emptied through its descriptor, if its name still leads there.
+    /// Removes a directory that was emptied through its descriptor, if its name still leads to it.
     pub(crate) fn remove_emptied(&self, name: &OsStr, emptied: &Directory) -> io::Result<()> {
         if !same(&self.look(name)?, &emptied.stat()?) {
             return Err(io::ErrorKind::NotFound.into());
@@ -202,17 +203,40 @@ impl Directory {
     }
 }
 
+/// Holds a directory of this user. Returns its path without links, by which it is held.
+///
+/// # Errors
+/// Those of [`Directory::own`]; or another directory is being put in its place.
+pub fn hold(path: &Path) -> io::Result<(PathBuf, Held)> {
+    let directory = Directory::own(path)?;
+    let real = std::fs::canonicalize(path)?;
+    if !rustix::fs::stat(&real).is_ok_and(|found| directory.stat().is_ok_and(|own| same(&own, &found))) {
+        return Err(io::Error::other(format!("{} is being replaced", path.display())));
+    }
+    let held = Held::new(&real, directory.fd);
+    Ok((real, held))
+}
+
+/// Holds the directory that is at a path now, instead of one that was held by that path and is no longer there.
+///
+/// # Errors
+/// Those of [`Directory::own`].
+pub fn hold_anew(path: &Path) -> io::Result<Held> {
+    held::detach(path);
+    Ok(hold(path)?.1)
+}
+
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-pub(crate) fn same(one: &Stat, other: &Stat) -> bool {
+fn same(one: &Stat, other: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 }
 
-/// Linux says EISDIR, POSIX allows EPERM.
+/// Whether unlinking failed because the name is a directory. Linux reports EISDIR, POSIX also allows EPERM.
 fn is_of_a_directory(why: &io::Error) -> bool {
     [Errno::ISDIR, Errno::PERM].iter().any(|of| why.raw_os_error() == Some(of.raw_os_error()))
 }
@@ -222,8 +246,8 @@ fn start_of(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, start, TO_WALK, Mode::empty())?)
 }
 
-/// The directory at a path below an open one. In one call where there is no link on the way and the kernel has openat2; else step
-/// by step.
+/// Opens the directory at a path below an open one. It takes one call if there is no link on the way and the kernel has openat2;
+/// otherwise the path is followed step by step.
 fn below(start: OwnedFd, path: &Path, whole: &Path) -> io::Result<OwnedFd> {
     let relative: PathBuf = path.components().filter(|part| *part != Component::RootDir).collect();
     if relative.as_os_str().is_empty() {
@@ -259,7 +283,7 @@ fn walk(start: OwnedFd, path: &Path, whole: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Where a link leads, if it is this user's or root's.
+/// The target of a link, which must belong to this user or to root.
 fn link_in(at: &OwnedFd, name: &OsStr, whole: &Path, why: Errno) -> io::Result<PathBuf> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = rustix::fs::openat(at, name, flags, Mode::empty())?;
@@ -274,7 +298,7 @@ fn link_in(at: &OwnedFd, name: &OsStr, whole: &Path, why: Errno) -> io::Result<P
     Ok(PathBuf::from(OsStr::from_bytes(target.as_bytes())))
 }
 
-/// The last comes first.
+/// The parts of a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
     let mut parts: Vec<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
     parts.reverse();

@@ -1,4 +1,4 @@
-//! What is done to a file or a directory, by its path.
+//! Acts on a file or a directory by its path.
 
 use crate::directory::Directory;
 use crate::{PRIVATE_MODE, Refusal, own_user};
@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// The directory that a path's last name is in, which must be this user's.
+/// The directory that contains the last name of a path, which must belong to this user, and that name.
 fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::own(above)?, name))
@@ -27,20 +27,20 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((above.unwrap_or(Path::new(".")), name))
 }
 
-/// Makes a file with at most these permissions, in place of an existing one.
+/// Makes a file with at most these permissions, which replaces an existing one.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     let (directory, name) = in_own(path)?;
     remove_if_there(&directory, name)?;
     directory.create(name, mode)
 }
 
-/// Opens an existing file of this user's for reading and writing.
+/// Opens an existing file of this user for reading and writing.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn open_own(path: &Path) -> io::Result<File> {
     let (directory, name) = in_own(path)?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -55,10 +55,10 @@ pub fn open_own(path: &Path) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// The same, or makes it, with at most these permissions.
+/// Opens a file of this user for reading and writing, or makes it with at most these permissions.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     match open_own(path) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -69,10 +69,10 @@ pub fn open_or_create(path: &Path, mode: u32) -> io::Result<File> {
     }
 }
 
-/// Takes permissions of a directory away that are not among these.
+/// Removes the permissions of a directory that are not in `mode`.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn limit_mode(path: &Path, mode: u32) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -85,10 +85,10 @@ pub fn limit_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(left))?)
 }
 
-/// Writes a file with at most these permissions under another name, and then gives it its own: it is there whole or not at all.
+/// Writes a file with at most these permissions under another name, and then renames it, so that it is never incomplete.
 ///
 /// # Errors
-/// A [`Refusal`], the file system's, or that of `write`.
+/// A [`Refusal`], the file system's error, or that of `write`.
 pub fn replace(
     path: &Path,
     mode: u32,
@@ -98,10 +98,10 @@ pub fn replace(
     replace_in(&directory, name, mode, write)
 }
 
-/// The same with a file that the user has named, in a directory of anybody's: links of other users are not followed.
+/// Like [`replace`], for a file that the user has named, in a directory of any user. Links of other users are not followed.
 ///
 /// # Errors
-/// A [`Refusal`], the file system's, or that of `write`.
+/// A [`Refusal`], the file system's error, or that of `write`.
 pub fn replace_named(
     path: &Path,
     mode: u32,
@@ -135,8 +135,8 @@ fn replace_in(
     renamed.inspect_err(|_| _ = directory.remove_file(&unfinished))
 }
 
-/// Whether a file system renames nothing, as some do that keep objects, or are in the user's own program.
-fn is_without_rename(why: &io::Error) -> bool {
+/// Whether the error shows that the file system cannot rename files. Some object stores and FUSE file systems cannot.
+pub fn is_without_rename(why: &io::Error) -> bool {
     let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::INVAL];
     why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
@@ -147,7 +147,7 @@ fn copy(directory: &Directory, from: &OsStr, to: &OsStr, mode: u32) -> io::Resul
     remove_if_there(directory, to)?;
     let copied = directory.create(to, mode).and_then(|mut copy| io::copy(&mut whole, &mut copy));
     let failed =
-        |why| io::Error::other(format!("this file system renames no files, and a copy failed: {why}"));
+        |why| io::Error::other(format!("this file system cannot rename files, and a copy failed: {why}"));
     copied.map_err(failed)?;
     directory.remove_file(from)
 }
@@ -159,10 +159,10 @@ fn remove_if_there(directory: &Directory, name: &OsStr) -> io::Result<()> {
     }
 }
 
-/// Makes a link whose target is no path of a file, but a word.
+/// Makes a link whose target is a word and not the path of a file.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn symlink(word: &str, path: &Path) -> io::Result<()> {
     let (directory, name) = in_own(path)?;
     Ok(rustix::fs::symlinkat(word, &directory, name)?)
@@ -171,40 +171,40 @@ pub fn symlink(word: &str, path: &Path) -> io::Result<()> {
 /// Removes a file, or a link itself.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     let (directory, name) = in_own(path)?;
     directory.remove_file(name)
 }
 
-/// Removes an empty directory of this user's, which may be in one of another user.
+/// Removes an empty directory of this user, which may be in one of another user.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn remove_directory(path: &Path) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     let empty = above.own_below(name)?;
     above.remove_emptied(name, &empty)
 }
 
-/// Removes a directory of this user's, which may be in one of another user, with what is in it.
+/// Removes a directory of this user, which may be in one of another user, with its contents.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     match Directory::held(path) {
-        // Another directory may have been put in its place.
+        // The directory may have been replaced by another one.
         Some(held) => held.remove_contents().and(above.remove_emptied(name, &held)),
         None => above.remove_tree(name),
     }
 }
 
-/// Removes what killed processes have left in a directory of this user's: directories with such names, and what is in them. Where
-/// others can rename what is in the directory, nothing is removed, as they may have put any directory of this user's there.
+/// Removes directories with such names, which killed processes have left in a directory of this user, and their contents. If others
+/// can rename the contents of the directory, nothing is removed, because they may have put any directory of this user there.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn remove_left(directory: &Path, is_left: impl Fn(&str) -> bool) -> io::Result<()> {
     let directory = Directory::own(directory)?;
     if directory.others_may_rename()? {
@@ -216,11 +216,11 @@ pub fn remove_left(directory: &Path, is_left: impl Fn(&str) -> bool) -> io::Resu
     Ok(())
 }
 
-/// Removes a directory of this user's with the files in it, if nothing but files is: what somebody has put in its place with
-/// directories in it stays. The files are emptied, so that they take no space where they are still open.
+/// Removes a directory of this user with the files in it, if it contains only files: a directory with subdirectories that was put
+/// in its place is not removed. The files are emptied, so that they use no space while they are still open.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn remove_flat(path: &Path) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     let flat = above.own_below(name)?;
@@ -236,20 +236,20 @@ pub fn remove_flat(path: &Path) -> io::Result<()> {
     above.remove_emptied(name, &flat)
 }
 
-/// Makes a directory with at most these permissions, whatever the umask and the directory above say. That may be another user's:
-/// a new directory is put in the place of nothing.
+/// Makes a directory with at most these permissions, independently of the umask and of the directory above. That may belong to
+/// another user, because a new directory replaces nothing.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn make(path: &Path, mode: u32) -> io::Result<()> {
     let (above, name) = in_any(path)?;
     Ok(rustix::fs::mkdirat(&above, name, Mode::from_raw_mode(mode))?)
 }
 
-/// The same with the directories above it. One that exists is left as it is.
+/// Makes a directory and those above it, with at most these permissions. Existing ones are not changed.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn make_all(path: &Path, mode: u32) -> io::Result<()> {
     match make(path, mode) {
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
@@ -265,41 +265,41 @@ pub fn make_all(path: &Path, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Makes a directory for this user alone and those above it, or opens the one that is there, which must be this user's.
+/// Makes a directory for this user alone and those above it, or opens an existing one, which must belong to this user.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn make_private(path: &Path) -> io::Result<Directory> {
     make_all(path, PRIVATE_MODE)?;
     Directory::own(path)
 }
 
-/// Renames within and between directories of this user's. What is in the place of `to` is replaced.
+/// Renames within and between directories of this user. An existing `to` is replaced.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let ((above, name), (to_above, to_name)) = (in_own(from)?, in_own(to)?);
     Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?)
 }
 
-/// Gives a file that is in a directory of this user's a name that the user has chosen, in a directory of anybody's.
+/// Renames a file in a directory of this user to a name that the user has chosen, in a directory of any user.
 ///
 /// # Errors
-/// A [`Refusal`], or the file system's.
+/// A [`Refusal`], or the file system's error.
 pub fn put(from: &Path, to: &Path) -> io::Result<()> {
     let ((above, name), (to_above, to_name)) = (in_own(from)?, in_any(to)?);
     Ok(rustix::fs::renameat(&above, name, &to_above, to_name)?)
 }
 
-/// As [`rename`], if there is nothing in the place of `to`, not even a link.
+/// Like [`rename`], but fails if `to` exists, even as a link.
 ///
 /// # Errors
-/// [`io::ErrorKind::AlreadyExists`], a [`Refusal`], or the file system's.
+/// [`io::ErrorKind::AlreadyExists`], a [`Refusal`], or the file system's error.
 pub fn move_new(from: &Path, to: &Path) -> io::Result<()> {
     let ((above, name), (to_above, to_name)) = (in_own(from)?, in_own(to)?);
     match rustix::fs::renameat_with(&above, name, &to_above, to_name, RenameFlags::NOREPLACE) {
-        // Network file systems and old kernels cannot do that.
+        // Network file systems and old kernels do not support this flag.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
         renamed => return Ok(renamed?),
     }

@@ -1,54 +1,41 @@
-//! Directories that stay the same while a run lasts: whatever is done at or below their paths is done in the directory that was
-//! there when it was held, also if somebody has put another one in its place since.
+//! Directories that stay the same during a run: whatever is done at or below their paths is done in the directory that existed when
+//! it was held, even if another one has been put in its place since.
 
-use crate::directory::{Directory, same};
 use rustix::fd::OwnedFd;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many are held: a process that holds none, as a measured program, takes no lock.
+/// The number of held directories. A process without any, such as a measured program, takes no lock.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static ALL: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
 struct Entry {
     path: PathBuf,
-    directory: Directory,
+    directory: OwnedFd,
     number: usize,
 }
 
-/// A directory is held for as long as this exists.
+/// A directory is held while this exists.
 #[derive(Debug)]
 pub struct Held {
     number: usize,
 }
 
-/// Holds a directory of this user's. Returns its path without links, by which it is held.
-///
-/// # Errors
-/// As for [`Directory::own`]; or somebody is putting another directory in its place.
-pub fn hold(path: &Path) -> io::Result<(PathBuf, Held)> {
-    static NUMBERS: AtomicUsize = AtomicUsize::new(0);
-    let directory = Directory::own(path)?;
-    let real = std::fs::canonicalize(path)?;
-    if !rustix::fs::stat(&real).is_ok_and(|found| directory.stat().is_ok_and(|own| same(&own, &found))) {
-        return Err(io::Error::other(format!("{} is being exchanged", path.display())));
+impl Held {
+    pub(crate) fn new(path: &Path, directory: OwnedFd) -> Held {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let mut all = all();
+        all.push(Entry { path: path.to_owned(), directory, number });
+        HELD.store(all.len(), Ordering::Release);
+        Held { number }
     }
-    let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-    let mut all = all();
-    all.push(Entry { path: real.clone(), directory, number });
-    HELD.store(all.len(), Ordering::Release);
-    Ok((real, Held { number }))
 }
 
-/// Holds the directory that is at a path now, in the place of one that was held by that path and is gone from there.
-///
-/// # Errors
-/// As for [`Directory::own`].
-pub fn hold_anew(path: &Path) -> io::Result<Held> {
+/// Detaches the directory that is held by a path from that path.
+pub(crate) fn detach(path: &Path) {
     all().iter_mut().filter(|entry| entry.path == path).for_each(|entry| entry.path = PathBuf::new());
-    Ok(hold(path)?.1)
 }
 
 impl Drop for Held {
@@ -59,7 +46,7 @@ impl Drop for Held {
     }
 }
 
-/// The held directory nearest above a path, and the rest of the path. One that was removed is no longer held.
+/// The nearest held directory above a path, and the rest of the path. A directory that was removed is no longer held.
 pub(crate) fn covering(path: &Path) -> Option<(OwnedFd, PathBuf)> {
     if HELD.load(Ordering::Acquire) == 0 {
         return None;
@@ -69,7 +56,7 @@ pub(crate) fn covering(path: &Path) -> Option<(OwnedFd, PathBuf)> {
     let above =
         all.iter().filter(is_held).filter_map(|entry| Some((entry, path.strip_prefix(&entry.path).ok()?)));
     let (entry, rest) = above.min_by_key(|(_, rest)| rest.components().count())?;
-    entry.directory.stat().ok().filter(|found| found.st_nlink > 0)?;
+    rustix::fs::fstat(&entry.directory).ok().filter(|found| found.st_nlink > 0)?;
     let again = rustix::io::fcntl_dupfd_cloexec(&entry.directory, 3).ok()?;
     Some((again, rest.to_owned()))
 }

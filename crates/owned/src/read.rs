@@ -1,4 +1,4 @@
-//! Reading what anybody may have written.
+//! Reads files of any user.
 
 use crate::{Refusal, held};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
@@ -7,29 +7,29 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// Reads a regular file of at most `most` bytes, of any user. A pipe or a device is not even opened: opening can wait, or wind a
-/// tape.
+/// Reads a regular file of any user of at most `bytes_max` bytes. A pipe or a device is not opened, because opening can block, or
+/// rewind a tape.
 ///
 /// # Errors
-/// [`Refusal::NoRegularFile`], [`Refusal::TooLarge`], or the file system's.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// [`Refusal::NoRegularFile`], [`Refusal::TooLarge`], or the file system's error.
+pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let (file, size) = open(path)?;
-    let too_large = || Err(Refusal::TooLarge { path: path.to_owned(), most }.into());
-    if size > most {
+    let too_large = || Err(Refusal::TooLarge { path: path.to_owned(), bytes_max }.into());
+    if size > bytes_max {
         return too_large();
     }
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most { too_large() } else { Ok(bytes) }
+    file.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max { too_large() } else { Ok(bytes) }
 }
 
-/// The first bytes of a regular file of any user, at most `most`.
+/// Reads the first bytes of a regular file of any user, at most `bytes_max`.
 ///
 /// # Errors
-/// [`Refusal::NoRegularFile`], or the file system's.
-pub fn read_beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// [`Refusal::NoRegularFile`], or the file system's error.
+pub fn read_beginning(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.0.take(most).read_to_end(&mut bytes)?;
+    open(path)?.0.take(bytes_max).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -38,7 +38,7 @@ fn open(path: &Path) -> io::Result<(File, u64)> {
         FileType::RegularFile => Ok(()),
         _ => Err(io::Error::from(Refusal::NoRegularFile(path.to_owned()))),
     };
-    // In a held directory it is read where it is written.
+    // In a held directory, files are read where they are written.
     let held = held::covering(path);
     let (directory, path) = match &held {
         Some((directory, rest)) => (directory.as_fd(), rest.as_path()),

@@ -1,5 +1,5 @@
-//! Files of runs are made, replaced, moved and removed by this crate alone: the workspace's other code that does such things with
-//! paths is listed here, with the reason why it may.
+//! Only this crate makes, replaces, moves and removes files of runs. Other code of the workspace that acts on paths is listed here,
+//! with the reason for which it may.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ const ROOTS: [&str; 10] = [
     "crates/trace/src",
 ];
 
-/// What acts on a path.
+/// The functions that act on a path.
 const ACTS: [&str; 23] = [
     "fs::write(",
     "fs::remove_file(",
@@ -92,7 +92,7 @@ fn sources(directory: &Path) -> Vec<PathBuf> {
     entries.flatten().flat_map(|entry| below(entry.path())).filter(is_source).collect()
 }
 
-/// Without its tests, which are at its end.
+/// The code of a file without its tests, which are at the end.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).expect("readable");
     let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());

@@ -14,46 +14,18 @@
 //! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
-use crate::event_writer::{EventWriter, RESERVE};
+use crate::output::Output;
+use crate::overload::SessionProbes;
 use crate::record::{CoalescedCalls, Kind, Record};
-
-/// What is done with calls when the collector cannot follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverloadPolicy {
-    /// The calls are left out and counted.
-    Suppress,
-    /// The program waits until there is room.
-    Wait,
-    /// The calls are coalesced while there is no room, or while more of them come than are worth a record each.
-    CoalesceUnderPressure,
-    /// The calls are coalesced from the start.
-    Coalesce,
-}
-
-impl OverloadPolicy {
-    pub(crate) fn coalesces(self) -> bool {
-        matches!(self, OverloadPolicy::CoalesceUnderPressure | OverloadPolicy::Coalesce)
-    }
-}
-
-/// What coalescing and waiting need to know about the session. The functions are rarely called, but from the event path: they
-/// must neither block nor allocate.
-#[derive(Clone, Copy)]
-pub struct SessionProbes {
-    /// Ticks per second of the clock that this timestamp of an event is from; 0 if that is not known.
-    pub ticks_per_second: fn(u64) -> u64,
-    /// Whether the collector is alive and reads rings.
-    pub collector_is_alive: fn() -> bool,
-    /// The number of times that the collector has looked at all rings.
-    pub collector_rounds: fn() -> u64,
-}
 
 /// The state of coalescing on one location.
 pub(crate) struct Coalescing {
     tree: CallTree,
-    pub probes: SessionProbes,
-    /// Whether calls are being coalesced.
-    pub active: bool,
+    probes: SessionProbes,
+    /// Whether calls are coalesced from the start, and not only under pressure.
+    pub from_start: bool,
+    /// The position and the time since which the rate of records is measured.
+    measured_from: (u64, u64),
     /// The innermost open frame that was entered since coalescing began.
     current: NodeIndex,
     /// The innermost of those frames whose enter has been written to the ring.
@@ -66,13 +38,21 @@ pub(crate) struct Coalescing {
     period: u64,
     /// The ticks above which a call is long.
     long: u64,
-    period_end: u64,
+    /// The end of the current period.
+    pub period_end: u64,
     /// The number of calls that were coalesced in this period and have been written in groups.
     calls: u64,
     /// The last time at which there were too many calls to record each.
     busy: u64,
-    /// In [`EventWriter::wait_for_room`], the ring's limit when waiting was given up.
-    pub given_up_at: Option<u64>,
+}
+
+/// What became of an enter.
+pub(crate) enum Entered {
+    /// The call is coalesced, or its enter is in the ring.
+    Done,
+    /// Coalescing has ended before this call.
+    CoalescingEnded,
+    NoRoom,
 }
 
 /// The number of periods after which a call of a path that was known to be short counts as long. That is well within the time
@@ -83,17 +63,19 @@ const FEW_CALLS: u64 = 1000;
 /// The number of periods with few calls after which coalescing ends.
 const QUIET_PERIODS: u64 = 1000;
 
-impl EventWriter {
-    /// A writer that follows `policy` when there is no room.
-    pub fn with_policy(
-        ring: crate::RingProducer,
-        policy: OverloadPolicy,
-        probes: SessionProbes,
-    ) -> EventWriter {
-        let coalescing = Coalescing {
+/// Above this rate a location's calls are coalesced, whether or not the collector could follow: recording and keeping each
+/// of them costs more than it is worth.
+pub const RECORDS_PER_SECOND: u64 = 10_000_000;
+/// The rate of records is measured over at least this many records.
+pub(crate) const MEASURED_RECORDS: u64 = 1 << 15;
+
+impl Coalescing {
+    pub fn new(probes: SessionProbes, from_start: bool) -> Coalescing {
+        Coalescing {
             tree: CallTree::new(),
             probes,
-            active: false,
+            from_start,
+            measured_from: (0, 0),
             current: ROOT,
             base: ROOT,
             last: 0,
@@ -103,268 +85,239 @@ impl EventWriter {
             period_end: 0,
             calls: 0,
             busy: 0,
-            given_up_at: None,
-        };
-        let mut writer = EventWriter::new(ring);
-        writer.policy = policy;
-        writer.coalescing = Some(coalescing);
-        writer
+        }
     }
 
-    #[cold]
-    pub(crate) fn begin_coalescing(&mut self, timestamp: u64) -> bool {
-        let Some(coalescing) = self.coalescing.as_mut().filter(|_| self.policy.coalesces()) else {
-            return false;
-        };
-        coalescing.period = (coalescing.probes.ticks_per_second)(timestamp) / 1000;
-        if coalescing.period == 0 {
+    /// Whether calls are to be coalesced although there may be room for them.
+    pub fn is_due(&mut self, position: u64, timestamp: u64) -> bool {
+        self.from_start || self.is_too_fast(position, timestamp)
+    }
+
+    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a while,
+    /// but on a core that the program needs.
+    fn is_too_fast(&mut self, position: u64, timestamp: u64) -> bool {
+        let (before, time) = self.measured_from;
+        let records = position - before;
+        if time > 0 && records < MEASURED_RECORDS {
             return false;
         }
-        coalescing.long = LONG_PERIODS * coalescing.period;
-        coalescing.active = true;
-        (coalescing.current, coalescing.base) = (ROOT, ROOT);
-        (coalescing.last, coalescing.busy) = (timestamp, timestamp);
-        coalescing.period_end = timestamp.saturating_add(coalescing.period);
-        coalescing.calls = 0;
-        self.recording = false;
-        self.limit = 0;
+        self.measured_from = (position, timestamp);
+        if time == 0 {
+            return false;
+        }
+        let second = (self.probes.ticks_per_second)(timestamp);
+        let ticks = u128::from(timestamp.saturating_sub(time));
+        u128::from(records) * u128::from(second) > u128::from(RECORDS_PER_SECOND) * ticks
+    }
+
+    /// Begins to coalesce. `false` if the clock is not known.
+    #[cold]
+    pub fn begin(&mut self, timestamp: u64) -> bool {
+        self.period = (self.probes.ticks_per_second)(timestamp) / 1000;
+        if self.period == 0 {
+            return false;
+        }
+        self.long = LONG_PERIODS * self.period;
+        self.forget_frames();
+        (self.last, self.busy) = (timestamp, timestamp);
+        self.period_end = timestamp.saturating_add(self.period);
+        self.calls = 0;
         true
     }
 
     #[inline(always)]
-    pub(crate) fn coalesce_enter(&mut self, timestamp: u64, region: u32) {
-        let Some(coalescing) = self.coalescing.as_mut() else { return self.suppress(timestamp, region) };
-        if timestamp >= coalescing.period_end && !self.end_period(timestamp) {
-            return self.enter_again(timestamp, region); // coalescing has ended
+    pub fn enter(&mut self, output: &mut Output, timestamp: u64, region: u32) -> Entered {
+        if timestamp >= self.period_end && !self.end_period(output, timestamp) {
+            return Entered::CoalescingEnded;
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        coalescing.tick(timestamp);
-        let Some(node) = coalescing.tree.child(coalescing.current, region) else {
-            return self.start_over(timestamp, region);
+        self.tick(timestamp);
+        let Some(node) = self.tree.child(self.current, region) else {
+            return self.start_over(output, timestamp, region);
         };
-        if coalescing.current != coalescing.base || coalescing.tree[node].short {
-            coalescing.open(node, timestamp);
+        if self.current != self.base || self.tree[node].short {
+            self.open(node, timestamp);
         } else {
-            self.record_or_coalesce(timestamp, node);
+            self.record_or_coalesce(output, timestamp, node);
         }
+        Entered::Done
     }
 
+    /// Returns `false`, with nothing done, if coalescing has ended.
     #[inline(always)]
-    pub(crate) fn coalesce_leave(&mut self, timestamp: u64, region: u32) {
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        if timestamp >= coalescing.period_end && !self.end_period(timestamp) {
-            return self.leave_again(timestamp, region);
+    pub fn leave(&mut self, output: &mut Output, timestamp: u64, region: u32) -> bool {
+        if timestamp >= self.period_end && !self.end_period(output, timestamp) {
+            return false;
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        coalescing.tick(timestamp);
-        let node = coalescing.current;
-        if node == coalescing.base {
-            return self.leave_recorded(timestamp, region);
+        self.tick(timestamp);
+        let node = self.current;
+        if node == self.base {
+            self.leave_recorded(output, timestamp, region);
+        } else if self.tree[node].region != region {
+            self.leave_other(output, timestamp, region);
+        } else {
+            self.close(node, timestamp);
         }
-        if coalescing.tree[node].region != region {
-            return self.leave_other(timestamp, region);
-        }
-        coalescing.close(node, timestamp);
+        true
     }
 
     /// Handles a leave of another frame than the innermost: frames were entered or left while recording was switched off. The open
     /// frames are written, and the decoder repairs the nesting.
     #[cold]
-    fn leave_other(&mut self, timestamp: u64, region: u32) {
-        if self.resume_frames() {
-            return self.leave_recorded(timestamp, region);
+    fn leave_other(&mut self, output: &mut Output, timestamp: u64, region: u32) {
+        if self.resume_frames(output) {
+            return self.leave_recorded(output, timestamp, region);
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        coalescing.close(coalescing.current, timestamp);
-    }
-
-    #[cold]
-    fn enter_again(&mut self, timestamp: u64, region: u32) {
-        self.enter(timestamp, region);
-    }
-
-    #[cold]
-    fn leave_again(&mut self, timestamp: u64, region: u32) {
-        self.leave(timestamp, region);
+        self.close(self.current, timestamp);
     }
 
     /// Records a call of a path that is not known to be short, or coalesces it if there is no room.
     #[cold]
-    fn record_or_coalesce(&mut self, timestamp: u64, node: NodeIndex) {
-        let written = self.write_group() && self.ring.has_room(self.open + 2 + RESERVE);
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        if !written {
-            return coalescing.open(node, timestamp);
+    fn record_or_coalesce(&mut self, output: &mut Output, timestamp: u64, node: NodeIndex) {
+        if !(self.write_group(output) && output.has_room(2)) {
+            return self.open(node, timestamp);
         }
-        coalescing.tree[node].start = timestamp;
-        (coalescing.current, coalescing.base) = (node, node);
-        let region = coalescing.tree[node].region;
-        self.open += 1;
-        self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+        self.tree[node].start = timestamp;
+        (self.current, self.base) = (node, node);
+        output.enter(timestamp, self.tree[node].region);
     }
 
     /// Leaves the innermost frame, whose enter is in the ring.
     #[cold]
-    fn leave_recorded(&mut self, timestamp: u64, region: u32) {
-        self.write_group_or_suppress();
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        let node = coalescing.base;
+    fn leave_recorded(&mut self, output: &mut Output, timestamp: u64, region: u32) {
+        self.write_group_or_suppress(output);
+        let node = self.base;
         if node != ROOT {
-            let ticks = timestamp.saturating_sub(coalescing.tree[node].start);
-            coalescing.learn(node, ticks);
+            let ticks = timestamp.saturating_sub(self.tree[node].start);
+            self.learn(node, ticks);
             // If a frame is in the ring, the frames around it are, too.
-            coalescing.base = coalescing.tree[node].parent;
-            coalescing.current = coalescing.base;
+            self.base = self.tree[node].parent;
+            self.current = self.base;
         }
-        if self.open > 0 {
-            self.open -= 1;
-            self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
+        if output.open > 0 {
+            output.leave(timestamp, region);
         } else {
-            self.count_dropped();
+            output.count_dropped(1);
         }
     }
 
     /// Ends a period: writes its group if there is room. Returns whether coalescing continues.
     #[cold]
-    fn end_period(&mut self, timestamp: u64) -> bool {
-        self.write_group();
-        let Some(coalescing) = self.coalescing.as_mut() else { return false };
+    fn end_period(&mut self, output: &mut Output, timestamp: u64) -> bool {
+        self.write_group(output);
         // The time since the last event belongs to the innermost frame alone: it gets a group of its own, at its own time.
-        if timestamp.saturating_sub(coalescing.last) > coalescing.period {
-            coalescing.tick(timestamp);
-            self.write_group();
+        if timestamp.saturating_sub(self.last) > self.period {
+            self.tick(timestamp);
+            self.write_group(output);
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return false };
-        let periods = 1 + timestamp.saturating_sub(coalescing.period_end) / coalescing.period;
-        if coalescing.calls > FEW_CALLS.saturating_mul(periods) {
-            coalescing.busy = timestamp;
+        let periods = 1 + timestamp.saturating_sub(self.period_end) / self.period;
+        if self.calls > FEW_CALLS.saturating_mul(periods) {
+            self.busy = timestamp;
         }
-        coalescing.calls = 0;
-        coalescing.period_end = timestamp.saturating_add(coalescing.period);
-        let quiet = timestamp.saturating_sub(coalescing.busy) > QUIET_PERIODS * coalescing.period;
-        if quiet && self.policy == OverloadPolicy::CoalesceUnderPressure {
-            return !self.end_coalescing();
+        self.calls = 0;
+        self.period_end = timestamp.saturating_add(self.period);
+        let quiet = timestamp.saturating_sub(self.busy) > QUIET_PERIODS * self.period;
+        if quiet && !self.from_start {
+            return !self.end(output);
         }
-        if coalescing.is_long(timestamp) {
-            self.resume_frames();
+        if self.is_long(timestamp) {
+            self.resume_frames(output);
         }
         true
     }
 
     /// Called when the tree has no room for another call path: forgets all of them and starts to learn again.
     #[cold]
-    fn start_over(&mut self, timestamp: u64, region: u32) {
-        if !self.resume_frames() {
-            return self.suppress(timestamp, region);
+    fn start_over(&mut self, output: &mut Output, timestamp: u64, region: u32) -> Entered {
+        if !self.resume_frames(output) {
+            return Entered::NoRoom;
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
-        coalescing.forget_frames();
-        coalescing.tree.clear();
-        self.enter_again(timestamp, region);
+        self.forget_frames();
+        self.tree.clear();
+        self.enter(output, timestamp, region)
     }
 
     /// Writes an enter for each coalesced open frame, because a record that belongs in them comes next. `false` if there is no room.
     #[cold]
-    pub(crate) fn enter_coalesced_frames(&mut self, timestamp: u64) -> bool {
-        if let Some(coalescing) = &mut self.coalescing {
-            coalescing.tick(timestamp);
-        }
-        self.resume_frames()
+    pub fn enter_frames(&mut self, output: &mut Output, timestamp: u64) -> bool {
+        self.tick(timestamp);
+        self.resume_frames(output)
     }
 
     /// Writes an enter for each coalesced open frame, at the time of the last event. `false` if there is no room.
-    fn resume_frames(&mut self) -> bool {
-        if !self.write_group() {
+    fn resume_frames(&mut self, output: &mut Output) -> bool {
+        if !self.write_group(output) {
             return false;
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return true };
-        let frames = coalescing.coalesced_frames();
-        if !self.ring.has_room(self.open + 2 * frames + RESERVE) {
+        let frames = self.coalesced_frames();
+        if !output.has_room(2 * frames) {
             return false;
         }
         // From the innermost to the outermost, each in its slot.
-        let mut at = coalescing.current;
+        let mut at = self.current;
         for place in (0..frames).rev() {
-            let node = &coalescing.tree[at];
-            self.ring.put_with_room(place, Record::new(Kind::Resume, coalescing.last, node.region));
+            let node = &self.tree[at];
+            output.ring.put_with_room(place, Record::new(Kind::Resume, self.last, node.region));
             at = node.parent;
         }
-        self.ring.publish(frames);
-        self.open += frames;
-        coalescing.base = coalescing.current;
-        coalescing.tree.clear_pending(); // slices of frames that are in the ring now
+        output.ring.publish(frames);
+        output.open += frames;
+        self.base = self.current;
+        self.tree.clear_pending(); // slices of frames that are in the ring now
         true
     }
 
     /// Makes the call tree consistent after the writing of an event was abandoned in the middle.
-    pub(crate) fn repair_call_tree(&mut self) {
-        if let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) {
-            coalescing.tree.repair();
-        }
+    pub fn repair(&mut self) {
+        self.tree.repair();
     }
 
-    /// Returns to recording single events, after writing an enter for each coalesced open frame. `false` if there is no room.
-    pub(crate) fn end_coalescing(&mut self) -> bool {
-        if self.coalescing.as_ref().is_none_or(|coalescing| !coalescing.active) {
-            return true;
+    /// Ends coalescing, after writing an enter for each coalesced open frame. `false` if there is no room.
+    pub fn end(&mut self, output: &mut Output) -> bool {
+        let has_room = self.resume_frames(output);
+        if has_room {
+            self.forget_frames();
         }
-        if !self.resume_frames() {
-            return false;
-        }
-        if let Some(coalescing) = self.coalescing.as_mut() {
-            coalescing.forget_frames();
-            coalescing.active = false;
-        }
-        self.recording = true;
-        self.limit = 0;
-        true
+        has_room
     }
 
     /// Writes what is pending, because the location ends.
     #[cold]
-    pub(crate) fn stop_coalescing(&mut self, timestamp: u64) {
-        let Some(coalescing) = self.coalescing.as_mut().filter(|coalescing| coalescing.active) else {
-            return;
-        };
-        coalescing.tick(timestamp);
-        self.write_group_or_suppress();
-        if let Some(coalescing) = self.coalescing.as_mut() {
-            coalescing.tree.clear_pending(); // slices of frames that have ended
-            coalescing.forget_frames();
-            coalescing.active = false;
-        }
+    pub fn end_location(&mut self, output: &mut Output, timestamp: u64) {
+        self.tick(timestamp);
+        self.write_group_or_suppress(output);
+        self.tree.clear_pending(); // slices of frames that have ended
+        self.forget_frames();
     }
 
     /// Writes the pending group. If there is no room for it, its calls are suppressed.
-    pub(crate) fn write_group_or_suppress(&mut self) {
-        if self.write_group() {
+    pub fn write_group_or_suppress(&mut self, output: &mut Output) {
+        if self.write_group(output) {
             return;
         }
-        let Some(coalescing) = self.coalescing.as_mut() else { return };
         let mut calls = 0;
-        coalescing.tree.each_pending(coalescing.base, |_, node| calls += node.calls);
-        coalescing.tree.clear_pending();
-        self.count_suppressed(calls);
+        self.tree.each_pending(self.base, |_, node| calls += node.calls);
+        self.tree.clear_pending();
+        output.count_suppressed(calls);
     }
 
     /// Writes what has been coalesced since the last group. `false` if there is no room for it.
-    pub(crate) fn write_group(&mut self) -> bool {
-        let Some(coalescing) = self.coalescing.as_mut() else { return true };
-        if !coalescing.tree.has_pending() {
+    pub fn write_group(&mut self, output: &mut Output) -> bool {
+        if !self.tree.has_pending() {
             return true;
         }
         let (mut count, mut all_calls) = (0, 0);
-        coalescing.tree.each_pending(coalescing.base, |_, node| {
+        self.tree.each_pending(self.base, |_, node| {
             count += records_of(node.calls, node.exclusive);
             all_calls += node.calls;
         });
         if count > 0 {
-            if !self.ring.has_room(self.open + 1 + count + RESERVE) {
+            if !output.has_room(1 + count) {
                 return false;
             }
-            self.ring.put_with_room(0, Record::new(Kind::Group, coalescing.first, count as u32));
+            let ring = &mut output.ring;
+            ring.put_with_room(0, Record::new(Kind::Group, self.first, count as u32));
             let mut place = 1;
-            coalescing.tree.each_pending(coalescing.base, |depth, node| {
+            self.tree.each_pending(self.base, |depth, node| {
                 let (mut calls, mut ticks) = (node.calls, node.exclusive);
                 for _ in 0..records_of(calls, ticks) {
                     let written = CoalescedCalls {
@@ -373,30 +326,22 @@ impl EventWriter {
                         calls: calls.min(CoalescedCalls::CALLS_MAX.into()) as u32,
                         exclusive_ticks: ticks.min(CoalescedCalls::TICKS_MAX),
                     };
-                    self.ring.put_with_room(place, Record::coalesced_calls(written));
+                    ring.put_with_room(place, Record::coalesced_calls(written));
                     (calls, ticks) = (calls - u64::from(written.calls), ticks - written.exclusive_ticks);
                     place += 1;
                 }
             });
-            self.ring.publish(1 + count);
+            ring.publish(1 + count);
         }
-        coalescing.calls += all_calls;
-        coalescing.tree.clear_pending();
-        coalescing.first = coalescing.last;
-        if coalescing.current != coalescing.base {
-            coalescing.tree.mark_pending(coalescing.current); // its frame continues
+        self.calls += all_calls;
+        self.tree.clear_pending();
+        self.first = self.last;
+        if self.current != self.base {
+            self.tree.mark_pending(self.current); // its frame continues
         }
         true
     }
-}
 
-/// The number of records that one call path takes.
-fn records_of(calls: u64, ticks: u64) -> u64 {
-    let of_calls = calls.div_ceil(CoalescedCalls::CALLS_MAX.into());
-    of_calls.max(ticks.div_ceil(CoalescedCalls::TICKS_MAX)).max(1)
-}
-
-impl Coalescing {
     /// Enters a call path if it is the expected one and ready. Otherwise returns `false`, with nothing changed.
     #[inline(always)]
     pub fn enter_short(&mut self, timestamp: u64, region: u32) -> bool {
@@ -426,11 +371,6 @@ impl Coalescing {
         self.current = path.parent;
         self.last = timestamp;
         true
-    }
-
-    /// The value for [`EventWriter::coalesced_until`].
-    pub fn short_until(&self) -> u64 {
-        if self.active { self.period_end } else { 0 }
     }
 
     /// Gives the time since the last event to the innermost frame.
@@ -496,4 +436,10 @@ impl Coalescing {
     fn forget_frames(&mut self) {
         (self.current, self.base) = (ROOT, ROOT);
     }
+}
+
+/// The number of records that one call path takes.
+fn records_of(calls: u64, ticks: u64) -> u64 {
+    let of_calls = calls.div_ceil(CoalescedCalls::CALLS_MAX.into());
+    of_calls.max(ticks.div_ceil(CoalescedCalls::TICKS_MAX)).max(1)
 }

@@ -17,7 +17,7 @@
 //!
 //! The names are those of OTF2.
 
-use crate::record::{Kind, Record};
+use crate::record::{Kind, Record, SHORT_EVENT, payloads_of};
 
 /// A message: `peer` is the other side's rank in the communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,37 +80,6 @@ struct Numbers {
     event: u8,
     first: u32,
     payloads: [(u64, u32); PAYLOADS_MAX],
-}
-
-/// The bit in the number of an event that marks it as short.
-const SHORT: u8 = 0x80;
-
-/// The number of payloads of an event; `None` if there is no such event.
-#[inline]
-pub(crate) fn payloads_of(event: u8) -> Option<usize> {
-    match payloads_of_long(event & !SHORT)? {
-        0..=1 if event & SHORT != 0 => None,
-        payloads => Some(payloads - usize::from(event & SHORT != 0)),
-    }
-}
-
-/// The number of payloads that follow the first record of an event. `None` if there is no such event, or if bits are set that
-/// only a short event uses.
-#[inline]
-pub(crate) fn payloads_after(head: &Record) -> Option<usize> {
-    let event = head.communication_event();
-    (event & SHORT != 0 || head.communication_bits() == 0).then(|| payloads_of(event))?
-}
-
-#[inline]
-fn payloads_of_long(event: u8) -> Option<usize> {
-    Some(match event {
-        9 | 13..=14 | 16..=18 => 0,
-        4..=5 | 7..=8 | 11 | 15 => 1,
-        1..=2 | 3 | 6 | 10 => 2,
-        12 => 3,
-        _ => return None,
-    })
 }
 
 impl Communication {
@@ -202,7 +171,7 @@ impl Numbers {
     /// The numbers as those of a short event, if they are small enough, and the bits of its first record.
     fn shortened(self) -> (u16, Numbers) {
         let [(one, first), (two, second), third] = self.payloads;
-        let short = self.event | SHORT;
+        let short = self.event | SHORT_EVENT;
         let small = (u16::try_from(first), u32::try_from(one), u32::try_from(two));
         match small {
             (Ok(first), Ok(one), Ok(two)) if payloads_of(short).is_some() => {
@@ -217,12 +186,12 @@ impl Numbers {
     #[inline]
     fn of_records(head: Record, payloads: [(u64, u32); PAYLOADS_MAX]) -> Numbers {
         let (event, first) = (head.communication_event(), head.argument());
-        if event & SHORT == 0 {
+        if event & SHORT_EVENT == 0 {
             return Numbers { event, first, payloads };
         }
         let [(both, second), third, _] = payloads;
         let one = (both & u64::from(u32::MAX), head.communication_bits().into());
-        Numbers { event: event & !SHORT, first, payloads: [one, (both >> 32, second), third] }
+        Numbers { event: event & !SHORT_EVENT, first, payloads: [one, (both >> 32, second), third] }
     }
 }
 
@@ -231,7 +200,7 @@ impl Numbers {
 #[inline]
 pub(crate) fn records_of(records: &[Record]) -> Option<usize> {
     let head = records.first().filter(|record| record.is_communication())?;
-    let count = 1 + payloads_after(head)?;
+    let count = 1 + head.payloads_after()?;
     records.get(1..count)?.iter().all(Record::is_payload).then_some(count)
 }
 
@@ -327,7 +296,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_event_has_a_number_of_its_own() {
-        let known: Vec<u8> = (0..SHORT).filter(|event| payloads_of(*event).is_some()).collect();
+        let known: Vec<u8> = (0..SHORT_EVENT).filter(|event| payloads_of(*event).is_some()).collect();
         assert_eq!(known, (1..=18).collect::<Vec<u8>>());
         for event in known {
             let numbers = Numbers { event, ..Numbers::default() };

@@ -1,9 +1,12 @@
 //! The event path: what the plugin does at an enter and at a leave. It must stay short.
 
-use crate::coalescing::{Coalescing, OverloadPolicy};
+use crate::coalescing::{Coalescing, Entered, MEASURED_RECORDS};
 use crate::communication::Communication;
+use crate::output::{Output, RESERVE};
+use crate::overload::{OverloadPolicy, SessionProbes};
 use crate::record::{Kind, Record};
 use crate::ring::RingProducer;
+use crate::waiting::Waiting;
 
 /// Writes one location's enter and leave events such that the stream is always well nested.
 ///
@@ -16,38 +19,50 @@ use crate::ring::RingProducer;
 ///   also writes enters for the suppressed frames that are still open, with its own timestamp: a short shortage of room
 ///   does not hide a function that runs for hours.
 pub struct EventWriter {
-    pub(crate) ring: RingProducer,
-    /// Frames whose enter is in the ring and whose leave is not.
-    pub(crate) open: u64,
-    /// An enter is admitted without further checks while position + open frames is below this.
-    pub(crate) limit: u64,
-    /// Neither coalescing nor suppressing: a leave belongs to the innermost frame in the ring.
-    pub(crate) recording: bool,
-    pub(crate) coalescing: Option<Coalescing>,
+    overload: Overload,
     /// Until this time short calls are coalesced without further checks; 0 while no calls are coalesced.
     coalesced_until: u64,
-    pub(crate) policy: OverloadPolicy,
-    /// The position and the time since which the rate of records is measured.
-    measured_from: (u64, u64),
+    /// An enter is admitted without further checks while position + open frames is below this.
+    limit: u64,
+    output: Output,
+    mode: Mode,
     /// The number of suppressed open frames.
-    pub(crate) suppressed_depth: usize,
+    suppressed_depth: usize,
     /// The regions of the outermost suppressed frames.
     suppressed: [u32; SUPPRESSED_REMEMBERED],
-    suppressed_calls: u64,
-    dropped_records: u64,
-    /// The number of suppressed calls that `Suppressed` records have reported.
-    reported_calls: u64,
 }
 
-/// The number of slots that are kept free in addition to those for leaves, for `Suppressed`, `ProgramEnd` and `LocationEnd`.
-pub(crate) const RESERVE: u64 = 3;
-/// With [`OverloadPolicy::Coalesce`], the number of events after which coalescing is tried again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Each call is recorded: a leave belongs to the innermost frame in the ring.
+    Recording,
+    Coalescing,
+    /// Calls are suppressed. The frames around them are coalesced or in the ring.
+    Suppressing {
+        in_coalesced: bool,
+    },
+}
+
+/// What is done when there is no room, with the state that this needs. The discriminant is a field of its own: if it shared a byte
+/// with a field of `Coalescing`, loading it would wait for the store to the neighbouring field in the previous event.
+#[repr(u64)]
+enum Overload {
+    Suppress,
+    Wait(Waiting),
+    Coalesce(Coalescing),
+}
+
+impl Overload {
+    fn wait_for_room(&mut self, output: &mut Output, records: u64) -> bool {
+        match self {
+            Overload::Wait(waiting) => waiting.wait_for_room(output, records),
+            Overload::Suppress | Overload::Coalesce(_) => false,
+        }
+    }
+}
+
+/// If calls are to be coalesced from the start, the number of events after which coalescing is tried again.
 const COALESCING_RETRY: u64 = 64;
-/// Above this rate a location's calls are coalesced, whether or not the collector could follow: recording and keeping each
-/// of them costs more than it is worth.
-pub const RECORDS_PER_SECOND: u64 = 10_000_000;
-/// The rate of records is measured over at least this many records.
-const MEASURED_RECORDS: u64 = 1 << 15;
 /// Suppressed frames beyond this number are written again only when the stack is not deeper than that.
 const SUPPRESSED_REMEMBERED: usize = 64;
 
@@ -55,20 +70,25 @@ impl EventWriter {
     /// A writer that suppresses what finds no room.
     pub fn new(ring: RingProducer) -> EventWriter {
         EventWriter {
-            ring,
-            open: 0,
+            output: Output::new(ring),
             limit: 0,
-            recording: true,
-            coalescing: None,
+            mode: Mode::Recording,
             coalesced_until: 0,
-            policy: OverloadPolicy::Suppress,
-            measured_from: (0, 0),
+            overload: Overload::Suppress,
             suppressed_depth: 0,
             suppressed: [0; SUPPRESSED_REMEMBERED],
-            suppressed_calls: 0,
-            dropped_records: 0,
-            reported_calls: 0,
         }
+    }
+
+    /// A writer that follows `policy` when there is no room.
+    pub fn with_policy(ring: RingProducer, policy: OverloadPolicy, probes: SessionProbes) -> EventWriter {
+        let overload = match policy {
+            OverloadPolicy::Suppress => Overload::Suppress,
+            OverloadPolicy::Wait => Overload::Wait(Waiting::new(probes)),
+            OverloadPolicy::CoalesceUnderPressure => Overload::Coalesce(Coalescing::new(probes, false)),
+            OverloadPolicy::Coalesce => Overload::Coalesce(Coalescing::new(probes, true)),
+        };
+        EventWriter { overload, ..EventWriter::new(ring) }
     }
 
     /// Records that a region is entered. `timestamp` is in ticks of the process' event clock.
@@ -82,13 +102,15 @@ impl EventWriter {
     /// Handles the frequent cases of [`EventWriter::enter`]. Returns `false`, with nothing changed, in all other cases.
     #[inline(always)]
     pub fn enter_at_once(&mut self, timestamp: u64, region: u32) -> bool {
-        if self.coalesce_short_enter(timestamp, region) {
+        if timestamp < self.coalesced_until
+            && let Overload::Coalesce(coalescing) = &mut self.overload
+            && coalescing.enter_short(timestamp, region)
+        {
             return true;
         }
-        let is_admitted = self.ring.position() + self.open < self.limit;
+        let is_admitted = self.output.ring.position() + self.output.open < self.limit;
         if is_admitted {
-            self.open += 1;
-            self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+            self.output.enter(timestamp, region);
         }
         is_admitted
     }
@@ -104,39 +126,30 @@ impl EventWriter {
     /// Handles the frequent cases of [`EventWriter::leave`]. Returns `false`, with nothing changed, in all other cases.
     #[inline(always)]
     pub fn leave_at_once(&mut self, timestamp: u64, region: u32) -> bool {
-        if self.coalesce_short_leave(timestamp, region) {
+        if timestamp < self.coalesced_until
+            && let Overload::Coalesce(coalescing) = &mut self.overload
+            && coalescing.leave_short(timestamp, region)
+        {
             return true;
         }
-        let is_innermost = self.recording && self.open > 0;
+        let is_innermost = self.mode == Mode::Recording && self.output.open > 0;
         if is_innermost {
-            self.open -= 1;
-            self.ring.push_with_room(Record::new(Kind::Leave, timestamp, region));
+            self.output.leave(timestamp, region);
         }
         is_innermost
     }
 
-    /// Handles the most frequent case while calls are coalesced. Returns `false`, with nothing changed, in all other cases.
-    #[inline(always)]
-    fn coalesce_short_enter(&mut self, timestamp: u64, region: u32) -> bool {
-        timestamp < self.coalesced_until
-            && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.enter_short(timestamp, region))
-    }
-
-    #[inline(always)]
-    fn coalesce_short_leave(&mut self, timestamp: u64, region: u32) -> bool {
-        timestamp < self.coalesced_until
-            && self.coalescing.as_mut().is_some_and(|coalescing| coalescing.leave_short(timestamp, region))
-    }
-
     /// Must be called after anything that may begin or end coalescing, or its period.
     fn update_coalesced_until(&mut self) {
-        let coalescing = self.coalescing.as_ref().filter(|_| !self.recording && self.suppressed_depth == 0);
-        self.coalesced_until = coalescing.map_or(0, |coalescing| coalescing.short_until());
+        self.coalesced_until = match &self.overload {
+            Overload::Coalesce(coalescing) if self.mode == Mode::Coalescing => coalescing.period_end,
+            _ => 0,
+        };
     }
 
     #[inline(never)]
     fn enter_not_recorded(&mut self, timestamp: u64, region: u32) {
-        if !self.recording && self.suppressed_depth == 0 {
+        if self.mode == Mode::Coalescing {
             self.coalesce_enter(timestamp, region);
         } else {
             self.enter_at_the_limit(timestamp, region);
@@ -146,13 +159,16 @@ impl EventWriter {
 
     #[cold]
     fn enter_at_the_limit(&mut self, timestamp: u64, region: u32) {
-        if self.suppressed_depth > 0 {
+        let position = self.output.ring.position();
+        if self.mode != Mode::Recording {
             self.suppress(timestamp, region);
-        } else if self.is_to_coalesce(timestamp) && self.begin_coalescing(timestamp) {
+        } else if let Overload::Coalesce(coalescing) = &mut self.overload
+            && coalescing.is_due(position, timestamp)
+            && self.begin_coalescing(timestamp)
+        {
             self.coalesce_enter(timestamp, region);
         } else if self.update_limit() {
-            self.open += 1;
-            self.ring.push_with_room(Record::new(Kind::Enter, timestamp, region));
+            self.output.enter(timestamp, region);
         } else if self.begin_coalescing(timestamp) {
             self.coalesce_enter(timestamp, region);
         } else {
@@ -160,82 +176,86 @@ impl EventWriter {
         }
     }
 
-    /// Whether calls are to be coalesced although there may be room for them.
-    fn is_to_coalesce(&mut self, timestamp: u64) -> bool {
-        match self.policy {
-            OverloadPolicy::Coalesce => true,
-            OverloadPolicy::CoalesceUnderPressure => self.is_too_fast(timestamp),
-            OverloadPolicy::Suppress | OverloadPolicy::Wait => false,
+    #[cold]
+    fn begin_coalescing(&mut self, timestamp: u64) -> bool {
+        let Overload::Coalesce(coalescing) = &mut self.overload else { return false };
+        let has_begun = coalescing.begin(timestamp);
+        if has_begun {
+            (self.mode, self.limit) = (Mode::Coalescing, 0);
         }
+        has_begun
     }
 
-    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a while,
-    /// but on a core that the program needs.
-    fn is_too_fast(&mut self, timestamp: u64) -> bool {
-        let (position, time) = self.measured_from;
-        let records = self.ring.position() - position;
-        if time > 0 && records < MEASURED_RECORDS {
-            return false;
+    #[inline(always)]
+    fn coalesce_enter(&mut self, timestamp: u64, region: u32) {
+        let Overload::Coalesce(coalescing) = &mut self.overload else {
+            return self.suppress(timestamp, region);
+        };
+        match coalescing.enter(&mut self.output, timestamp, region) {
+            Entered::Done => {}
+            Entered::CoalescingEnded => {
+                self.record_again();
+                self.enter_not_recorded(timestamp, region);
+            }
+            Entered::NoRoom => self.suppress(timestamp, region),
         }
-        self.measured_from = (self.ring.position(), timestamp);
-        let Some(coalescing) = self.coalescing.as_ref().filter(|_| time > 0) else { return false };
-        let second = (coalescing.probes.ticks_per_second)(timestamp);
-        let ticks = u128::from(timestamp.saturating_sub(time));
-        u128::from(records) * u128::from(second) > u128::from(RECORDS_PER_SECOND) * ticks
     }
 
     #[inline(never)]
     fn leave_not_recorded(&mut self, timestamp: u64, region: u32) {
-        if !self.recording && self.suppressed_depth == 0 {
-            self.coalesce_leave(timestamp, region);
-        } else {
-            self.leave_suppressed();
+        match (self.mode, &mut self.overload) {
+            (Mode::Coalescing, Overload::Coalesce(coalescing)) => {
+                if !coalescing.leave(&mut self.output, timestamp, region) {
+                    self.record_again();
+                    self.leave(timestamp, region);
+                }
+            }
+            (Mode::Suppressing { in_coalesced }, _) => {
+                self.suppressed_depth -= 1;
+                self.output.count_suppressed(1);
+                if self.suppressed_depth == 0 {
+                    self.mode = if in_coalesced { Mode::Coalescing } else { Mode::Recording };
+                }
+            }
+            // A host that began to measure inside a region reports a leave without an enter.
+            _ => self.output.count_dropped(1),
         }
         self.update_coalesced_until();
     }
 
+    /// Returns to recording each call.
     #[cold]
-    fn leave_suppressed(&mut self) {
-        if self.suppressed_depth > 0 {
-            self.suppressed_depth -= 1;
-            self.count_suppressed(1);
-            if self.suppressed_depth == 0
-                && self.coalescing.as_ref().is_none_or(|coalescing| !coalescing.active)
-            {
-                self.recording = true;
-            }
-        } else {
-            // A host that began to measure inside a region reports a leave without an enter.
-            self.count_dropped();
-        }
+    fn record_again(&mut self) {
+        (self.mode, self.limit, self.suppressed_depth) = (Mode::Recording, 0, 0);
     }
 
     /// Sets the limit from the consumer's actual position. Returns whether one more enter is admitted.
     fn update_limit(&mut self) -> bool {
         loop {
-            let free = self.ring.free();
-            // Coalescing begins while there is room for its groups.
-            let kept = if self.policy.coalesces() { self.ring.capacity_records() / 2 } else { 0 };
-            let used = self.ring.position() + self.open;
-            let looked_again_after = match self.policy {
-                // The clock is not known yet.
-                OverloadPolicy::Coalesce => COALESCING_RETRY,
-                OverloadPolicy::CoalesceUnderPressure => MEASURED_RECORDS,
-                OverloadPolicy::Suppress | OverloadPolicy::Wait => u64::MAX,
+            let free = self.output.ring.free();
+            let (kept, checked_again_after) = match &self.overload {
+                // Coalescing begins while there is room for its groups. If it is to begin at the start, the clock is not known yet.
+                Overload::Coalesce(coalescing) => {
+                    let retry = if coalescing.from_start { COALESCING_RETRY } else { MEASURED_RECORDS };
+                    (self.output.ring.capacity_records() / 2, retry)
+                }
+                Overload::Suppress | Overload::Wait(_) => (0, u64::MAX),
             };
-            self.limit = (self.ring.position() + free)
+            let used = self.output.ring.position() + self.output.open;
+            self.limit = (self.output.ring.position() + free)
                 .saturating_sub(kept + 1 + RESERVE)
-                .min(used.saturating_add(looked_again_after));
+                .min(used.saturating_add(checked_again_after));
             let admitted = used < self.limit;
-            if admitted || !self.wait_for_room(1) {
+            if admitted || !self.overload.wait_for_room(&mut self.output, 1) {
                 return admitted;
             }
         }
     }
 
     #[cold]
-    pub(crate) fn suppress(&mut self, timestamp: u64, region: u32) {
-        self.recording = false;
+    fn suppress(&mut self, timestamp: u64, region: u32) {
+        let mut in_coalesced =
+            matches!(self.mode, Mode::Coalescing | Mode::Suppressing { in_coalesced: true });
         self.limit = 0;
         if let Some(place) = self.suppressed.get_mut(self.suppressed_depth) {
             *place = region;
@@ -243,37 +263,26 @@ impl EventWriter {
         self.suppressed_depth += 1;
         let frames = self.suppressed_depth as u64;
         // With less than half of the ring free it would be full again at once.
-        let ample = self.open + 2 * frames + RESERVE + self.ring.capacity_records() / 2;
-        if self.suppressed_depth <= SUPPRESSED_REMEMBERED
-            && self.ring.free() >= ample
-            && self.end_coalescing()
-        {
+        let ample = self.output.open + 2 * frames + RESERVE + self.output.ring.capacity_records() / 2;
+        if self.suppressed_depth <= SUPPRESSED_REMEMBERED && self.output.ring.free() >= ample {
+            in_coalesced = match &mut self.overload {
+                Overload::Coalesce(coalescing) if in_coalesced => !coalescing.end(&mut self.output),
+                _ => false,
+            };
             // The coalesced frames and their group have taken some of the room.
-            self.recording = self.ring.has_room(self.open + 2 * frames + RESERVE);
-        }
-        if self.recording {
-            for at in 0..self.suppressed_depth {
-                self.ring.push_with_room(Record::new(Kind::Enter, timestamp, self.suppressed[at]));
+            if !in_coalesced && self.output.has_room(2 * frames) {
+                for region in &self.suppressed[..self.suppressed_depth] {
+                    self.output.enter(timestamp, *region);
+                }
+                return self.record_again();
             }
-            self.open += frames;
-            self.suppressed_depth = 0;
         }
-    }
-
-    pub(crate) fn count_suppressed(&mut self, calls: u64) {
-        self.suppressed_calls += calls;
-        self.ring.set_suppressed_calls(self.suppressed_calls);
-    }
-
-    pub(crate) fn count_dropped(&mut self) {
-        self.dropped_records += 1;
-        self.ring.set_dropped_records(self.dropped_records);
+        self.mode = Mode::Suppressing { in_coalesced };
     }
 
     /// Counts events that could not be written because they interrupted the writing of another one.
     pub fn count_dropped_events(&mut self, events: u64) {
-        self.dropped_records = self.dropped_records.saturating_add(events);
-        self.ring.set_dropped_records(self.dropped_records);
+        self.output.count_dropped(events);
     }
 
     /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may
@@ -281,10 +290,13 @@ impl EventWriter {
     /// of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
-        let has_room =
-            self.open < self.ring.capacity_records() / 4 && self.ring.has_room(self.open + 1 + RESERVE);
-        self.open += u64::from(has_room);
-        self.repair_call_tree();
+        let has_room = self.output.open < self.output.ring.capacity_records() / 4 && self.output.has_room(1);
+        self.output.open += u64::from(has_room);
+        if let Overload::Coalesce(coalescing) = &mut self.overload
+            && matches!(self.mode, Mode::Coalescing | Mode::Suppressing { in_coalesced: true })
+        {
+            coalescing.repair();
+        }
     }
 
     /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for it, or
@@ -292,26 +304,33 @@ impl EventWriter {
     /// so that it lies in them at its own time.
     #[inline(never)]
     pub fn communication(&mut self, timestamp: u64, event: Communication) {
-        if self.suppressed_depth > 0 || !self.recording && !self.enter_coalesced_frames(timestamp) {
-            return self.count_dropped();
+        let frames_are_in_ring = match (self.mode, &mut self.overload) {
+            (Mode::Recording, _) => true,
+            (Mode::Coalescing, Overload::Coalesce(coalescing)) => {
+                coalescing.enter_frames(&mut self.output, timestamp)
+            }
+            _ => false,
+        };
+        if !frames_are_in_ring {
+            return self.output.count_dropped(1);
         }
         let records = event.records(timestamp);
         let count = records.len() as u64;
-        while !self.ring.has_room(self.open + count + RESERVE) {
-            if !self.wait_for_room(count) {
-                return self.count_dropped();
+        while !self.output.has_room(count) {
+            if !self.overload.wait_for_room(&mut self.output, count) {
+                return self.output.count_dropped(1);
             }
         }
         for (place, record) in records.enumerate() {
-            self.ring.put_with_room(place as u64, record);
+            self.output.ring.put_with_room(place as u64, record);
         }
-        self.ring.publish(count);
+        self.output.ring.publish(count);
     }
 
     /// Records that the program's measurement begins.
     pub fn program_begin(&mut self, timestamp: u64) {
-        if self.ring.has_room(self.open + 1 + RESERVE) {
-            self.ring.push_with_room(Record::new(Kind::ProgramBegin, timestamp, 0));
+        if self.output.has_room(1) {
+            self.output.ring.push_with_room(Record::new(Kind::ProgramBegin, timestamp, 0));
         }
     }
 
@@ -326,65 +345,63 @@ impl EventWriter {
     }
 
     fn end(&mut self, kind: Kind, timestamp: u64) {
-        self.count_suppressed(self.suppressed_depth as u64);
-        self.stop_coalescing(timestamp);
-        if self.suppressed_calls > self.reported_calls && self.ring.has_room(2) {
-            let more = self.suppressed_calls - self.reported_calls;
-            self.ring.push_with_room(Record::new(Kind::Suppressed, more, 0));
-            self.reported_calls = self.suppressed_calls;
+        self.output.count_suppressed(self.suppressed_depth as u64);
+        if let Overload::Coalesce(coalescing) = &mut self.overload
+            && matches!(self.mode, Mode::Coalescing | Mode::Suppressing { in_coalesced: true })
+        {
+            coalescing.end_location(&mut self.output, timestamp);
         }
-        if self.ring.has_room(1) {
-            self.ring.push_with_room(Record::new(kind, timestamp, 0));
-        } else {
-            self.count_dropped();
-        }
-        (self.open, self.limit, self.suppressed_depth) = (0, 0, 0);
-        self.recording = true;
+        self.output.end(kind, timestamp);
+        self.record_again();
         self.update_coalesced_until();
     }
 
     /// Whether an enter with its leave, or a sample, finds room.
     pub fn has_room(&mut self) -> bool {
-        self.ring.has_room(self.open + 2 + RESERVE)
+        self.output.has_room(2)
     }
 
     /// Whether everything in the ring has been read.
     pub fn is_drained(&mut self) -> bool {
-        self.ring.free() == self.ring.capacity_records()
+        self.output.ring.free() == self.output.ring.capacity_records()
     }
 
     /// Writes an energy sample in cumulative nanojoules. If the ring is full, the sample is dropped and counted.
     pub fn sample(&mut self, timestamp: u64, device: u32, nanojoules: u64) {
-        if self.ring.has_room(2 + RESERVE) {
+        if self.output.ring.has_room(2 + RESERVE) {
             let head = Record::new(Kind::Sample, timestamp, device);
-            self.ring.push_pair_with_room(head, Record::new(Kind::Value, nanojoules, device));
+            self.output.ring.push_pair_with_room(head, Record::new(Kind::Value, nanojoules, device));
         } else {
-            self.count_dropped();
+            self.output.count_dropped(1);
         }
     }
 
     /// Writes the pending group of coalesced calls if there is room. Called for a thread that pauses.
     pub fn flush(&mut self) {
-        self.write_group();
+        if let Overload::Coalesce(coalescing) = &mut self.overload {
+            coalescing.write_group(&mut self.output);
+        }
     }
 
     /// Like [`EventWriter::flush`], when no event will follow: without room, the pending calls are counted as suppressed.
     pub fn flush_last(&mut self) {
-        self.write_group_or_suppress();
+        if let Overload::Coalesce(coalescing) = &mut self.overload {
+            coalescing.write_group_or_suppress(&mut self.output);
+        }
     }
 
     /// Closes the ring: no record will follow.
     pub fn close(&mut self) {
-        self.ring.close();
+        self.output.ring.close();
     }
 
     /// The number of frames that are open in the ring.
     pub fn open_frames(&self) -> u64 {
-        self.open
+        self.output.open
     }
 
     /// The number of calls suppressed so far.
     pub fn suppressed_calls(&self) -> u64 {
-        self.suppressed_calls
+        self.output.suppressed_calls
     }
 }

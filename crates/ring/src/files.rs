@@ -1,9 +1,9 @@
 //! Small files through which the processes of a session exchange information, readable by their user alone.
 
 use crate::mapping;
+use ampere_owned::is_without_rename;
 use ampere_signal_safety::without_write_signals;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -72,12 +72,6 @@ pub fn replace(
 pub fn unfinished(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".ampere-{name}.part"))
-}
-
-/// Whether the error shows that the file system cannot rename files. Some object stores and FUSE file systems cannot.
-pub fn is_without_rename(why: &io::Error) -> bool {
-    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::XDEV, Errno::INVAL];
-    why.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
 }
 
 /// Copies the file to its name. The original is removed only when the copy is complete.

@@ -88,6 +88,7 @@
 //! layout.rs, mapping.rs, files.rs   headers, mapped files, small files
 //! ring.rs, protocol.rs, record.rs   a ring, its positions, a record
 //! event_writer.rs       the event path of the writer         decoder.rs    records to events
+//! output.rs       room in the ring, and counts         overload.rs   what is done when the collector cannot follow
 //! coalescing.rs, calltree.rs        coalesces calls that come too fast
 //! communication.rs      messages, collectives and similar events as records
 //! waiting.rs      waits for room, if so configured     cgroup.rs     memory that the job may still use
@@ -108,6 +109,8 @@ mod event_writer;
 pub mod files;
 pub mod layout;
 mod mapping;
+mod output;
+mod overload;
 pub mod process;
 pub mod protocol;
 pub mod record;
@@ -118,11 +121,12 @@ pub mod session_name;
 pub mod start;
 mod waiting;
 
-pub use coalescing::{OverloadPolicy, SessionProbes};
+pub use coalescing::RECORDS_PER_SECOND;
 pub use definitions::{LogReader, LogWriter};
 pub use error::Error;
-pub use event_writer::{EventWriter, RECORDS_PER_SECOND};
+pub use event_writer::EventWriter;
 pub use mapping::Headroom;
+pub use overload::{OverloadPolicy, SessionProbes};
 pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{POSITION_MAX, RING_RECORDS_MIN, RingConsumer, RingGauge, RingProducer};
 pub use session::{CollectorState, HeldLock, Locks, SAMPLES_RING, Session};

@@ -1,7 +1,5 @@
 //! The 16 bytes of a record.
 
-use crate::communication;
-
 /// The kind of a record. The numbers are part of the format: never reuse one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -115,7 +113,7 @@ impl Record {
         let kind = Kind::from_u8((self.word1 >> 32) as u8)?;
         let is_valid = match kind {
             Kind::CoalescedCalls => self.word1 >> 40 & 0xff == 0,
-            Kind::Communication => communication::payloads_after(self).is_some(),
+            Kind::Communication => self.payloads_after().is_some(),
             _ => self.word1 >> 40 == 0,
         };
         is_valid.then_some(kind)
@@ -174,6 +172,14 @@ impl Record {
         (self.word1 >> 48) as u16
     }
 
+    /// In a record of kind `Communication`, the number of payloads that follow. `None` if there is no such event, or if bits are set
+    /// that only a short event uses.
+    #[inline]
+    pub(crate) fn payloads_after(&self) -> Option<usize> {
+        let event = self.communication_event();
+        (event & SHORT_EVENT != 0 || self.communication_bits() == 0).then(|| payloads_of(event))?
+    }
+
     /// The region handle, device index or number of records that comes with the kind.
     #[inline]
     pub const fn argument(&self) -> u32 {
@@ -212,6 +218,26 @@ impl Record {
     pub fn from_bytes(bytes: &[u8; 16]) -> Record {
         let both = u128::from_le_bytes(*bytes);
         Record { word0: both as u64, word1: (both >> 64) as u64 }
+    }
+}
+
+/// The bit in the number of a communication event that marks it as short ([`crate::communication`]).
+pub(crate) const SHORT_EVENT: u8 = 0x80;
+
+/// The number of payloads of a communication event; `None` if there is no such event.
+#[inline]
+pub(crate) fn payloads_of(event: u8) -> Option<usize> {
+    let payloads = match event & !SHORT_EVENT {
+        9 | 13..=14 | 16..=18 => 0,
+        4..=5 | 7..=8 | 11 | 15 => 1,
+        1..=3 | 6 | 10 => 2,
+        12 => 3,
+        _ => return None,
+    };
+    match event & SHORT_EVENT {
+        0 => Some(payloads),
+        _ if payloads < 2 => None,
+        _ => Some(payloads - 1),
     }
 }
 

@@ -1,55 +1,58 @@
-//! Waiting for room in a ring, if every event is to be recorded ([`OverloadPolicy::Wait`]).
+//! Waiting for room in a ring, if every event is to be recorded ([`crate::OverloadPolicy::Wait`]).
 
-use crate::coalescing::OverloadPolicy;
-use crate::event_writer::{EventWriter, RESERVE};
+use crate::output::{Output, RESERVE};
+use crate::overload::SessionProbes;
 use crate::ring::ConsumerState;
 use ampere_signal_safety::{preserving_thread_state, sleep};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_micros(50);
 /// The number of waits between two checks of whether the collector is still alive.
-const WAITS_PER_LOOK: u32 = 1000;
+const WAITS_PER_CHECK: u32 = 1000;
 /// A dead collector is replaced within a fraction of this time, if at all.
-const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
+const REPLACEMENT_MAX: Duration = Duration::from_secs(3);
 
-impl EventWriter {
+pub(crate) struct Waiting {
+    probes: SessionProbes,
+    /// The limit of the ring when waiting was given up.
+    given_up_at: Option<u64>,
+}
+
+impl Waiting {
+    pub fn new(probes: SessionProbes) -> Waiting {
+        Waiting { probes, given_up_at: None }
+    }
+
     /// Waits for room for some records while a collector is alive, and for a few seconds for another one to replace a dead one.
     /// `false` if there is nothing to wait for.
     #[cold]
-    pub(crate) fn wait_for_room(&mut self, records: u64) -> bool {
-        let needed = self.open + records + RESERVE;
-        let reached = self.ring.position() + self.ring.free(); // the read position plus a constant
-        let Some(coalescing) = self.coalescing.as_ref().filter(|_| self.policy == OverloadPolicy::Wait)
-        else {
-            return false;
-        };
+    pub fn wait_for_room(&mut self, output: &mut Output, records: u64) -> bool {
+        let needed = output.open + records + RESERVE;
+        let limit = |output: &mut Output| output.ring.position() + output.ring.free(); // the read position plus a constant
         // Not even an empty ring has room for the leaves, or nothing was read since waiting was given up.
-        if needed >= self.ring.capacity_records() || coalescing.given_up_at == Some(reached) {
+        if needed >= output.ring.capacity_records() || self.given_up_at == Some(limit(output)) {
             return false;
         }
-        let probes = coalescing.probes;
-        if self.wait_for(needed, probes.collector_is_alive, probes.collector_rounds) {
+        if self.wait(output, needed) {
             return true;
         }
-        let reached = self.ring.position() + self.ring.free();
-        if let Some(coalescing) = &mut self.coalescing {
-            coalescing.given_up_at = Some(reached);
-        }
+        self.given_up_at = Some(limit(output));
         false
     }
 
     /// Returns `false` if no collector reads this ring and none will. A signal handler may leave this function by `longjmp`,
     /// so it changes no state that would have to be restored.
-    fn wait_for(&mut self, needed: u64, collector_is_alive: fn() -> bool, rounds: fn() -> u64) -> bool {
-        let (mut unread_since, mut last_round) = (None, rounds());
+    fn wait(&self, output: &mut Output, needed: u64) -> bool {
+        let SessionProbes { collector_is_alive, collector_rounds, .. } = self.probes;
+        let (mut unread_since, mut last_round) = (None, collector_rounds());
         loop {
-            for _ in 0..WAITS_PER_LOOK {
+            for _ in 0..WAITS_PER_CHECK {
                 sleep(WAIT);
-                if self.ring.free() > needed {
+                if output.ring.free() > needed {
                     return true;
                 }
             }
-            let (round, consumer) = (rounds(), self.ring.consumer_state());
+            let (round, consumer) = (collector_rounds(), output.ring.consumer_state());
             let rounds_continue = std::mem::replace(&mut last_round, round) != round;
             match consumer {
                 ConsumerState::GaveUp => return false,
@@ -60,7 +63,7 @@ impl EventWriter {
                 }
                 // The collector is about to open the ring or cannot open it; or it is dead and may be replaced.
                 _ => {
-                    if unread_since.get_or_insert_with(Instant::now).elapsed() > REPLACEMENT_LIMIT {
+                    if unread_since.get_or_insert_with(Instant::now).elapsed() > REPLACEMENT_MAX {
                         return false;
                     }
                 }

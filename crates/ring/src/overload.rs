@@ -1,0 +1,26 @@
+//! What is done with calls when the collector cannot follow.
+
+/// What is done with calls when the collector cannot follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverloadPolicy {
+    /// They are left out and counted.
+    Suppress,
+    /// The program waits until there is room.
+    Wait,
+    /// The calls are coalesced while there is no room, or while more of them come than are worth a record each.
+    CoalesceUnderPressure,
+    /// The calls are coalesced from the start.
+    Coalesce,
+}
+
+/// What coalescing and waiting need to know about the session. The functions are rarely called, but from the event path: they
+/// must neither block nor allocate.
+#[derive(Clone, Copy)]
+pub struct SessionProbes {
+    /// Ticks per second of the clock that this timestamp of an event is from; 0 if that is not known.
+    pub ticks_per_second: fn(u64) -> u64,
+    /// Whether the collector is alive and reads rings.
+    pub collector_is_alive: fn() -> bool,
+    /// The number of times that the collector has looked at all rings.
+    pub collector_rounds: fn() -> u64,
+}
