@@ -65,7 +65,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     let results =
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
-    // Of several processes the last one may have written them when others begin.
+    // With several processes, the last one may have written them when others begin.
     let is_first = LaunchedProcess::by_launcher().is_none_or(|process| process.rank == 0);
     if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
         bail!("{} exists already: choose another directory with -o", path.display());

@@ -22,7 +22,7 @@ pub struct LaunchedProcess {
 }
 
 impl LaunchedProcess {
-    /// `None` without a launcher.
+    /// Returns `None` if no launcher started this process.
     pub fn by_launcher() -> Option<LaunchedProcess> {
         let (rank, size) = rank_and_size(variable)?;
         Some(LaunchedProcess { rank, size })

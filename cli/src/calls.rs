@@ -1,4 +1,4 @@
-//! `ampere attribute --calls`: a table of calls beside the summary.
+//! `ampere attribute --calls`: a table of calls in addition to the summary.
 
 use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::{WriteError, write_whole_with};
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
-/// The file of call paths beside a file of calls.
+/// The file of call paths that belongs to a file of calls.
 fn paths_beside(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }

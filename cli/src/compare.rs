@@ -1,8 +1,9 @@
-//! `ampere compare`: runs, or groups of runs, beside each other.
+//! `ampere compare`: runs, or groups of runs, side by side.
 
-use crate::report::{summary_of, write_to};
+use crate::report::summary_of;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print};
+use crate::write_file::write_to;
 use ampere_report::compare::{Comparison, Form, Named, Per};
 use anyhow::ensure;
 use clap::error::ErrorKind;

@@ -1,4 +1,4 @@
-//! Finds the other parts of ampere: beside this program (a build), or in the same installation's `lib`; and programs in PATH.
+//! Finds the other parts of ampere: next to this program (a build), or in the same installation's `lib`; and programs in PATH.
 
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Paths of what a run needs.
 pub struct Installation {
     pub collector: PathBuf,
-    /// Directory of the plugin.
+    /// The directory that contains the plugin.
     pub library_directory: PathBuf,
     pub plugin: PathBuf,
     pub host: PathBuf,

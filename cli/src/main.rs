@@ -32,6 +32,7 @@ mod run;
 mod shipped;
 mod timeline;
 mod top;
+mod write_file;
 
 use ampere_settings::{PREFIX, Setting, setting};
 use clap::{Parser, Subcommand};

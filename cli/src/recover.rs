@@ -66,7 +66,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Finishes what of a run was cut off and no process collects any more, on all of its nodes; says so in one line. Whether
+/// Finishes what of a run was cut off and no process collects any more, on all of its nodes; prints one line about it. Whether
 /// anything was finished.
 pub fn finish_if_cut_off(directory: &Path) -> bool {
     if ampere_owned::other_owner(directory).is_some() {
@@ -121,11 +121,11 @@ fn look_for_writers(found: &mut [Leftover]) {
             1 => String::new(),
             count => format!(" and {} others", count - 1),
         };
-        let (node, seconds) = (printable(node), leftover::LONGEST_SILENCE.as_secs());
+        let (node, seconds) = (printable(node), leftover::SILENCE_MAX.as_secs());
         say!(
             "ampere: the run of {node}{others} was written to lately: waiting {seconds} s to see whether it still is"
         );
-        leftover::watch(found, leftover::LONGEST_SILENCE);
+        leftover::watch(found, leftover::SILENCE_MAX);
     }
 }
 
@@ -157,7 +157,7 @@ fn show_finished(finished: &Finished) -> bool {
 /// Levels below the current directory that are searched: jobs have directories of their own, in those of experiments.
 const LEVELS: usize = 3;
 /// Directories that are searched at most: a home directory may have millions of files.
-const MOST_DIRECTORIES: usize = 4096;
+const DIRECTORIES_MAX: usize = 4096;
 
 /// Lists sessions in shared memory, and records on disk below the current directory.
 fn list() -> anyhow::Result<ExitCode> {
@@ -167,7 +167,7 @@ fn list() -> anyhow::Result<ExitCode> {
         all.iter().any(same)
     };
     let (here, mut is_elsewhere) = (std::env::current_dir()?, false);
-    let (spools, is_all) = leftover::spools_below(&here, LEVELS, MOST_DIRECTORIES);
+    let (spools, is_all) = leftover::spools_below(&here, LEVELS, DIRECTORIES_MAX);
     for spool in spools {
         match finish::of_spool(&spool) {
             _ if known(&all, &spool) => {}
@@ -190,7 +190,7 @@ fn list() -> anyhow::Result<ExitCode> {
     }
     if !is_all {
         say!(
-            "ampere: {} has more directories below it than the {MOST_DIRECTORIES} that were looked at: start it further down",
+            "ampere: {} has more directories below it than the {DIRECTORIES_MAX} that were looked at: start it further down",
             here.display()
         );
     }

@@ -7,7 +7,7 @@ use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour};
 use crate::timeline::{self, TimelineArguments};
-use ampere_collector::run_directory::files::write_whole_with;
+use crate::write_file::write_to;
 use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::foreign_run;
@@ -24,14 +24,14 @@ use ampere_trace::rpd;
 use anyhow::ensure;
 use anyhow::{Context, bail};
 use clap::Args;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// A collector answers requests sooner than this.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Figures of a run that goes on are written more often than this.
+/// Figures of a run that continues are written more often than this.
 const RECENT: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
@@ -203,44 +203,6 @@ fn write_events(
     }
 }
 
-/// Writes a file whole or not at all. What is no plain file, and what a link leads to, is written to and not replaced.
-pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
-    let there = std::fs::symlink_metadata(path).ok();
-    if there.is_none_or(|there| there.is_file() || there.is_dir()) {
-        return write_whole_with(path, |file| write(file)).map_err(anyhow::Error::new);
-    }
-    let open = |leads_to_descriptor| {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path)?;
-        Ok((file, leads_to_descriptor))
-    };
-    let written = leads_to_descriptor(path).and_then(open).and_then(|(file, leads_to_descriptor)| {
-        if file.metadata()?.is_file() && !leads_to_descriptor {
-            file.set_len(0)?;
-        }
-        let mut file = BufWriter::with_capacity(1 << 16, file);
-        write(&mut file)?;
-        file.flush()
-    });
-    written.with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// As /dev/stdout does: what the descriptor's file contains already is not ours to remove. Links of other users are refused.
-fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
-    let mut at = path.to_owned();
-    for _ in 0..40 {
-        if ["/proc", "/dev"].iter().any(|of_the_kernel| at.starts_with(of_the_kernel)) {
-            return Ok(true);
-        }
-        let Some(name) = at.file_name() else { return Ok(false) };
-        let above = at.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        match ampere_owned::Directory::open(above)?.follow(name)? {
-            Some(next) => at = above.join(next),
-            None => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-
 /// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished. `progress`:
 /// after a second, gets how many nodes have been read, and how many there are.
 pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<Summary> {
@@ -271,8 +233,8 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
     Ok(whole)
 }
 
-/// One node's summary: from its file, or from its collector while the run goes on. If neither its collector nor its records
-/// can be reached, the figures are those that were written last.
+/// One node's summary: from its file, or from its collector while the run continues. If neither its collector nor its records can
+/// be reached, the figures are those that were written last.
 fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
@@ -338,7 +300,7 @@ fn outputs_below(directory: &Path) -> Vec<String> {
     found
 }
 
-/// The summary as of now, while the run goes on.
+/// The summary as of now, while the run continues.
 fn ask_collector(directory: &Path) -> anyhow::Result<Summary> {
     let Some(announced) = Announced::of(directory) else {
         bail!("{} has no address", directory.join("collector.json").display());

@@ -3,8 +3,9 @@
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::print;
+use crate::write_file::write_to;
+use ampere_figures::summary::topmost;
 use ampere_report::Choice;
-use ampere_report::highlights::topmost;
 use ampere_report::table::{Table, TableForm};
 use ampere_report::timeline::{By, RegionCalls, above, balance, head, table};
 use ampere_settings::{Config, offered, parse_duration};
@@ -88,7 +89,7 @@ pub fn report(run: &Run, arguments: &TimelineArguments, output: Option<&Path>) -
     let form = output.map_or(TableForm::Csv, TableForm::of_file);
     match output {
         Some(path) => {
-            crate::report::write_to(path, |file| table.write(form, head, file))?;
+            write_to(path, |file| table.write(form, head, file))?;
         }
         None => print("the timeline", |out| table.write(form, head, out))?,
     }

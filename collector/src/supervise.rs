@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 /// What has killed this many collectors will kill the next one, too.
-pub const MOST_RESTARTS: u32 = 5;
+pub const RESTARTS_MAX: u32 = 5;
 
 /// How often a collector was restarted.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Restarts {
     pub fn is_another_due(&mut self, status: ExitStatus, session: &Session) -> bool {
         let killed = status.signal().is_some();
         let over = matches!(session.collector_state(), CollectorState::Finished | CollectorState::Failed);
-        let due = killed && !over && !session.is_removed() && self.0 < MOST_RESTARTS;
+        let due = killed && !over && !session.is_removed() && self.0 < RESTARTS_MAX;
         self.0 += u32::from(due);
         due
     }

@@ -23,19 +23,19 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A page that was made for another reader so short a time ago is sent.
 const PAGE_AGE: Duration = Duration::from_millis(900);
 /// Making its tables takes this part of the collector's loop at most: with very many call paths they are made less often.
-const MOST_PART: u32 = 100;
+const PART_MAX: u32 = 100;
 /// Ranks that have pages of their own at the same time: each one takes its part of the loop, whoever asks.
 const RANKS_MAX: usize = 8;
 /// How long the loop is waited for.
 const LOOP_LIMIT: Duration = Duration::from_secs(5);
 /// Streams at once: Prometheus finds a place among the connections.
-const MOST_STREAMS: usize = 32;
+const STREAMS_MAX: usize = 32;
 /// As which a page is known among those that scrape.
 const AGENT: &str = "ampere's page";
 
-/// The pages of now.
+/// The pages that are currently shown.
 pub(crate) struct Pages {
-    /// By chosen rank.
+    /// The latest page of each chosen rank.
     made: Mutex<HashMap<Option<usize>, Made>>,
     places: Arc<Semaphore>,
 }
@@ -49,7 +49,7 @@ struct Made {
 
 impl Default for Pages {
     fn default() -> Pages {
-        Pages { made: Mutex::default(), places: Arc::new(Semaphore::new(MOST_STREAMS)) }
+        Pages { made: Mutex::default(), places: Arc::new(Semaphore::new(STREAMS_MAX)) }
     }
 }
 
@@ -82,7 +82,7 @@ impl Service {
             told = tokio::time::timeout(LOOP_LIMIT, told) => {
                 let (page, took) = told.ok()?.ok()?;
                 let (page, at) = (Arc::new(page), Instant::now());
-                let until = at + PAGE_AGE.max(MOST_PART * took);
+                let until = at + PAGE_AGE.max(PART_MAX * took);
                 made.insert(rank, Made { at, until, page: page.clone() });
                 Some(page)
             }
@@ -92,20 +92,20 @@ impl Service {
 }
 
 impl Service {
-    /// When the run is over and no stream is left, all have the final figures: nothing more is waited for.
+    /// When the run has ended and no stream is left, all have the final figures: nothing more is waited for.
     pub(crate) fn stream_ended(&self, from: Option<IpAddr>) {
         let is_last =
-            self.latest.page.get().is_some() && self.pages.places.available_permits() == MOST_STREAMS;
+            self.latest.page.get().is_some() && self.pages.places.available_permits() == STREAMS_MAX;
         if is_last {
             self.scrapers.answered(&(from, AGENT.to_owned()), Instant::now(), true);
         }
     }
 }
 
-/// A stream of events.
+/// A stream of server-sent events.
 pub(crate) struct Events(Pin<Box<dyn Future<Output = Next>>>);
 
-/// Who reads a stream.
+/// The reader of a stream of events.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader {
     /// `None`: through a Unix socket.
@@ -114,7 +114,7 @@ pub(crate) struct Reader {
     pub sees_all: bool,
 }
 
-/// An event, and what the one after it is made of; `None`: the stream is over.
+/// An event, and what the one after it is made of; `None`: the stream has ended.
 type Next = Option<(Bytes, Source)>;
 
 /// What the next event of a stream is made of.
@@ -130,7 +130,7 @@ struct Source {
 }
 
 impl Events {
-    /// A stream and its place, which is given back when its connection has ended. `None`: there are so many already.
+    /// A stream and its place, which is given back when its connection has ended. `None`: there are too many already.
     pub fn open(
         service: &Rc<Service>,
         rank: Option<usize>,

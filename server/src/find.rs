@@ -12,9 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Nodes of a run that are gathered.
-const MOST_NODES: usize = 4096;
+const NODES_MAX: usize = 4096;
 /// Addresses of a node that are tried.
-const MOST_ADDRESSES: usize = 8;
+const ADDRESSES_MAX: usize = 8;
 
 /// Another node of the run.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Found {
     pub name: String,
     /// Where its collector may answer.
     pub places: Result<Vec<SocketAddr>, Unreachable>,
-    /// The joules of its summary, and whether the run is over there.
+    /// The joules of its summary, and whether the run has ended there.
     pub summary: Option<(f64, bool)>,
 }
 
@@ -33,10 +33,10 @@ pub enum Unreachable {
     /// It has not begun to serve, or does not any more.
     #[error("its collector serves nothing")]
     NotAnnounced,
-    /// As it was told.
+    /// The collector has announced a socket.
     #[error("its collector serves at a Unix socket, which other nodes do not reach")]
     Socket,
-    /// As it was told.
+    /// The collector has announced a loopback address.
     #[error("its collector serves on loopback alone")]
     Loopback,
     /// There is no network that both have.
@@ -51,7 +51,7 @@ pub fn nodes(directory: &Path, run: &str, known: &BTreeSet<String>) -> Vec<Found
         .filter(|entry| entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == geteuid().as_raw()))
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| !known.contains(name));
-    names.filter_map(|name| node(&directory.join(&name), name, run)).take(MOST_NODES).collect()
+    names.filter_map(|name| node(&directory.join(&name), name, run)).take(NODES_MAX).collect()
 }
 
 fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
@@ -95,7 +95,7 @@ fn places(of: &Announcement, is_this_machine: bool, own: &[IpAddr]) -> Result<Ve
     if all.is_empty() && is_this_machine {
         all.push(Ipv4Addr::LOCALHOST.into());
     }
-    all.truncate(MOST_ADDRESSES);
+    all.truncate(ADDRESSES_MAX);
     let places: Vec<SocketAddr> = all.into_iter().map(|ip| SocketAddr::new(ip, listens.port())).collect();
     if places.is_empty() { Err(Unreachable::NoAddress) } else { Ok(places) }
 }

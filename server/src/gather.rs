@@ -9,7 +9,7 @@ use ampere_endpoint::access::Token;
 use ampere_endpoint::client;
 use ampere_endpoint::listen::own_addresses;
 use ampere_endpoint::proof;
-use ampere_figures::nodes::report::{MOST_BYTES, NodeReport, Refused};
+use ampere_figures::nodes::report::{BYTES_MAX, NodeReport, Refused};
 use ampere_model::text::short;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -22,38 +22,38 @@ use tokio::task::{JoinHandle, JoinSet};
 /// How often a node is asked, if there are few.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Nodes that are asked in a second: a thousand nodes are asked every quarter of a minute.
-const MOST_PER_SECOND: usize = 64;
+const ASKED_PER_SECOND_MAX: usize = 64;
 /// What is due so soon is asked together: it costs less than to wake for each.
 const TOGETHER: Duration = Duration::from_millis(200);
 /// How long an answer may take, with the connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-/// A node that does not answer is asked less and less often, but so often.
-const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-/// After so many failures in a row a node is gone, and a note says why.
-const MOST_FAILURES: u32 = 4;
+/// A node that does not answer is asked less and less often, but at least this often.
+const PAUSE_MAX: Duration = Duration::from_secs(16);
+/// After this number of failures in a row a node counts as gone, and a note gives the reason.
+const FAILURES_MAX: u32 = 4;
 /// Nodes that are asked at once: of those that answer, and of those that do not.
 const AT_ONCE: usize = 64;
 const FAILING_AT_ONCE: usize = 16;
-/// Notes about nodes.
-const MOST_NOTES: usize = 10;
+/// The maximum number of notes about nodes.
+const NOTES_MAX: usize = 10;
 /// How often nodes are looked for: in the first minute of a run, and then.
 const FIRST_LOOKS: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(5);
 
-/// Of which run the nodes are gathered.
+/// The run whose nodes are gathered.
 pub struct Gathering {
-    /// The first node's.
+    /// The output directory of the first node.
     pub output: Output,
-    /// The run's id.
+    /// The id of the run.
     pub run: String,
-    /// This node's name.
+    /// The name of this node.
     pub node: String,
     /// Where this collector listens, if it is to listen on the network, too, as soon as there are other nodes.
     pub opens: Option<SocketAddr>,
 }
 
-/// Why a node has told nothing; each in one line.
+/// Why a node has reported nothing; each in one line.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error("{0}")]
@@ -143,7 +143,7 @@ impl Gatherer {
         drop(nodes);
         let is_over = found.summary.is_some_and(|(_, is_final)| is_final);
         // Not all at once.
-        let due = Instant::now() + PERIOD * self.nodes.len() as u32 / MOST_PER_SECOND as u32;
+        let due = Instant::now() + PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32;
         let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, is_over };
         let node = self.nodes.entry(found.name).or_insert(first);
         (node.places, node.is_over) = (found.places, is_over);
@@ -175,7 +175,7 @@ impl Gatherer {
 
     /// Between two questions to one node.
     fn period(&self) -> Duration {
-        PERIOD.max(PERIOD * self.nodes.len() as u32 / MOST_PER_SECOND as u32)
+        PERIOD.max(PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32)
     }
 
     /// When the next is due.
@@ -231,9 +231,9 @@ impl Gatherer {
             }
             Err(why) => {
                 node.failures += 1;
-                node.due = now + (period * 2u32.pow(node.failures.min(5) - 1)).min(LONGEST_PAUSE.max(period));
-                let is_gone = node.failures >= MOST_FAILURES;
-                let is_new = node.failures == MOST_FAILURES;
+                node.due = now + (period * 2u32.pow(node.failures.min(5) - 1)).min(PAUSE_MAX.max(period));
+                let is_gone = node.failures >= FAILURES_MAX;
+                let is_new = node.failures == FAILURES_MAX;
                 let why = why.to_string();
                 self.service.nodes.borrow_mut().has_problem(name, &why, is_gone);
                 if is_new {
@@ -247,7 +247,7 @@ impl Gatherer {
     /// A few at most: the page and /nodes say the same of each node.
     fn note(&mut self, line: String) {
         self.notes += 1;
-        if self.notes <= MOST_NOTES {
+        if self.notes <= NOTES_MAX {
             let _ = self.service.summaries.try_send(Wanted::Note(line));
         }
     }
@@ -284,10 +284,10 @@ async fn ask(places: Vec<SocketAddr>, token: Option<Token>) -> Result<(Vec<u8>, 
     Err(failure)
 }
 
-/// Where a node tells its report.
+/// The path at which a node serves its report.
 pub const PATH: &str = "/node.json";
 
-/// Whoever holds the address is not told the token: if it is asked for, the answer shows that it is known.
+/// The token is not sent to whoever holds the address: if it is asked for, the answer shows that it is known.
 async fn ask_at(place: SocketAddr, token: Option<&Token>) -> std::io::Result<Vec<u8>> {
     let answer = exchange(place, None).await?;
     let proof = token.and_then(|token| client::proof_for(&answer, token, &proof::place(Some(place)), PATH));
@@ -319,7 +319,7 @@ async fn exchange(place: SocketAddr, authorization: Option<&str>) -> std::io::Re
             Err(why) if why.kind() == ErrorKind::WouldBlock => {}
             Err(why) => return Err(why),
         }
-        if answer.len() > MOST_BYTES {
+        if answer.len() > BYTES_MAX {
             return Err(ErrorKind::InvalidData.into());
         }
     }

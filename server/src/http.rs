@@ -41,11 +41,11 @@ pub const HEAD_LIMIT: Duration = Duration::from_secs(5);
 /// The same while half of all connections are taken: clients that say nothing keep a scrape waiting for a moment only.
 const CROWDED_HEAD_LIMIT: Duration = Duration::from_millis(250);
 const HEAD_BYTES: usize = 16 << 10;
-const MOST_HEADERS: usize = 64;
+const HEADERS_MAX: usize = 64;
 /// A connection is closed after this time, whatever it still waits for.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
-/// Further connections wait in the kernel until one is over.
-const MOST_CONNECTIONS: usize = 128;
+/// Further connections wait in the kernel until one ends.
+const CONNECTIONS_MAX: usize = 128;
 /// The pause after a failed accept.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// How long to wait for a summary.
@@ -63,9 +63,9 @@ pub enum Wanted {
     Note(String),
 }
 
-/// A server that listens.
+/// A server that is listening.
 pub struct Server {
-    /// `http://127.0.0.1:9977` or `unix:/path`.
+    /// The address: `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
     /// What users should know about where it listens, one line each.
     pub notes: Vec<String>,
@@ -73,7 +73,7 @@ pub struct Server {
     pub scrapers: Scrapers,
     /// Its name while it lingers: see [`ampere_endpoint::linger`].
     pub lingers_as: String,
-    /// Removed with the server.
+    /// The socket's file, which is removed with the server.
     _socket: Option<SocketFile>,
 }
 
@@ -91,7 +91,7 @@ pub enum ServeError {
     Thread(std::io::Error),
 }
 
-/// What answers requests.
+/// Answers the requests of all connections.
 pub struct Service {
     pub(crate) latest: Latest,
     pub(crate) summaries: Sender<Wanted>,
@@ -99,7 +99,7 @@ pub struct Service {
     pub(crate) scrapers: Scrapers,
     /// What was encoded last, and its text: for everybody, and for those who may see all.
     metrics: [Mutex<Option<(Figures, Bytes)>>; 2],
-    /// The run's other nodes.
+    /// The other nodes of the run.
     pub(crate) nodes: RefCell<Nodes>,
     summary: Mutex<SummaryCache>,
     pub(crate) pages: Pages,
@@ -132,7 +132,7 @@ pub fn serve(
             "metrics are on {url}, which is not this node's alone: clients with the token can read them"
         ));
     }
-    // Of an address that was chosen it is known where it is reached.
+    // An address that was chosen is known to whoever chose it.
     let opens = match &bound {
         Bound::Tcp(_, address) if *wanted == Listen::default() => Some(*address),
         _ => None,
@@ -173,7 +173,7 @@ async fn accept(listener: Listener, service: Rc<Service>) {
         Listener::Tcp(listener) => return accept_on(listener, service).await,
         Listener::Unix(listener) => listener,
     };
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -184,9 +184,9 @@ async fn accept(listener: Listener, service: Rc<Service>) {
     }
 }
 
-/// Serves on an address, beside others.
+/// Serves on a further address.
 pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Service>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
@@ -204,7 +204,7 @@ pub(crate) async fn accept_on(listener: std::net::TcpListener, service: Rc<Servi
 
 /// How long the next connection may take for its request's head.
 fn head_limit(places: &Semaphore) -> Duration {
-    let is_crowded = places.available_permits() < MOST_CONNECTIONS / 2;
+    let is_crowded = places.available_permits() < CONNECTIONS_MAX / 2;
     if is_crowded { CROWDED_HEAD_LIMIT } else { HEAD_LIMIT }
 }
 
@@ -238,7 +238,7 @@ pub async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(head_limit)
         .max_buf_size(HEAD_BYTES)
-        .max_headers(MOST_HEADERS)
+        .max_headers(HEADERS_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer)
         .await;
@@ -403,7 +403,7 @@ impl Service {
                 Err(NoRank) => bad_query(),
             },
             "/" => {
-                let page = ampere_report::page::shell(self.access.wants_token(address));
+                let page = ampere_report::live_page(self.access.wants_token(address));
                 let mut page = reply(StatusCode::OK, "text/html; charset=utf-8", page);
                 page.headers_mut().insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
                 page

@@ -157,7 +157,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
     let (server, _) = start("127.0.0.1:0", None);
     let at = address(&server);
     let mut slow = Vec::new();
-    for number in 0..3 * MOST_CONNECTIONS {
+    for number in 0..3 * CONNECTIONS_MAX {
         // Where they come faster than they are accepted, the kernel lets one wait for a second.
         let Ok(mut stream) = TcpStream::connect_timeout(&at, Duration::from_secs(5)) else { break };
         let part: &[u8] = match number % 3 {
@@ -168,7 +168,7 @@ fn slow_clients_keep_others_waiting_for_a_moment_only() {
         let _ = stream.write_all(part);
         slow.push(stream);
     }
-    assert!(slow.len() > 2 * MOST_CONNECTIONS, "{}", slow.len());
+    assert!(slow.len() > 2 * CONNECTIONS_MAX, "{}", slow.len());
     let begun = Instant::now();
     // One byte now and then does not extend the limit.
     let (done, ended) = std::sync::mpsc::channel::<()>();
@@ -197,7 +197,7 @@ fn a_summary_is_sent_again_while_it_is_young() {
     assert!(bodies.iter().all(|body| *body == bodies[0]));
 }
 
-/// Reads a stream until it has so many events.
+/// Reads a stream until it has `count` events.
 fn events(address: SocketAddr, count: usize) -> Vec<Page> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();

@@ -132,7 +132,7 @@ fn bounded(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}...#{hash:016x}", &value[..begin]))
 }
 
-/// Of each series the values of its labels, in the order of their names, and its value.
+/// Each series as the values of its labels, in the order of their names, and its value.
 type Series<'a> = Vec<(Vec<&'a str>, f64)>;
 
 const fn counter(
@@ -287,7 +287,7 @@ static METRICS: &[Metric] = &[
         "Resident memory of the collector",
         |s| of_node(s.snapshot.collector.collector_rss_bytes as f64),
     ),
-    // Of a replay nothing is sampled: the following seven metrics are absent.
+    // In a replay nothing is sampled: the following seven metrics are absent.
     counter(
         "ampere_sampler_readings", None, &["device"],
         "Successful readings of a device's counter",
@@ -344,7 +344,7 @@ static METRICS: &[Metric] = &[
         "1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token",
         Scrape::run_info,
     ),
-    // Of a run on several nodes, at its first node alone. Sums over ampere_device_* of all nodes do not count them again.
+    // Only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not count them again.
     counter(
         "ampere_job_energy", JOULES, &[],
         "Energy of all nodes of the run, each by its last figures; the label node is the one that gathers them",
@@ -407,7 +407,7 @@ static METRICS: &[Metric] = &[
     ),
 ];
 
-/// What one scrape shows.
+/// The figures that one scrape shows.
 #[derive(Debug)]
 struct Scrape {
     snapshot: Arc<Snapshot>,
@@ -455,7 +455,7 @@ impl Scrape {
         self.snapshot.collector.node_cpu.iter().map(|cpu| (Vec::new(), seconds(cpu))).collect()
     }
 
-    /// The gauges of one quantity. The second label, if the metric has one, says which power or sensor it is.
+    /// The gauges of one quantity. The second label, if the metric has one, names the power or sensor.
     fn reported(&self, quantity: Quantity) -> Series<'_> {
         let mut series = Vec::new();
         for device in &self.snapshot.devices {

@@ -17,7 +17,7 @@ value that is longer than 512 bytes is cut, and ends with a number that is its o
 | --- | --- | --- | --- |
 ";
 
-/// The page.
+/// The page of the documentation.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
     for metric in metrics::all() {

@@ -7,17 +7,17 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-/// A file with this collector's address. Dropping this removes it. Of a collector that is killed, its successor's replaces it.
+/// A file with this collector's address. Dropping this removes it. The successor of a killed collector replaces the file.
 #[derive(Debug)]
 pub struct TargetFile(PathBuf);
 
 /// Why there is no such file.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// Prometheus reads no sockets.
+    /// The run is served at a socket, which Prometheus does not read.
     #[error("Prometheus cannot find this run in {0}: it is served at a Unix socket")]
     Socket(PathBuf),
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("Prometheus cannot find this run: cannot write {0}: {1}")]
     Write(PathBuf, std::io::Error),
 }

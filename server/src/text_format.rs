@@ -5,7 +5,7 @@ use std::fmt::Write;
 /// How a scrape is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TextFormat {
-    /// As [`super::metrics::encode`] has it.
+    /// The text that [`super::metrics::encode`] makes.
     OpenMetrics,
     /// What Prometheus read before there was OpenMetrics.
     Classic,

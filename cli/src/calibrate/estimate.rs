@@ -15,20 +15,20 @@ use super::wave::{Wave, quantile};
 const EARLIEST: f64 = -0.25;
 const LATEST: f64 = 0.75;
 const GRID: usize = 400;
-/// The run is split into so many parts at most, whose estimates show the uncertainty.
+/// The maximum number of parts into which the run is split; their estimates show the uncertainty.
 const PARTS: usize = 10;
 /// A part's estimate is looked for so far around the whole's, in periods.
 const AROUND: f64 = 0.25;
-/// A counter needs so many movements in a period to show its two levels.
-const LEAST_UPDATES: f64 = 4.0;
+/// A counter needs at least this many movements in a period to show its two levels.
+const UPDATES_MIN: f64 = 4.0;
 /// No device takes more (as in the attribution): a greater step, or one back, is a reset.
 const WATTS_MAX: f64 = 20_000.0;
 /// A response below this part of the power is none, however regular.
-const LEAST_RESPONSE: f64 = 1e-3;
+const RESPONSE_MIN: f64 = 1e-3;
 /// What lies nearer to an edge than this part of a period is not steady yet.
 const SETTLING: f64 = 0.1;
-/// A level is the mean of so many intervals at least.
-const LEAST_STEADY: usize = 10;
+/// A level is the mean of at least this many intervals.
+const STEADY_MIN: usize = 10;
 /// Cells of the picture of a period.
 pub const CELLS: usize = 48;
 
@@ -36,7 +36,7 @@ pub const CELLS: usize = 48;
 /// and nanojoules.
 pub type Movements = [(u64, u64)];
 
-/// What came out.
+/// The result of the estimation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub verdict: Verdict,
@@ -138,7 +138,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
         return outcome;
     }
     outcome.mean_watts = Some(all.iter().map(|i| i.watts * i.length()).sum::<f64>() / seconds);
-    if update.median * LEAST_UPDATES > wave.period {
+    if update.median * UPDATES_MIN > wave.period {
         outcome.verdict = Verdict::Aliased;
         return outcome;
     }
@@ -243,7 +243,7 @@ fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: us
     (low + high) / 2.0
 }
 
-/// In so many parts of about the same time, each in order.
+/// In parts of about the same time, each in order.
 fn parts(intervals: &[Interval], count: usize) -> Vec<&[Interval]> {
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Vec::new() };
     let width = (last.to - first.from) / count as f64;
@@ -285,7 +285,7 @@ fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) ->
     let (amplitude, deviation) = mean_and_deviation(&each);
     let count = each.len() as f64;
     let error = deviation / count.sqrt();
-    amplitude > LEAST_RESPONSE * mean_watts.abs() && amplitude > (5.0 + 20.0 / count) * error
+    amplitude > RESPONSE_MIN * mean_watts.abs() && amplitude > (5.0 + 20.0 / count) * error
 }
 
 fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64) -> Response {
@@ -329,10 +329,10 @@ fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> Option
         wave.to_nearest_edge(i.from - delay) >= near && wave.to_nearest_edge(i.to - delay) >= near
     };
     let mut chosen: Vec<&Interval> = within.iter().filter(settled).copied().collect();
-    if chosen.len() < LEAST_STEADY {
+    if chosen.len() < STEADY_MIN {
         chosen = within;
     }
-    if chosen.len() < LEAST_STEADY {
+    if chosen.len() < STEADY_MIN {
         return None;
     }
     let seconds: f64 = chosen.iter().map(|interval| interval.length()).sum();

@@ -1,4 +1,4 @@
-//! Counters that are made up: what is put in comes out, and what cannot be told is not told.
+//! Counters that are made up: what is put in comes out, and what cannot be known is not stated.
 
 use super::*;
 use crate::calibrate::wave::Edge;
@@ -289,7 +289,7 @@ fn the_error_is_as_large_as_it_is_said_to_be() {
         })
         .collect();
     let within = |errors: f64| deviations.iter().filter(|deviation| **deviation <= errors).count();
-    // Of normal errors, 68 and 95 of a hundred.
+    // For normal errors, 68 and 95 of a hundred.
     assert!((50..=85).contains(&within(1.0)), "{} within one standard error", within(1.0));
     assert!(within(2.0) >= 85 && within(5.0) == 100, "{} within two", within(2.0));
 }
@@ -305,7 +305,7 @@ fn the_picture_shows_the_lag() {
     }
 }
 
-/// More with PROPTEST_CASES.
+/// The number of cases; PROPTEST_CASES raises it.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48)
 }

@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A command that makes a square wave needs no longer, and what is sampled is kept in memory.
-pub const LONGEST: Duration = Duration::from_secs(600);
+pub const LOAD_MAX: Duration = Duration::from_secs(600);
 /// More edges, or longer lines, are a mistake.
-const MOST_EDGES: usize = 1_000_000;
-const LONGEST_LINE: u64 = 4096;
+const EDGES_MAX: usize = 1_000_000;
+const LINE_MAX: u64 = 4096;
 /// How long a command may take to end once it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Interrupted by the user.
+/// The user has interrupted the load.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -186,9 +186,9 @@ fn wait(
             end(child);
             return Err(Interrupted.into());
         }
-        if begun.elapsed() > LONGEST {
+        if begun.elapsed() > LOAD_MAX {
             end(child);
-            bail!("{shown} still runs after {} s: 20 s are enough", LONGEST.as_secs());
+            bail!("{shown} still runs after {} s: 20 s are enough", LOAD_MAX.as_secs());
         }
         progress();
         std::thread::sleep(NAP);
@@ -217,7 +217,7 @@ fn read_edges(
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = output.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line);
+        let read = output.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
         if read.context("its output could not be read")? == 0 {
             return wrong.map_or(Ok(edges), Err);
         }
@@ -225,9 +225,9 @@ fn read_edges(
         let text = text.trim_end();
         match parse(text) {
             Line::Other => other(text),
-            Line::Edge(edge) if edges.len() < MOST_EDGES => edges.push(edge),
+            Line::Edge(edge) if edges.len() < EDGES_MAX => edges.push(edge),
             Line::Edge(_) => {
-                wrong.get_or_insert_with(|| anyhow::anyhow!("more than {MOST_EDGES} edges"));
+                wrong.get_or_insert_with(|| anyhow::anyhow!("more than {EDGES_MAX} edges"));
             }
             Line::Malformed => {
                 let shown: String = text.chars().take(80).collect();
@@ -298,7 +298,7 @@ mod tests {
             });
         assert!(read.unwrap_err().to_string().starts_with("\"edge x\" is no edge"));
         assert_eq!(count.load(Ordering::Relaxed), 2);
-        let long = "x".repeat(3 * LONGEST_LINE as usize);
+        let long = "x".repeat(3 * LINE_MAX as usize);
         assert_eq!(read_edges(format!("{long}\nedge rise 7").as_bytes(), &count, |_| {}).unwrap().len(), 1);
     }
 

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use wave::{Edge, LEAST_PERIODS, Wave};
+use wave::{Edge, PERIODS_MIN, Wave};
 use write::{Setting, Target};
 
 #[derive(Args)]
@@ -61,12 +61,12 @@ pub struct CalibrateArguments {
 
 fn duration(text: &str) -> anyhow::Result<Duration> {
     let time = parse_duration(text)?;
-    anyhow::ensure!(time >= SHORTEST, "{text:?} is too short: {SHORTEST:?} or more");
+    anyhow::ensure!(time >= PERIOD_MIN, "{text:?} is too short: {PERIOD_MIN:?} or more");
     Ok(time)
 }
 
 /// A phase of 5 ms is still longer than waking up takes.
-const SHORTEST: Duration = Duration::from_millis(10);
+const PERIOD_MIN: Duration = Duration::from_millis(10);
 /// A counter's last movement that belongs to the wave is waited for a little.
 const AFTERWARDS: Duration = Duration::from_millis(250);
 
@@ -133,12 +133,12 @@ fn check_usage(arguments: &CalibrateArguments) {
         return;
     }
     let (period, duration) = (arguments.period, arguments.duration);
-    if duration > load::LONGEST {
-        wrong(format!("a duration of {duration:?} is too long: {:?} at most", load::LONGEST));
+    if duration > load::LOAD_MAX {
+        wrong(format!("a duration of {duration:?} is too long: {:?} at most", load::LOAD_MAX));
     }
-    if duration < period * LEAST_PERIODS as u32 {
+    if duration < period * PERIODS_MIN as u32 {
         wrong(format!(
-            "a duration of {duration:?} is less than {LEAST_PERIODS} periods of {period:?}: a longer one, or shorter periods"
+            "a duration of {duration:?} is less than {PERIODS_MIN} periods of {period:?}: a longer one, or shorter periods"
         ));
     }
 }

@@ -25,17 +25,17 @@ pub struct Found {
     pub estimate: Estimate,
 }
 
-/// What made the wave.
+/// The load that made the wave.
 pub struct Load {
-    /// Of the built-in load.
+    /// The number of threads of the built-in load.
     pub threads: usize,
-    /// Empty: the built-in load.
+    /// The command; empty for the built-in load.
     pub command: Vec<String>,
 }
 
 pub struct Report<'a> {
     pub node: &'a str,
-    /// RFC 3339.
+    /// The date of the calibration (RFC 3339).
     pub date: &'a str,
     pub load: &'a Load,
     pub wave: &'a Wave,
@@ -90,7 +90,7 @@ impl Report<'_> {
             let name = &counter.device.name;
             match range(&estimate.phase_watts) {
                 Some((low, high)) => {
-                    // Of a counter that does not respond, noise is not to look like a wave.
+                    // If a counter does not respond, its noise must not look like a wave.
                     let bottom = if estimate.verdict == Verdict::Responds { low } else { low.min(0.0) };
                     let line = plot(&estimate.phase_watts, bottom, high);
                     writeln!(out, "  {name:width$}  {line}  {low:.1} to {high:.1} W")?;
@@ -101,7 +101,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// What is to be known of a counter beside its figures: one line each.
+    /// What is to be known of a counter besides its figures: one line each.
     fn remarks(&self, found: &Found) -> Vec<String> {
         let Found { counter, estimate } = found;
         let period = time(self.wave.period);
@@ -267,7 +267,7 @@ fn row(found: &Found) -> [String; 10] {
     ]
 }
 
-/// `119.8 +- 0.5 ms`.
+/// A delay in words: `119.8 +- 0.5 ms`.
 pub fn delay(response: &Response) -> String {
     format!("{:.1} +- {:.1} ms", response.delay * 1e3, response.delay_error * 1e3)
 }

@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 /// Fewer periods show no spread.
-pub const LEAST_PERIODS: usize = 4;
+pub const PERIODS_MIN: usize = 4;
 
 /// Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,9 +39,9 @@ impl Wave {
         if let Some([first, second]) = edges.windows(2).find(|pair| pair[1].at_ns <= pair[0].at_ns) {
             bail!("its edges go back in time, from {} ns to {} ns", first.at_ns, second.at_ns);
         }
-        if edges.len() < 2 * LEAST_PERIODS {
+        if edges.len() < 2 * PERIODS_MIN {
             let periods = edges.len() / 2;
-            bail!("too few periods of busy and idle, {periods}: {LEAST_PERIODS} are needed, 20 are good");
+            bail!("too few periods of busy and idle, {periods}: {PERIODS_MIN} are needed, 20 are good");
         }
         let origin_ns = edges[0].at_ns;
         let times: Vec<f64> = edges.iter().map(|edge| (edge.at_ns - origin_ns) as f64 * 1e-9).collect();

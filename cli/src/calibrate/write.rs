@@ -24,9 +24,9 @@ const MARK: &str = "# ampere calibrate";
 pub struct Setting {
     pub name: String,
     pub metric: String,
-    /// Seconds, 0 or more.
+    /// The delay in seconds, 0 or more.
     pub delay: f64,
-    /// Standard error, in seconds.
+    /// The standard error of the delay, in seconds.
     pub error: f64,
     /// When and how it was measured, on one line.
     pub how: String,
@@ -271,7 +271,7 @@ fn check(
     };
     for setting in settings {
         let found = find(&after, node, setting).map(|index| after.devices[index].delay);
-        // Of several counters of one device, it has the delay of one.
+        // If a device has several counters, it gets the delay of one of them.
         let close = |delay: Duration| settings.iter().any(|other| parsed(other) == delay);
         if !found.is_some_and(close) {
             return refused(&format!("the delay of {} would not be in force", setting.name));

@@ -1,4 +1,4 @@
-//! Where a run's collector is: its output directory has the address while the run goes on.
+//! Where a run's collector is: its output directory has the address while the run continues.
 
 use ampere_collector::run_directory::output::foreign_run;
 use ampere_endpoint::access::Token;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Addresses of a node that are tried.
-const MOST_ADDRESSES: usize = 4;
+const ADDRESSES_MAX: usize = 4;
 
 /// The collector of the run in a directory.
 pub struct Announced {
@@ -20,9 +20,9 @@ pub struct Announced {
     pub url: String,
     node: String,
     run: String,
-    /// Of its node, where it listens on all of them.
+    /// The addresses of its node, if it listens on all of them.
     addresses: Vec<IpAddr>,
-    /// This user's collector says so.
+    /// This user's collector has announced it.
     is_own: bool,
 }
 
@@ -46,7 +46,7 @@ impl Announced {
         let wildcard = ["http://0.0.0.0:", "http://[::]:"].iter().find_map(|any| self.url.strip_prefix(any));
         match wildcard.filter(|_| !is_here).and_then(|port| port.parse().ok()) {
             Some(port) => {
-                let addresses = self.addresses.iter().take(MOST_ADDRESSES);
+                let addresses = self.addresses.iter().take(ADDRESSES_MAX);
                 let addresses =
                     addresses.map(|address| format!("http://{}", SocketAddr::new(*address, port)));
                 std::iter::once(format!("http://{}:{port}", self.node)).chain(addresses).collect()

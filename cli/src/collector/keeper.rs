@@ -37,7 +37,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// The collector goes on until its standard input is closed.
+    /// The collector continues until its standard input is closed.
     fn spawn(&self, session: &Path) -> std::io::Result<Child> {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
@@ -68,7 +68,7 @@ struct Kept {
     start: Start,
     child: Child,
     restarts: Restarts,
-    /// The command is over: the collector is to finish.
+    /// The command has ended: the collector is to finish.
     closing: bool,
     /// How it ended for good.
     ended: Option<ExitStatus>,
@@ -177,7 +177,7 @@ impl Keeper {
                 let is_finished = kept.session.collector_state() == CollectorState::Finished;
                 return if is_done || is_finished { Results::Written } else { Results::Missing };
             }
-            // It may go on serving its final figures for a while.
+            // It may continue to serve its final figures for a while.
             if kept.session.collector_state() == CollectorState::Finished {
                 return Results::Written;
             }
@@ -200,7 +200,7 @@ impl Keeper {
         let _ = kept.child.wait();
     }
 
-    /// The command is over: the collector begins to write the results.
+    /// The command has ended: the collector begins to write the results.
     pub fn close(&self) {
         let mut kept = lock(&self.kept);
         kept.closing = true;

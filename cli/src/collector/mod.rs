@@ -23,7 +23,7 @@ pub struct Wanted<'a> {
     pub listen: Option<&'a Listen>,
     /// The setting of stacks, if it is not in the environment.
     pub sample: Option<&'a str>,
-    /// For the summary.
+    /// The measured command, for the summary.
     pub command: &'a [OsString],
     /// The description of the trace that is replayed.
     pub replay: Option<&'a Path>,
@@ -33,7 +33,7 @@ pub struct Wanted<'a> {
 #[derive(Clone)]
 pub struct Address(pub Option<Listen>);
 
-/// For clap.
+/// Parses the option `--listen` for clap.
 pub fn address(text: &str) -> Result<Address, <Listen as FromStr>::Err> {
     if text.is_empty() { Ok(Address(None)) } else { text.parse().map(|address| Address(Some(address))) }
 }

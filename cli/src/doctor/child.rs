@@ -13,7 +13,7 @@ pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
 /// For the last output after the end, and for the end after a kill: a process that waits for a device may not end then.
 const AFTERWARDS: Duration = Duration::from_millis(500);
 /// More of its output is not kept.
-const MOST_BYTES: usize = 1 << 20;
+const BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -86,7 +86,7 @@ impl Listener {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = pipe.read(&mut bytes) {
                 let mut to = to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-                if to.len() < MOST_BYTES {
+                if to.len() < BYTES_MAX {
                     to.extend_from_slice(&bytes[..count]);
                 }
             }
@@ -104,7 +104,7 @@ impl Listener {
     }
 }
 
-/// `signal 11 (SIGSEGV)`.
+/// A signal in words: `signal 11 (SIGSEGV)`.
 pub fn signal_name(signal: i32) -> String {
     let known = [
         (rustix::process::Signal::SEGV, "SIGSEGV"),

@@ -17,7 +17,7 @@ const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
 /// Opening a source takes 20 ms, but a driver that has no other user may wake up its GPUs first, which takes seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
-/// A source, for JSON.
+/// A counter source as JSON shows it.
 #[derive(Debug, Serialize)]
 pub struct Source {
     pub name: &'static str,
@@ -79,7 +79,7 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
         };
         let is_read = |device: &Device| {
             read.iter().any(|name| {
-                // Of two devices of one name, the later has its source's name behind it.
+                // If two devices have one name, the later one has its source's name appended.
                 *name == device.name || *name == format!("{}-{}", device.name, device.source)
             })
         };
@@ -323,7 +323,7 @@ fn without_name<'a>(name: &str, note: &'a str) -> &'a str {
     note.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(note)
 }
 
-/// How the sources' notes go on with advice.
+/// How the sources' notes continue with advice.
 const ADVICE: [(&str, &str); 8] = [
     (". ", "An administrator can"),
     ("? ", "If there is one, check"),
@@ -358,7 +358,7 @@ fn energy(joules: f64) -> String {
         _ if joules >= 1e-6 => (joules * 1e6, "uJ"),
         _ => (joules * 1e9, "nJ"),
     };
-    // Of a factor like 1e9 the last digits are noise.
+    // The last digits of a factor like 1e9 are noise.
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 

@@ -62,7 +62,7 @@ fn line(text: &str) -> String {
     words.join(" ").chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Whether `ampere run` works.
+/// Whether `ampere run` can work here.
 pub fn is_ok(checks: &[Check]) -> bool {
     checks.iter().all(|check| check.status != Status::Problem)
 }

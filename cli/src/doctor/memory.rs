@@ -6,7 +6,7 @@ use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A main thread's ring, unless AMPERE_RING_BYTES says otherwise; and half of what the rings of a node take, which is the main
+/// A main thread's ring, unless AMPERE_RING_BYTES sets another size; and half of what the rings of a node take, which is the main
 /// threads' part.
 const RING_BYTES: u64 = 8 << 20;
 const MAIN_RINGS_BYTES: u64 = 128 << 20;
@@ -15,7 +15,7 @@ const TMPFS_MAGIC: i128 = 0x0102_1994;
 /// A session so young may not have its collector yet.
 const YOUNG: Duration = Duration::from_secs(30);
 /// Old sessions that have a line each.
-const MOST_NAMED: usize = 5;
+const NAMED_MAX: usize = 5;
 
 pub fn look(cores: usize) -> Vec<Check> {
     let mut group = Group::new("shared memory");
@@ -60,7 +60,7 @@ fn set_shm(error: &Error) -> &'static str {
     }
 }
 
-/// Of a rank on a full node.
+/// The memory of a rank on a full node.
 fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
@@ -149,7 +149,7 @@ fn left_behind(group: &mut Group, base: &Path) {
         group.ok("sessions", format!("{} in use or just begun", plural(running, "session")));
     }
     left.sort_by_key(|session| std::cmp::Reverse(session.bytes));
-    for session in left.iter().take(MOST_NAMED) {
+    for session in left.iter().take(NAMED_MAX) {
         let name = session.path.file_name().unwrap_or_default().to_string_lossy();
         let since = format!("left {} ago, {}", age(session.age), bytes(session.bytes));
         if session.processes == 0 {
@@ -167,8 +167,8 @@ fn left_behind(group: &mut Group, base: &Path) {
             group.note(&name, format!("{found}; it does not go by itself"), Some(finish));
         }
     }
-    if left.len() > MOST_NAMED {
-        let rest = &left[MOST_NAMED..];
+    if left.len() > NAMED_MAX {
+        let rest = &left[NAMED_MAX..];
         let size = rest.iter().map(|session| session.bytes).sum();
         let found = format!("{} more, {}", plural(rest.len() as u64, "session"), bytes(size));
         group.note("more", found, Some(format!("look into {}", base.display())));

@@ -10,8 +10,8 @@
 //! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
 //! ```
 //!
-//! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's
-//! library, or an `mpirun`, does, the doctor goes on.
+//! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's library,
+//! or an `mpirun`, does, the doctor continues.
 
 mod batch;
 mod child;
@@ -128,7 +128,7 @@ fn plural(number: u64, word: &str) -> String {
     }
 }
 
-/// `8 MiB`, `23.4 GiB`.
+/// A number of bytes in words: `8 MiB`, `23.4 GiB`.
 fn bytes(number: u64) -> String {
     let (mut value, mut unit) = (number as f64, "bytes");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {

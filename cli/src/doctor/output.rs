@@ -8,7 +8,7 @@ use ampere_endpoint::listen::{self, BindError, Listen};
 use ampere_settings::Config;
 use std::path::Path;
 
-/// Less is soon full: a trace has 10 bytes an event, and 16 more while the run goes on.
+/// Less is soon full: a trace has 10 bytes an event, and 16 more while the run continues.
 const LITTLE: u64 = 1 << 30;
 
 pub fn look(wanted: &Wanted) -> Vec<Check> {

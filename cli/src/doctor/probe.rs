@@ -16,7 +16,7 @@ pub struct ProbeArguments {
     pub what: String,
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Of a library: its file, as the loader is asked for it, and a function that it must have
+    /// Facts about a library: its file, as the loader is asked for it, and a function that it must have
     pub library: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ pub enum Message {
         devices: Vec<Device>,
         notes: Vec<String>,
     },
-    /// In the devices' order.
+    /// What was watched, in the order of the devices.
     Watched(Vec<Motion>),
     /// Everything is closed, and the process is about to end.
     Closed,

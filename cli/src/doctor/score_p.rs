@@ -90,7 +90,7 @@ fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<Pat
     }
 }
 
-/// Whether a program finds this library that is not installed beside it, as ours are: they look there first.
+/// Whether a program finds this library that is not installed next to it, as ours are: they look there first.
 fn is_found_by_others(library: &Path) -> bool {
     let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -123,7 +123,7 @@ fn export_line(directory: &Path) -> String {
     format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(directory))
 }
 
-/// Quoted for a shell.
+/// The path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));

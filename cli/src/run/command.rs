@@ -96,7 +96,7 @@ pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>
     other
 }
 
-/// Starts the command.
+/// Starts the command as a child process.
 pub fn spawn(mut command: Command) -> std::io::Result<Child> {
     command.spawn().or_else(|error| by_shell(&command, error)?.spawn())
 }

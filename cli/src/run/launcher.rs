@@ -1,4 +1,4 @@
-//! Launchers that have to be told which variables are the other nodes'.
+//! Launchers that need to know which variables the other nodes get.
 //!
 //! Slurm's, Flux's, MPICH's and Intel's hand the whole environment on, Open MPI's only its own variables. A variable of its
 //! for that (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is given a `-x`
@@ -24,10 +24,10 @@ const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
 /// What of the measured command's environment other nodes need, besides variables of ours.
 const NEEDED: [&str; 4] =
     ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
-/// Launchers are small programs.
-const MOST_BYTES: u64 = 1 << 20;
+/// Programs that are larger are not read: launchers are small.
+const BYTES_MAX: u64 = 1 << 20;
 
-/// The command, with what its launcher has to be told.
+/// The command, with the options that its launcher needs.
 pub fn told(mut command: Command) -> Command {
     if let Some(list) = std::env::var(SLURM_LIST).ok().and_then(|list| slurm_list(&list, needed(&command))) {
         command.env(SLURM_LIST, list);
@@ -111,7 +111,7 @@ fn is_open_mpis(program: &OsStr) -> bool {
     let mut bytes = Vec::new();
     // Since version 5 it is a program that starts this one.
     let starts = b"prterun";
-    File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut bytes)).is_ok()
+    File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)).is_ok()
         && bytes.windows(starts.len()).any(|part| part == starts)
 }
 

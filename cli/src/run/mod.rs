@@ -3,7 +3,7 @@
 //! ```text
 //! command.rs   the command: environment, start, end       signals.rs  signals that are meant for it
 //! launched.rs  `ampere run` behind a launcher              outcome.rs  what is shown of the results
-//! launcher.rs  what a launcher is told
+//! launcher.rs  options for a launcher
 //! ```
 
 mod command;
@@ -68,7 +68,7 @@ pub struct RunArguments {
     command: Vec<OsString>,
 }
 
-/// For clap.
+/// Parses the option `--sample` for clap.
 fn sample(text: &str) -> Result<String, WrongValue> {
     let known = setting(SAMPLE).map_or(Ok(()), |setting| setting.check(text));
     known.map(|()| text.to_owned())
@@ -133,7 +133,7 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     check_counters(&config)?;
     check_filter(given(&arguments.filter))?;
     if config.sampler.stacks.is_none() {
-        // The collectors of all nodes are told that this run is to be sampled.
+        // Informs the collectors of all nodes that this run is to be sampled.
         arguments.sample.get_or_insert_with(|| "auto".to_owned());
     }
     let rank = launched::rank();
@@ -217,7 +217,7 @@ fn measure(
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
 }
 
-/// What the collector is told of the command's end.
+/// What the collector learns about the command's end.
 fn end_of(ended: &command::Ended) -> CommandEnd {
     CommandEnd {
         pid: ended.pid,

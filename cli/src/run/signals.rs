@@ -1,9 +1,9 @@
 //! Signals that come to `ampere run` and are meant for its command.
 //!
 //! A signal to a job is sent to one process, to a process group, or to all processes. Where the command has got it already it
-//! must not get it again: many programs, mpirun among them, take a second one for an order to end at once. So there is a
-//! witness, a process beside the command that only reports which signals it gets. What the witness gets, the command has got
-//! as well; what only this process gets is passed on.
+//! must not get it again: many programs, mpirun among them, take a second one for an order to end at once. So there is a witness,
+//! a process next to the command that only reports which signals it gets. What the witness gets, the command has got as well;
+//! what only this process gets is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ const SIGNALS: [Signal; 8] = [
     Signal::USR2,
     Signal::XCPU,
 ];
-/// Flux sends SIGALRM when a job's time is over.
+/// Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
 /// A terminal sends them to the whole process group: without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
@@ -40,7 +40,7 @@ const TOGETHER: Duration = Duration::from_millis(100);
 enum News {
     /// This process got the signal.
     Got(usize),
-    /// The witness did.
+    /// The witness process has received the signal.
     Witnessed(usize),
     /// This process got one [`TOGETHER`] ago: the witness gets it no more.
     Due(usize),
@@ -124,7 +124,7 @@ impl Listener {
         Some(Listener { runtime, news, all })
     }
 
-    /// Passes signals on to the command until it is over. `at_order`: what is done when one asks it to end.
+    /// Passes signals on to the command until it has ended. `at_order`: what is done when one asks it to end.
     pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), over: Receiver<()>) {
         self.runtime.block_on(pass_on(to, witness, at_order, over, self.news, self.all));
     }
@@ -139,7 +139,7 @@ async fn pass_on(
     mut all: UnboundedReceiver<News>,
 ) {
     let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
-    // Of each signal: how often only this process got it so far, and how often only the witness did.
+    // For each signal: how often only this process got it so far, and how often only the witness did.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
@@ -204,8 +204,8 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// While results are written after the command, which may take long where a file system hangs: a second order to end makes
-/// this process end. The collector goes on by itself.
+/// While results are written after the command, which may take long where a file system hangs: a second order to end makes this
+/// process end. The collector continues by itself.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {
@@ -235,7 +235,7 @@ fn is_apart(process: Pid) -> bool {
     rustix::process::getpgid(Some(process)).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// The witness itself.
+/// The process that witnesses signals.
 pub fn witness() -> anyhow::Result<ExitCode> {
     // Its parent may be killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;

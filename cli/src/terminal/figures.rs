@@ -1,4 +1,4 @@
-//! The figures of a run that goes on, as they came last, and tables of them.
+//! The latest figures of a run that continues, and tables of them.
 
 use super::table::{Column, Row, Table, Value, column};
 use ampere_figures::nodes::gathered::Nodes;
@@ -10,13 +10,13 @@ use ampere_report::page::{Page, PowerSeries};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Seconds of power that are kept.
-const MOST_HISTORY: usize = 120;
+const HISTORY_MAX: usize = 120;
 /// Beside a command's output functions with less of the whole are not shown.
-const LEAST_SHARE: f64 = 0.001;
-/// A row's power is its mean since the newest snapshot that is at least so many seconds old.
+const SHARE_MIN: f64 = 0.001;
+/// A row's power is its mean since the newest snapshot that is at least this many seconds old.
 const RATE_SECONDS: f64 = 2.0;
 
-/// What is known.
+/// The figures that are known of a run.
 #[derive(Default)]
 pub struct Figures {
     pub snapshot: Snapshot,
@@ -24,7 +24,7 @@ pub struct Figures {
     earlier: VecDeque<Snapshot>,
     /// With call paths; `None` before it was asked for.
     pub page: Option<Page>,
-    /// Of a run on several nodes.
+    /// The figures of all nodes, if there are several.
     pub job: Option<Job>,
     /// The node whose collector is asked, as new as its snapshot.
     own: Nodes,
@@ -46,12 +46,12 @@ impl Figures {
         for device in &self.snapshot.devices {
             let history = self.history.entry(device.device.clone()).or_default();
             history.push_back(device.watts);
-            history.drain(..history.len().saturating_sub(MOST_HISTORY));
+            history.drain(..history.len().saturating_sub(HISTORY_MAX));
         }
         self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
     }
 
-    /// No other figures will come: the run is over.
+    /// No other figures will come: the run has ended.
     pub fn end(&mut self) {
         self.snapshot.is_last = true;
         self.own_line = self.own.sum(&NodeReport::of(&self.snapshot));
@@ -102,7 +102,7 @@ fn before(series: &PowerSeries) -> Vec<Option<f64>> {
         let of = series.segments.iter().rev().find(|segment| segment.begin <= time)?;
         of.watts.get(((time - of.begin) / of.step) as usize).copied().flatten()
     };
-    let times = (1..MOST_HISTORY).map(|second| end - second as f64);
+    let times = (1..HISTORY_MAX).map(|second| end - second as f64);
     times.take_while(|time| *time >= 0.0).map(at).collect()
 }
 
@@ -157,7 +157,7 @@ type Sums<'a> = BTreeMap<&'a str, f64>;
 struct Parts<'a> {
     sums: Sums<'a>,
     earlier: Sums<'a>,
-    /// Since the earlier ones.
+    /// The seconds since the earlier figures.
     seconds: f64,
     whole: f64,
 }
@@ -255,14 +255,14 @@ pub fn largest(snapshot: &Snapshot, most: usize) -> Vec<(&str, f64)> {
     sums
 }
 
-/// These as rows, for a few lines beside a command's output.
+/// The functions with most joules as rows, for a few lines below a command's output.
 pub fn few(snapshot: &Snapshot, most: usize) -> Table {
     let whole: f64 = snapshot.topmost().map(|device| device.joules).sum();
     let parts = Parts::of_job(by_region(snapshot).into_iter(), whole);
     let mut table = parts.table(FEW, "", |_, name| Value::Text(name.to_owned()));
     super::table::sort_rows(&mut table.rows, Default::default());
     table.rows.truncate(most);
-    table.rows.retain(|row| parts.share(parts.sums[row.key.as_str()]) >= LEAST_SHARE || whole == 0.0);
+    table.rows.retain(|row| parts.share(parts.sums[row.key.as_str()]) >= SHARE_MIN || whole == 0.0);
     table
 }
 
@@ -357,7 +357,7 @@ pub fn devices(figures: &Figures) -> Table {
     Table { columns: DEVICES, rows, nothing: "no device yet" }
 }
 
-/// Of a run on one node, that one.
+/// If the run is on one node, that one.
 pub fn nodes(figures: &Figures) -> Table {
     let job = figures.job().unwrap_or(&figures.own_line);
     let whole = job.totals.joules;

@@ -54,7 +54,7 @@ impl FullScreen {
         is_stopped.is_ok() && take(&self.keys).is_ok()
     }
 
-    /// Columns and lines. A terminal that was made without a size says 0.
+    /// Columns and lines. A terminal that was made without a size reports 0.
     pub fn size() -> (u16, u16) {
         let size = tcgetwinsize(std::io::stdout()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         size.map_or((80, 24), |size| (size.ws_col.min(1000), size.ws_row.min(1000)))
@@ -85,7 +85,7 @@ fn take(keys: &OwnedFd) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Once only.
+/// Restores the terminal, at most once.
 fn give_back() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((keys, before)) = before {

@@ -9,9 +9,9 @@ use ampere_report::summary::least_trusted;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
 
-const LONGEST_NAME: usize = 24;
-/// Notes of the collector.
-pub const MOST_NOTES: usize = 2;
+const NAME_CHARS_MAX: usize = 24;
+/// The maximum number of notes that are shown.
+pub const NOTES_MAX: usize = 2;
 
 /// A word where the joules are not measured.
 fn quality(energy: &str) -> &str {
@@ -70,10 +70,10 @@ pub fn lines(figures: &Figures, width: u16, height: u16) -> Vec<Line<'static>> {
     let most = (usize::from(height).saturating_sub(8) / 4).clamp(1, 10);
     lines.extend(devices(figures, most));
     if height >= 12 {
-        lines.push(trust(&figures.snapshot));
+        lines.push(trust(figures));
     }
     if height >= 20 {
-        let notes = figures.snapshot.notes.iter().take(MOST_NOTES);
+        let notes = figures.snapshot.notes.iter().take(NOTES_MAX);
         lines.extend(notes.map(|note| Line::from(format!(" {}", printable(note))).yellow()));
     }
     lines
@@ -99,7 +99,7 @@ fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
     let topmost: Vec<&DeviceFigures> = figures.snapshot.topmost().collect();
     let shown = if topmost.len() > most { most - 1 } else { topmost.len() };
     let longest = topmost[..shown].iter().map(|device| device.device.chars().count());
-    let width = longest.max().unwrap_or(0).clamp(5, LONGEST_NAME);
+    let width = longest.max().unwrap_or(0).clamp(5, NAME_CHARS_MAX);
     let mut lines: Vec<Line> =
         topmost[..shown].iter().map(|device| device_line(figures, device, width)).collect();
     if topmost.len() > shown {
@@ -115,7 +115,7 @@ fn devices(figures: &Figures, most: usize) -> Vec<Line<'static>> {
 }
 
 fn figures_text(name: &str, width: usize, sum: f64, watts: Option<f64>) -> String {
-    let name = short(name, LONGEST_NAME);
+    let name = short(name, NAME_CHARS_MAX);
     format!(" {name:<width$} {:>12} J {:>7} W", joules(sum), watts_text(watts))
 }
 
@@ -151,7 +151,8 @@ fn history(figures: &Figures, device: &str) -> Span<'static> {
 }
 
 /// How far the figures can be trusted. What is lost stands out.
-fn trust(snapshot: &Snapshot) -> Line<'static> {
+fn trust(figures: &Figures) -> Line<'static> {
+    let snapshot = &figures.snapshot;
     let mut spans = vec![Span::raw(" ")];
     spans.extend(busy(snapshot).map(|words| Span::raw(words + "  ")));
     spans.push(Span::raw(format!("lag {:.1} s  ", snapshot.collector.lag_seconds)));
@@ -162,8 +163,8 @@ fn trust(snapshot: &Snapshot) -> Line<'static> {
     if lost > 0.0 {
         spans.push(format!("lost {} J  ", joules(lost)).red());
     }
-    let occurred = snapshot.losses();
-    let bad: Vec<Span> = occurred.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();
+    let losses = figures.job().map_or_else(|| snapshot.losses(), |job| job.losses);
+    let bad: Vec<Span> = losses.occurred().map(|(count, word)| format!("{count} {word}  ").red()).collect();
     spans.extend(if bad.is_empty() && lost == 0.0 { vec![Span::raw("nothing lost")] } else { bad });
     Line::from(spans)
 }

@@ -15,9 +15,9 @@ pub enum Key {
     Enter,
     Backspace,
     Escape,
-    /// Ctrl-C.
+    /// The key combination Ctrl-C.
     Interrupt,
-    /// Ctrl-Z.
+    /// The key combination Ctrl-Z.
     Suspend,
 }
 

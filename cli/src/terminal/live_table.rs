@@ -32,11 +32,11 @@ const OFTEN: Duration = Duration::from_secs(60);
 pub const NODES: &str = "/nodes";
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Functions in the table: a third of the terminal, within these.
-const LEAST_ROWS: u16 = 6;
-const MOST_ROWS: u16 = 16;
+const ROWS_MIN: u16 = 6;
+const ROWS_MAX: u16 = 16;
 /// Above the functions the run and its devices, and below them where the ranks are.
 const OTHER_ROWS: u16 = 3;
-const LONGEST_NAME: usize = 80;
+const NAME_CHARS_MAX: usize = 80;
 
 pub struct LiveTable {
     stop: Arc<AtomicBool>,
@@ -74,7 +74,7 @@ impl LiveTable {
 }
 
 fn show(output: &Path, mut announced: Announced, token: Option<&Token>, stop: &AtomicBool) {
-    let rows = (Screen::terminal_lines() / 3).clamp(LEAST_ROWS, MOST_ROWS);
+    let rows = (Screen::terminal_lines() / 3).clamp(ROWS_MIN, ROWS_MAX);
     let mut screen = if std::io::stderr().is_terminal() { Screen::open(rows + OTHER_ROWS) } else { None };
     let begun = Instant::now();
     let period = |is_screen: bool| match is_screen {
@@ -114,7 +114,7 @@ fn fetch<T: DeserializeOwned>(announced: &Announced, path: &str, token: Option<&
 pub fn line(snapshot: &Snapshot, job: Option<&Job>) -> String {
     let top: Vec<String> = largest(snapshot, 3)
         .into_iter()
-        .map(|(region, sum)| format!("{} {} J", short(region, LONGEST_NAME), joules(sum)))
+        .map(|(region, sum)| format!("{} {} J", short(region, NAME_CHARS_MAX), joules(sum)))
         .collect();
     let of_job = job
         .filter(|job| job.nodes.len() > 1)
@@ -140,7 +140,7 @@ fn table(snapshot: &Snapshot, area: Rect) -> Buffer {
     let beside_others = snapshot.ranks.iter().filter(|process| !has_ranks || process.is_numbered());
     let running: Vec<String> = beside_others
         .take(8)
-        .map(|r| format!("{}: {}", short(&r.rank, LONGEST_NAME), short(&r.current_region, LONGEST_NAME)))
+        .map(|r| format!("{}: {}", short(&r.rank, NAME_CHARS_MAX), short(&r.current_region, NAME_CHARS_MAX)))
         .collect();
     let rows = Rect { y: area.y + 2, height: few.rows.len() as u16, ..area };
     few.draw(&mut picture, Drawn { area: rows, first: 0, selected: None, sort: None });

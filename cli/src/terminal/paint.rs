@@ -9,7 +9,7 @@ use std::fmt::Write;
 /// Plain again, whatever came before.
 const PLAIN: &str = "\x1b[0m";
 
-/// Writes a line of a picture; what lies outside of it is left out, and an ellipsis says so.
+/// Writes a line of a picture; what lies outside of it is left out, and an ellipsis shows that.
 pub fn put(picture: &mut Buffer, x: u16, y: u16, line: &Line) {
     let area = *picture.area();
     if y >= area.bottom() || x >= area.right() {
@@ -78,7 +78,7 @@ fn put_style(text: &mut String, (fg, bg, modifier): (Color, Color, Modifier)) {
     text.push('m');
 }
 
-/// An empty picture.
+/// A picture without any content.
 pub fn empty(width: u16, height: u16) -> Buffer {
     Buffer::empty(Rect::new(0, 0, width, height))
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const PERIOD_MS: u64 = 100;
-/// Characters of the bar.
+/// The width of the bar in characters.
 const BAR: usize = 24;
 
 /// It is wiped when this is dropped.
@@ -66,7 +66,7 @@ fn print(text: &str) {
 /// How far a trace has been read.
 pub struct Progress {
     line: StatusLine,
-    /// What is counted.
+    /// The unit of what is counted.
     unit: &'static str,
 }
 

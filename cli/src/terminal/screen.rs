@@ -61,7 +61,7 @@ impl Screen {
         self.print(&format!("\x1b7{}{picture}\x1b8", self.wiped(height)));
     }
 
-    /// The lines, emptied.
+    /// The codes that empty the lines of the table.
     fn wiped(&self, height: u16) -> String {
         let lines = height - self.rows + 1..=height;
         lines.map(|line| format!("\x1b[{line};1H\x1b[2K")).collect()

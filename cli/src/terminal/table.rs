@@ -10,9 +10,9 @@ use ratatui_core::style::{Color, Modifier, Style};
 use ratatui_core::text::{Line, Span};
 
 /// Characters of a text that is not the rows' name.
-const LONGEST_WORD: u16 = 24;
+const WORD_MAX: u16 = 24;
 /// Characters that the rows' names have before other texts have more than their columns' width.
-const LEAST_NAME: u16 = 24;
+const NAME_CHARS_MIN: u16 = 24;
 const SELECTED: Style = Style::new().fg(Color::Black).bg(Color::Cyan);
 const TITLES: Style = Style::new().fg(Color::Black).bg(Color::Green);
 
@@ -23,7 +23,7 @@ pub struct Column {
     pub from: u16,
 }
 
-/// Of numbers; the last column's width is what is left.
+/// The width of a column of numbers; the last column gets what is left.
 pub const fn column(title: &'static str, width: u16, from: u16) -> Column {
     Column { title, width, from }
 }
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-/// How rows are ordered.
+/// The order of the rows of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sort {
     pub column: usize,
@@ -129,10 +129,10 @@ pub struct Table {
 #[derive(Clone, Copy)]
 pub struct Drawn {
     pub area: Rect,
-    /// The first row.
+    /// The index of the first row that is shown.
     pub first: usize,
     pub selected: Option<usize>,
-    /// `None`: without titles.
+    /// How titles show the order; `None` leaves the titles out.
     pub sort: Option<Sort>,
 }
 
@@ -174,20 +174,20 @@ impl Table {
         let widths = self.columns.iter().map(|column| if width >= column.from { column.width } else { 0 });
         let mut widths: Vec<u16> = widths.collect();
         let used: u16 = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
-        let mut room = width.saturating_sub(used + LEAST_NAME);
+        let mut room = width.saturating_sub(used + NAME_CHARS_MIN);
         for (at, width) in widths.iter_mut().enumerate().take(last).filter(|(_, width)| **width > 0) {
             let text = |row: &Row| match &row.values[at] {
                 Value::Text(text) => text.chars().count(),
                 _ => 0,
             };
-            let longest = self.rows.iter().map(text).max().unwrap_or(0).min(LONGEST_WORD.into()) as u16;
+            let longest = self.rows.iter().map(text).max().unwrap_or(0).min(WORD_MAX.into()) as u16;
             let more = longest.saturating_sub(*width).min(room);
             (*width, room) = (*width + more, room - more);
         }
         widths
     }
 
-    /// Draws what fits.
+    /// Draws the rows that fit into the area.
     pub fn draw(&self, picture: &mut Buffer, drawn: Drawn) {
         let Drawn { area, first, selected, sort } = drawn;
         let mut y = area.y;

@@ -50,7 +50,7 @@ impl<'a> Boxes<'a> {
         let mut inclusive = flame.joules[..count].to_vec();
         let mut children = vec![Vec::new(); count];
         for at in (1..count).rev() {
-            // A caller comes before what it calls, whatever a collector says.
+            // A caller comes before what it calls, whatever a collector reports.
             let caller = (flame.caller[at] as usize).min(at - 1);
             inclusive[caller] += inclusive[at];
             children[caller].push(at);

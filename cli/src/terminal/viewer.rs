@@ -39,7 +39,7 @@ impl View {
 const ALL_VIEWS: u16 = 70;
 
 /// As much of the whole as is shown as 0.0%: of rows by joules, these become one.
-const LEAST_SHARE: f64 = 0.0005;
+const SHARE_MIN: f64 = 0.0005;
 
 /// What stands in the place of rows, until a key is pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Asked {
 pub struct Viewer {
     pub figures: Figures,
     view: View,
-    /// By view.
+    /// The order of rows in each view.
     sorts: [Sort; 6],
     open: tree::Open,
     filter: String,
@@ -172,7 +172,7 @@ impl Viewer {
             sort_rows(&mut table.rows, sort);
             let is_all = filter.is_empty() && self.search.is_empty();
             if is_all && matches!(self.view, View::Functions | View::Kernels) && sort == Sort::default() {
-                table.sum_last(LEAST_SHARE);
+                table.sum_last(SHARE_MIN);
             }
         }
         self.list.replace(table);
@@ -269,7 +269,7 @@ impl Viewer {
         Asked::Figures
     }
 
-    /// Of the rank under the cursor, if its collector is the one that is asked.
+    /// Shows the call paths of the rank under the cursor, if its collector is the one that is asked.
     fn show_tree_of_rank(&mut self) -> Asked {
         let choices = self.figures.rank_choices();
         let Some(rank) = self.list.key().filter(|rank| choices.iter().any(|known| known == rank)) else {
@@ -399,7 +399,7 @@ impl Viewer {
             spans.push(format!("only with “{}”  ", short(&self.filter, 24)).yellow());
         }
         let notes = &self.figures.snapshot.notes;
-        if notes.len() > header::MOST_NOTES || notes.iter().any(|note| note.chars().count() >= width.into()) {
+        if notes.len() > header::NOTES_MAX || notes.iter().any(|note| note.chars().count() >= width.into()) {
             spans.push("N notes in full".yellow());
         }
         Line::from(spans)

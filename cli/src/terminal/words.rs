@@ -12,7 +12,7 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::say_line(&format!($($words)*)) };
 }
 
-/// For [`say`].
+/// Prints a line for the macro [`say`].
 pub fn say_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
@@ -34,7 +34,7 @@ pub fn is_closed_pipe(error: &io::Error) -> bool {
 
 /// Standard output. A terminal gets what is fit to print: names are the application's, or those of whoever wrote a summary.
 pub enum Output {
-    /// As it is.
+    /// The text is written unchanged.
     Plain(StdoutLock<'static>),
     /// With the begin of a character that is not whole yet.
     Terminal(StdoutLock<'static>, Vec<u8>),

@@ -16,7 +16,7 @@ use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Which collector is asked.
+/// The collector that is asked for figures.
 #[derive(Clone)]
 pub enum Asked {
     Directory(PathBuf),
@@ -70,7 +70,7 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// The results of a run that is over are shown. `false`: it is not.
+    /// Shows the results of a run that has ended. `false`: it has not.
     pub fn shows_if_over(&self) -> anyhow::Result<bool> {
         let Asked::Directory(directory) = self else { return Ok(false) };
         if self.results().is_none() {
@@ -83,7 +83,7 @@ impl Asked {
         show_results(directory).map(|()| true)
     }
 
-    /// Where the results are, of a run that is over.
+    /// Where the results of a run that has ended are.
     pub fn results(&self) -> Option<PathBuf> {
         let Asked::Directory(directory) = self else { return None };
         let summary = directory.join("summary.json");

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const LINE_PERIOD: Duration = Duration::from_secs(5);
-/// A collector that has not answered so often is gone; one that was killed is replaced sooner.
+/// A collector that has not answered this many times is gone; one that was killed is replaced sooner.
 const UNANSWERED: u32 = 5;
 const RETRY: Duration = Duration::from_millis(500);
 

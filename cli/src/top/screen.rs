@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// A collector that has not answered for so long is said to be silent.
+/// A collector that has not answered for this long is shown as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_secs(1);
 
-/// How it ended.
+/// The reason why the screen was left.
 enum End {
-    /// The user has left.
+    /// The user pressed the key that quits.
     Quit,
     Signal(i32),
 }

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// A collector on another node may be slow: the keys do not wait for it.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Asking takes this part of the time at most: answers of very large runs take long.
-const MOST_PART: u32 = 20;
+const PART_MAX: u32 = 20;
 
 /// After a signal the program ends within this time.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ pub enum News {
     Ended(i32),
 }
 
-/// What a collector has told.
+/// What a collector has reported.
 pub struct Answer {
     pub snapshot: Snapshot,
     pub page: Option<Page>,
@@ -45,10 +45,10 @@ pub struct Answer {
 /// What is asked for besides the snapshot.
 #[derive(Clone, Default)]
 pub struct Wish {
-    /// Call paths.
+    /// Call paths are wanted, too.
     pub tree: bool,
     pub nodes: bool,
-    /// Of this rank alone, by its place among the choices.
+    /// Call paths of this rank alone, by its place among the choices.
     pub rank: Option<usize>,
 }
 
@@ -71,7 +71,7 @@ impl Asking {
         self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone_from(wish);
     }
 
-    /// Asks again without waiting.
+    /// Asks for new figures without waiting.
     pub fn now(&self) {
         self.thread.unpark();
     }
@@ -108,7 +108,7 @@ fn ask(asked: &Asked, token: Option<&Token>, wish: &Mutex<Wish>, news: &Sender<N
             return;
         }
         let took = begun.elapsed();
-        std::thread::park_timeout(PERIOD.max(MOST_PART * took).saturating_sub(took));
+        std::thread::park_timeout(PERIOD.max(PART_MAX * took).saturating_sub(took));
     }
 }
 

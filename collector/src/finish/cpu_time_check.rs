@@ -16,7 +16,7 @@ impl LiveRun {
     /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
     pub(super) fn note_what_was_not_seen(&mut self) {
         let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
-        // Of each process, by pid and start time.
+        // The CPU time of each process, by pid and start time.
         let mut in_rows: HashMap<(u32, u64), f64> = HashMap::new();
         for process in &self.ingest.processes {
             let threads = process.locations.iter().filter(|of| of.definition.kind == LocationKind::CpuThread);

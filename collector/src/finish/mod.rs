@@ -49,7 +49,7 @@ struct Traced {
 }
 
 impl LiveRun {
-    /// The end of a run that goes on no more. `is_over`: all of its processes have ended. The error is one line.
+    /// The end of a run. `is_over`: all of its processes have ended. The error is one line.
     pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.session.set_finishing(true);
         self.learn_command_end();
@@ -101,7 +101,7 @@ impl LiveRun {
         own.for_each(|records| spool_place::remove(records));
     }
 
-    /// Makes trace and summary of what is left of a run that is over. The error is one line.
+    /// Makes trace and summary of what is left of a run that has ended. The error is one line.
     pub fn recover(mut self) -> Result<(Summary, Session), ResultsError> {
         self.read_definitions();
         if !self.clock_is_certain() {
@@ -349,7 +349,7 @@ impl LiveRun {
     fn losses(&self) -> SavedLosses {
         let before = &self.options.manifest.progress.losses;
         let mut records = before.records;
-        records.raise(&self.record_losses());
+        records.raise(&self.record_losses().only_in_rings());
         SavedLosses {
             records,
             is_incomplete: self.notes.is_incomplete() || before.is_incomplete,
@@ -357,7 +357,7 @@ impl LiveRun {
         }
     }
 
-    /// Of a run without a trace, because no event tells which clock its times are of.
+    /// Why there is no trace: no event showed which clock its times are from.
     fn why_nothing_is_left(&self) -> String {
         let read = self.ingest.locations().map(|location| location.ring.position());
         match read.fold(0, u64::saturating_add) {

@@ -68,7 +68,7 @@ impl LiveRun {
         why
     }
 
-    /// Of the figures that lie there.
+    /// Writes the page of the figures that are in the directory.
     fn write_page(&self, summary: &Summary) -> Result<(), ResultsError> {
         let directory = &self.options.output;
         if output::holds_foreign_page(directory, &summary.run.id) {
@@ -108,7 +108,7 @@ fn describe_tables(directory: &Path, summary: &Summary) -> bool {
         && write_text(directory, summary).is_ok()
 }
 
-/// Of a run that is over, figures that were written while it went on stay where they know more than what else is left.
+/// Figures that were written while the run continued are kept if they contain more than what is left otherwise.
 fn end_running(directory: &Path) -> Result<(), ResultsError> {
     let mut known = read_summary(directory)?;
     if !std::mem::take(&mut known.run.running) {

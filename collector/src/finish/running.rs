@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// When the first is written, and how long after it the next.
 const FIRST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(10);
-/// Making and writing it takes one of so many parts of the run's time at most.
+/// Making and writing it takes at most this fraction of the run's time, one in 100.
 const PART: u32 = 100;
 
 /// Keeps `summary.json` up to date. When this is dropped, nothing is written any more.
@@ -18,7 +18,7 @@ pub struct RunningSummary {
     directory: PathBuf,
     started: Instant,
     due: Instant,
-    /// Making and writing took so long, all in all.
+    /// The time that making and writing have taken so far.
     spent: Duration,
     /// The end may be near.
     is_urgent: bool,
@@ -78,7 +78,7 @@ impl RunningSummary {
     }
 }
 
-/// When the next is due, after one that was begun at that time of the run and took so long, all of them `spent`. The next one may
+/// When the next is due, after one that was begun at that time of the run and took `took`, all of them `spent`. The next one may
 /// take as long.
 fn next_after(begun: Duration, spent: Duration, took: Duration) -> Duration {
     (begun + PERIOD).max((spent + took) * PART)

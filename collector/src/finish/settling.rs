@@ -3,7 +3,7 @@
 use crate::finish::Traced;
 use crate::live::LiveRun;
 use crate::run_directory::output;
-use ampere_report::highlights::topmost;
+use ampere_figures::summary::topmost;
 use ampere_report::summary::{Device, Summary};
 use ampere_report::uncovered_note;
 use ampere_timeline::attributor::Attributor;

@@ -19,10 +19,10 @@ use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_trace::spool::Spool;
 use std::collections::HashSet;
 
-/// A run that is recovered ends with its last sample, or so long after it.
+/// A run that is recovered ends with its last sample, or at most this long after it.
 const UNSAMPLED_SECONDS: f64 = 0.1;
-/// Notes of one kind.
-const MOST_ALIKE: usize = 8;
+/// The maximum number of notes of one kind.
+const ALIKE_NOTES_MAX: usize = 8;
 
 impl LiveRun {
     /// The figures as of now. `complete`: nothing of the run is missing, as far as its caller knows.
@@ -88,7 +88,7 @@ impl LiveRun {
         let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
         let mut hosts = self.ingest.processes.iter().map(|process| process.info.host.as_str());
         let sampled = hosts.clone().next().unwrap_or_default();
-        // Of ranks that are sampled beside, what they record themselves.
+        // If ranks are also sampled, the host that records their events is named.
         let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
         Run {
             id: self.options.run_id.clone(),
@@ -147,7 +147,7 @@ impl LiveRun {
 
     fn quality(&self) -> Losses {
         let mut records = self.record_losses();
-        records.raise(&self.options.manifest.progress.losses.records);
+        records.raise(&self.options.manifest.progress.losses.records.only_in_rings());
         records.late_events = self.timeline.as_ref().map_or(0, |timeline| timeline.late());
         Losses { records, ..Losses::default() }
     }
@@ -172,8 +172,8 @@ impl LiveRun {
         let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
-        notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(MOST_ALIKE));
-        notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(MOST_ALIKE));
+        notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(ALIKE_NOTES_MAX));
+        notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(ALIKE_NOTES_MAX));
         notes.extend(self.note_of_unmeasured());
         notes.extend(preloaded::notes(self.session.directory()));
         notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
@@ -194,7 +194,7 @@ impl LiveRun {
         self.notes.with(notes)
     }
 
-    /// Ranks whose stacks were not sampled beside others, whose were.
+    /// A note if the stacks of some ranks were sampled, and those of others were not.
     fn note_of_unsampled(&self) -> Option<String> {
         let processes = &self.ingest.processes;
         let sampled: HashSet<u32> =
@@ -237,7 +237,7 @@ impl LiveRun {
         endings
     }
 
-    /// Times without sampling.
+    /// The times in which no counter was sampled.
     pub(super) fn gaps(&self) -> Vec<Gap> {
         let (Some(samples), Some(timeline)) = (&self.sampling.samples, &self.timeline) else {
             return Vec::new();
@@ -264,7 +264,7 @@ impl LiveRun {
         gaps
     }
 
-    /// Ranks and sizes of the processes. Of a process that became other programs, the last one's.
+    /// Ranks and sizes of the processes. For a process that became other programs, those of the last one.
     fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
         let of_jobs = self.ingest.processes.iter().filter(|process| process.replayed.is_none());
         of_jobs.filter(|process| process.life.state != State::Replaced).filter_map(|process| process.rank)

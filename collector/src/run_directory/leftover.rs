@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// Files that another node changed this long ago are not in use, however far the nodes' clocks differ.
 const LONG_AGO: Duration = Duration::from_secs(600);
 /// A living collector writes more often than this.
-pub const LONGEST_SILENCE: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
+pub const SILENCE_MAX: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
 /// How often [`watch`] checks.
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
@@ -201,7 +201,7 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
         let age = changed(&spool.join(manifest::FILE_NAME)).and_then(|time| time.elapsed().ok());
-        age.is_none_or(|age| age < LONGEST_SILENCE)
+        age.is_none_or(|age| age < SILENCE_MAX)
     };
     let is_same = |spool: &PathBuf| Manifest::load(spool).is_ok_and(|other| other.is_of_same_run(manifest));
     let found = spools_in(wanted).into_iter().find(|spool| is_same(spool) && lives(spool));

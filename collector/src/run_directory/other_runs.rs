@@ -19,7 +19,7 @@ pub struct Neighbours {
 }
 
 /// More runs than this are only counted.
-const MOST_NAMED: usize = 2;
+const NAMED_MAX: usize = 2;
 /// The number of links of a directory without subdirectories.
 const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
@@ -57,7 +57,7 @@ impl Neighbours {
             |name: &str| self.seen.iter().any(|other| other.starts_with(&format!("{name} (")));
         let seen: Vec<&str> =
             self.seen.iter().map(String::as_str).filter(|name| !is_known_better(name)).collect();
-        let named = &seen[..seen.len().min(MOST_NAMED)];
+        let named = &seen[..seen.len().min(NAMED_MAX)];
         let more = match seen.len() - named.len() {
             0 => String::new(),
             more => format!(" and {more} more"),

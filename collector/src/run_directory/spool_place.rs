@@ -12,11 +12,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Less free space is no room for a spool.
-const LEAST_BYTES: u64 = 256 << 20;
+const BYTES_MIN: u64 = 256 << 20;
 /// The file that names the claim in the output directory.
 const CLAIM_FILE: &str = "claim";
 /// An upper bound on runs of one name in one directory: what killed ones have left.
-const MOST_OF_ONE_NAME: u32 = 1000;
+const SAME_NAME_MAX: u32 = 1000;
 
 /// The kind of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
         return Err(io::Error::other("other users may replace what is in it"));
     }
     match room_in(&directory) {
-        Some(Room { left, .. }) if left < LEAST_BYTES => {
+        Some(Room { left, .. }) if left < BYTES_MIN => {
             return Err(io::Error::other(format!("it has only {} MB left", left / 1_000_000)));
         }
         _ => {}
@@ -129,7 +129,7 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
                 let named = named.and_then(|mut file| file.write_all(claim.as_os_str().as_encoded_bytes()));
                 return named.inspect_err(|_| remove(&path)).map(|()| path);
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST_OF_ONE_NAME => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < SAME_NAME_MAX => {}
             Err(error) => return Err(error),
         }
         number += 1;

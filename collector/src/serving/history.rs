@@ -20,7 +20,7 @@ pub struct History {
 }
 
 struct Series {
-    /// Of the first sample.
+    /// The time of the first sample.
     begin: f64,
     /// The last one: seconds since then, and joules.
     last: (f64, f64),
@@ -37,7 +37,7 @@ struct Ring {
 }
 
 impl History {
-    /// Forgets all.
+    /// Forgets the power of all devices.
     pub fn clear(&mut self) {
         self.devices.clear();
     }
@@ -106,7 +106,7 @@ impl Ring {
     fn advance(&mut self, now: f64, joules_at: impl Fn(f64) -> f64) {
         let over = (now / self.step) as u64;
         if over > self.taken + STEPS as u64 {
-            // Of a long pause the last steps are enough: they are all alike.
+            // After a long pause, the last steps are enough: they are all alike.
             let skipped = over - STEPS as u64;
             self.joules = joules_at(skipped as f64 * self.step);
             self.taken = skipped;

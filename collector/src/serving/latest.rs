@@ -42,7 +42,7 @@ impl Latest {
         self.was_read.swap(false, Ordering::Relaxed)
     }
 
-    /// The latest snapshot.
+    /// Returns the latest snapshot, and records that it was read.
     pub fn get(&self) -> Arc<Snapshot> {
         self.was_read.store(true, Ordering::Relaxed);
         self.look()
@@ -54,7 +54,7 @@ impl Latest {
     }
 }
 
-/// The page of a run that is over, for those who have watched it.
+/// The page of a run that has ended, for those who have watched it.
 #[derive(Clone, Debug)]
 pub struct LastPage {
     page: watch::Sender<Option<Arc<Page>>>,
@@ -68,12 +68,12 @@ impl Default for LastPage {
 }
 
 impl LastPage {
-    /// The page; `None` while the run goes on.
+    /// The page; `None` until the run has ended.
     pub fn get(&self) -> Option<Arc<Page>> {
         self.page.borrow().clone()
     }
 
-    /// Waits for it.
+    /// Waits until the run has ended and the page is known.
     pub async fn wait(&self) -> Option<Arc<Page>> {
         self.is_watched.store(true, Ordering::Relaxed);
         self.page.subscribe().wait_for(Option::is_some).await.ok().and_then(|page| page.clone())

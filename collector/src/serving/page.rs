@@ -1,10 +1,10 @@
-//! The data of the live page: made by the collector's loop when somebody asks, and once more when the run is over.
+//! The data of the live page: made by the collector's loop when somebody asks, and once more when the run has ended.
 
 use crate::live::LiveRun;
 use crate::serving::history::History;
 use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;
-use ampere_report::page::{Fact, MOST_SERIES, Now, Page, PowerSeries, State};
+use ampere_report::page::{Fact, Now, Page, PowerSeries, SERIES_MAX, State};
 use ampere_report::summary::Summary;
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl LiveRun {
     }
 }
 
-/// Of the topmost devices, in the order of their names.
+/// The power of the topmost devices, in the order of their names.
 fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<PowerSeries> {
     let devices = attributor.devices.iter().enumerate();
     let mut topmost: Vec<_> = devices
@@ -38,7 +38,7 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
     topmost.sort_by_key(|(info, _)| (&info.node, info.name.len(), &info.name));
     let mean =
         |name: &str| page.devices.iter().find(|line| line.name == name).and_then(|line| line.mean_watts);
-    let series = topmost.into_iter().take(MOST_SERIES).map(|(info, at)| PowerSeries {
+    let series = topmost.into_iter().take(SERIES_MAX).map(|(info, at)| PowerSeries {
         node: printable(&info.node),
         name: printable(&info.name),
         energy: info.quality.as_str().to_owned(),
@@ -49,7 +49,7 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
     series.collect()
 }
 
-/// What only a run that goes on has, from the last snapshot.
+/// Adds what only the page of a running program has, from the last snapshot.
 fn add_live(page: &mut Page, snapshot: &Snapshot) {
     let watts = |name: &str| {
         let shown = snapshot.devices.iter().find(|device| printable(&device.device) == name);

@@ -15,7 +15,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// Forgets all samples.
+    /// Forgets the samples of all devices.
     pub fn clear(&mut self) {
         self.devices.clear();
     }

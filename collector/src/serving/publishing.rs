@@ -129,7 +129,7 @@ impl Publisher {
                 self.power.see(number, time, joules, window);
                 self.history.see(number, clock.seconds(time), joules);
             }
-            // Of several metrics with one name, the power of those that it is known of.
+            // If several metrics have one name, the sum of the powers that are known.
             let watts = self.power.per_tick(number, of.now, window).map(|joules| joules / clock.seconds(1));
             shown.watts = watts.map(|watts| shown.watts.unwrap_or(0.0) + watts).or(shown.watts);
             if let Some(figures) = figures {

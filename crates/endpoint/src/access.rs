@@ -16,13 +16,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Shorter ones can be guessed.
-const SHORTEST_TOKEN: usize = 16;
-const LONGEST_TOKEN: usize = 4096;
+const TOKEN_BYTES_MIN: usize = 16;
+const TOKEN_BYTES_MAX: usize = 4096;
 /// The run's own token, in the output directory of its first node.
 pub const RUN_TOKEN: &str = "collector.token";
-/// Its permissions.
+/// The permissions of its file.
 const TOKEN_MODE: u32 = 0o600;
-/// Random bytes of it.
+/// The number of random bytes in the run's own token.
 const RANDOM_BYTES: usize = 24;
 /// Another node's collector that makes it has written it by then.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
@@ -30,9 +30,9 @@ const WRITE_LIMIT: Duration = Duration::from_secs(2);
 /// The two ends of a connection over TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// The client's.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The server's.
+    /// The address of the server.
     pub own: SocketAddr,
 }
 
@@ -60,7 +60,7 @@ enum TokenProblem {
     OfAnotherUser,
     #[error("is open to others: chmod 600 makes it yours alone")]
     OpenToOthers,
-    #[error("has {0} bytes: use {SHORTEST_TOKEN} to {LONGEST_TOKEN}")]
+    #[error("has {0} bytes: use {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX}")]
     Length(usize),
     #[error("has more than one word in it, or other characters than ASCII")]
     Characters,
@@ -98,10 +98,10 @@ impl Token {
         if found.st_mode & 0o077 != 0 {
             return Err(TokenProblem::OpenToOthers);
         }
-        let mut bytes = vec![0; LONGEST_TOKEN + 2];
+        let mut bytes = vec![0; TOKEN_BYTES_MAX + 2];
         let length = rustix::io::read(&file, &mut bytes).map_err(std::io::Error::from)?;
         let token = bytes[..length].trim_ascii();
-        if token.len() < SHORTEST_TOKEN || token.len() > LONGEST_TOKEN {
+        if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
             return Err(TokenProblem::Length(token.len()));
         }
         if !token.iter().all(u8::is_ascii_graphic) {
@@ -194,7 +194,7 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// From the settings.
+    /// Reads the token and the allowed names from the settings.
     pub fn load(config: &Config) -> Result<Access, TokenError> {
         let token = config.metrics.token_file.as_deref().map(Token::load).transpose()?;
         let mut names = own_names(&node_name(), &search_domains());
@@ -434,7 +434,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             refused(words);
         }
-        std::fs::write(&path, "x".repeat(LONGEST_TOKEN + 1)).unwrap();
+        std::fs::write(&path, "x".repeat(TOKEN_BYTES_MAX + 1)).unwrap();
         refused("bytes: use");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();

@@ -1,4 +1,4 @@
-//! `collector.json`: where a run's collector can be asked. Its output directory has it while the run goes on.
+//! `collector.json`: where a run's collector can be asked. Its output directory has it while the run continues.
 //!
 //! The directory may be anybody's, and what is in it may be anything: only a plain, short file is read, and it is known whether
 //! this user wrote it. A secret is used at the address of such a file alone.
@@ -15,18 +15,18 @@ pub const FILE: &str = "collector.json";
 /// A file that a collector wrote is shorter.
 const BYTES_MAX: u64 = 16 << 10;
 
-/// What the file has.
+/// The content of `collector.json`, as far as it is read.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Announcement {
-    /// `http://127.0.0.1:9977` or `unix:/path`.
+    /// The address: `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
-    /// The node's name.
+    /// The name of the collector's node.
     #[serde(default)]
     pub node: String,
-    /// The run's id.
+    /// The id of the run that it collects.
     #[serde(default)]
     pub run: String,
-    /// Of its node, where it listens on all of them.
+    /// The addresses of its node, if it listens on all of them.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
     /// File and directory are this user's.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The longest answer that is read.
-const MOST_BYTES: usize = 1 << 28;
+const BYTES_MAX: usize = 1 << 28;
 
 /// Why there is no answer; each in one line.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum Error {
 /// How a client shows that it may ask.
 #[derive(Clone, Copy)]
 pub enum Secret<'a> {
-    /// Not at all.
+    /// The request carries no secret.
     None,
     /// Sends the token itself, to an address that the user has named.
     Sent(&'a Token),
@@ -140,7 +140,7 @@ fn exchange(mut stream: impl Read + Write, request: &[u8], limit: Duration) -> s
             0 => return Ok(answer),
             count => answer.extend_from_slice(&chunk[..count]),
         }
-        if answer.len() > MOST_BYTES || begun.elapsed() > limit {
+        if answer.len() > BYTES_MAX || begun.elapsed() > limit {
             return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, "the answer does not end"));
         }
     }

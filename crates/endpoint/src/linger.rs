@@ -18,16 +18,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Prometheus takes a series that it has not seen for five minutes for ended, so no server scrapes less often.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(300);
+const INTERVAL_MAX: Duration = Duration::from_secs(300);
 /// The interval of a scraper that came once is unknown: the time since then is taken for it, up to this.
-const LONGEST_UNKNOWN_INTERVAL: Duration = Duration::from_secs(60);
-const MOST_SCRAPERS: usize = 16;
+const UNKNOWN_INTERVAL_MAX: Duration = Duration::from_secs(60);
+const SCRAPERS_MAX: usize = 16;
 /// How often a lingering collector checks whether it may end.
 const CHECK_PERIOD: Duration = Duration::from_millis(10);
 /// Linux limits a name to 107 bytes; the prefix takes some of them.
-const LONGEST_NAME: usize = 80;
+const NAME_CHARS_MAX: usize = 80;
 
-/// Address, if it has one, and `User-Agent`: two servers on one machine are told apart.
+/// Address, if it has one, and `User-Agent`: which distinguishes two servers on one machine.
 pub type Scraper = (Option<IpAddr>, String);
 
 /// The scrapes of one scraper.
@@ -43,10 +43,10 @@ impl Scrapes {
     /// When its next scrape is due at the latest. `end`: of the run.
     fn expected_until(&self, end: Instant) -> Instant {
         let interval = match self.count {
-            0 | 1 => end.saturating_duration_since(self.last).min(LONGEST_UNKNOWN_INTERVAL),
+            0 | 1 => end.saturating_duration_since(self.last).min(UNKNOWN_INTERVAL_MAX),
             many => (self.last - self.first) / (many - 1),
         };
-        self.last + 2 * interval.min(LONGEST_INTERVAL)
+        self.last + 2 * interval.min(INTERVAL_MAX)
     }
 }
 
@@ -65,7 +65,7 @@ impl Scrapers {
         if let Some(known) = all.iter_mut().find(|known| known.by == *by) {
             (known.last, known.count) = (at, known.count.saturating_add(1));
             known.has_seen_last |= is_last;
-        } else if all.len() < MOST_SCRAPERS {
+        } else if all.len() < SCRAPERS_MAX {
             let by = by.clone();
             all.push(Scrapes { by, first: at, last: at, count: 1, has_seen_last: is_last });
         }
@@ -79,7 +79,7 @@ impl Scrapers {
 
 /// Waits until all scrapers have seen the final figures or are overdue, another collector wants the address, or `stop` is set.
 /// `address`: from [`name_of_port`] or [`name_of_socket`]. Keep the returned socket open until the server's is closed: its end
-/// tells the other collector that the address is free.
+/// shows the other collector that the address is free.
 pub fn linger(scrapers: &Scrapers, address: &str, end: Instant, stop: &AtomicBool) -> Option<UnixStream> {
     let is_awaited = || scrapers.awaited_until(end).is_some_and(|until| Instant::now() < until);
     if !is_awaited() {
@@ -121,7 +121,7 @@ pub fn name_of_port(port: u16) -> String {
 /// The abstract name of this user's collector that lingers on a socket.
 pub fn name_of_socket(path: &Path) -> String {
     let path = path.to_string_lossy();
-    let from = path.char_indices().map(|(at, _)| at).find(|at| path.len() - at <= LONGEST_NAME);
+    let from = path.char_indices().map(|(at, _)| at).find(|at| path.len() - at <= NAME_CHARS_MAX);
     format!("ampere-{}-{}", rustix::process::geteuid().as_raw(), &path[from.unwrap_or(0)..])
 }
 

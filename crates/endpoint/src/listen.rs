@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Where the collector listens unless told otherwise.
+/// Where the collector listens by default.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9977);
-/// Where the collectors of a run's other nodes listen unless told otherwise: the first node's asks them there.
+/// Where the collectors of a run's other nodes listen by default: the first node's asks them there.
 pub const NETWORK_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9977);
 /// How many ports are tried when the wanted one is in use.
 const TRIED_PORTS: u16 = 100;
@@ -26,16 +26,16 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// In the place of an address: nothing is served.
 const OFF: &str = "off";
 /// Linux limits the path of a socket to this many bytes.
-const LONGEST_SOCKET_PATH: usize = 107;
+const SOCKET_PATH_MAX: usize = 107;
 
-/// Where to listen.
+/// Where a collector is to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address and port.
+    /// An address with a port.
     Tcp(SocketAddr),
     /// The absolute path of a socket.
     Unix(PathBuf),
-    /// Nowhere.
+    /// The collector does not listen at all.
     Off,
 }
 
@@ -79,7 +79,7 @@ impl FromStr for Listen {
             return Ok(Listen::Off);
         }
         match text.strip_prefix(UNIX) {
-            Some(path) if path.starts_with('/') && path.len() <= LONGEST_SOCKET_PATH => {
+            Some(path) if path.starts_with('/') && path.len() <= SOCKET_PATH_MAX => {
                 Ok(Listen::Unix(PathBuf::from(path)))
             }
             Some(_) => Err(wrong()),
@@ -95,7 +95,7 @@ impl Listen {
     }
 }
 
-/// As [`FromStr`] reads it.
+/// Writes the address as [`FromStr`] reads it.
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -106,10 +106,10 @@ impl fmt::Display for Listen {
     }
 }
 
-/// A listener.
+/// A listener that is bound to its place.
 #[derive(Debug)]
 pub enum Bound {
-    /// On an address.
+    /// A listener on an address.
     Tcp(TcpListener, SocketAddr),
     /// On a socket, whose file is removed with it.
     Unix(UnixListener, SocketFile),

@@ -33,14 +33,14 @@ pub fn is_own_user(ends: Ends) -> bool {
     found.is_some_and(is_trusted)
 }
 
-/// What the kernel says of a connection.
+/// What the kernel reports about a connection.
 enum Asked {
     /// Whose the socket is; `None`: nobody's any more.
     Told(Option<u32>),
     NoAnswer,
 }
 
-/// Of sock_diag(7): the kinds of message, and the flag of a question.
+/// From sock_diag(7): the kinds of message, and the flag of a question.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: u16 = 1;
 const TCP: u8 = 6;
@@ -114,8 +114,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The user of the socket at `from` that is connected to `here`. Of a socket that its process has closed, the kernel does not know
-/// whose it was: it has no inode then.
+/// The user of the socket at `from` that is connected to `here`. The kernel does not know whose socket it was once its process
+/// has closed it: it has no inode then.
 fn uid_in(list: impl BufRead, from: SocketAddr, here: SocketAddr) -> Option<u32> {
     let wanted = forms(from).into_iter().zip(forms(here));
     let wanted: Vec<(String, String)> = wanted.collect();

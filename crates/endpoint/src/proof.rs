@@ -37,7 +37,7 @@ impl Challenges {
         Some(Challenges { key, begun: Instant::now() })
     }
 
-    /// A new one.
+    /// Makes a challenge that was not used before.
     pub fn challenge(&self) -> String {
         let second = self.begun.elapsed().as_secs().to_string();
         let code =

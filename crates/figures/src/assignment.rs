@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A consumer's link to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The node's name.
+    /// The name of the node.
     pub node: String,
     /// `None`: it draws from no GPU.
     pub device: Option<String>,
-    /// "ranks" or "kernels".
+    /// The view: "ranks" or "kernels".
     pub view: String,
     /// A process ("MPI Rank 0"), or a GPU stream of one ("MPI Rank 0/HIP[0:0]").
     pub consumer: String,

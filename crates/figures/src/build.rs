@@ -4,13 +4,14 @@ use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
 use crate::losses::{Losses, ReadingLosses};
 use crate::summary::{
-    Device, Overhead, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View, Watts, least_trusted,
+    Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View, Watts,
+    least_trusted,
 };
 use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A counter that has stood still may catch up within the first sample interval.
 const SECONDS_OF_A_STALL: f64 = 1.0;
@@ -18,8 +19,51 @@ const SECONDS_OF_A_STALL: f64 = 1.0;
 /// The name of a region that the program did not define.
 const UNDEFINED: &str = "undefined region";
 
+impl Summary {
+    /// The tables of an attributor, both views or `only` one.
+    pub fn new(attributor: &Attributor, only: Option<ViewKind>, run: Run, quality: Losses) -> Summary {
+        summary(attributor, only, usize::MAX, run, quality)
+    }
+
+    /// The figures of a run that continues: totals, and in each table the [`RUNNING_ROWS_MAX`] largest rows.
+    pub fn of_running(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        let run = Run { running: true, ..run };
+        let mut summary = summary(attributor, None, RUNNING_ROWS_MAX, run, quality);
+        let mut views = summary.devices.iter().flat_map(|device| &device.views);
+        if views.any(|view| view.callpaths.len() == RUNNING_ROWS_MAX) {
+            summary.run.notes.push(format!(
+                "written while the run went on: of each table the {RUNNING_ROWS_MAX} largest rows; totals are of all"
+            ));
+        }
+        summary
+    }
+
+    /// The figures of a run that continues, without its call paths, and with only the exclusive joules of each region: cheap
+    /// enough for once a second.
+    pub fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        outline(attributor, run, quality)
+    }
+
+    /// What is known by now of the run, of whose events nothing more has been attributed.
+    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+        (self.run, self.quality) = described(attributor, run, quality);
+        self
+    }
+
+    /// The nodes of an attributor's devices and locations, and how many ranks each has.
+    pub fn ranks_of_nodes(attributor: &Attributor) -> BTreeMap<String, u32> {
+        let mut nodes: BTreeMap<String, u32> =
+            attributor.devices.iter().map(|device| (device.info.node.clone(), 0)).collect();
+        for (at, location) in attributor.locations.iter().enumerate() {
+            let is_rank = location.main && !attributor.is_sampled(at);
+            *nodes.entry(location.node.clone()).or_default() += u32::from(is_rank);
+        }
+        nodes
+    }
+}
+
 /// All tables of an attributor, or of `only` one view. `most`: rows of a table, of which the largest stay.
-pub(crate) fn summary(
+fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
     most: usize,
@@ -31,7 +75,7 @@ pub(crate) fn summary(
 }
 
 /// Without call paths, and of each region its exclusive joules alone: cheap enough for once a second.
-pub(crate) fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
+fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     let run = Run { running: true, ..run };
     let all_threads_lead = threads::all_threads_lead(attributor);
     let tables = Tables { attributor, only: None, most: 0, all_threads_lead, is_outline: true };
@@ -39,7 +83,7 @@ pub(crate) fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Sum
 }
 
 /// What is known of a run, without its tables.
-pub(crate) fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
+fn described(attributor: &Attributor, run: Run, quality: Losses) -> (Run, Losses) {
     let tables = Tables { attributor, only: None, most: 0, all_threads_lead: false, is_outline: true };
     tables.described(&tables.devices(), run, quality)
 }
@@ -160,14 +204,14 @@ fn number_paths(attributor: &Attributor, is_used: &[Vec<bool>], numbering: &mut 
     paths
 }
 
-/// Makes tables.
+/// Makes the tables of a summary.
 struct Tables<'a> {
     attributor: &'a Attributor,
     only: Option<ViewKind>,
-    /// Rows of a table.
+    /// The maximum number of rows of a table.
     most: usize,
     all_threads_lead: bool,
-    /// Regions' exclusive joules alone.
+    /// Only the exclusive joules of regions are computed.
     is_outline: bool,
 }
 
@@ -448,7 +492,7 @@ fn most_joules_first(a: &Region, b: &Region) -> std::cmp::Ordering {
     by_joules.then_with(|| a.region.cmp(&b.region))
 }
 
-/// Most joules first.
+/// Orders call paths by joules, most first.
 fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
     let numbers = |row: &Callpath| (row.location_group, row.location, row.path);
     b.figures
@@ -457,11 +501,11 @@ fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
         .then_with(|| numbers(a).cmp(&numbers(b)))
 }
 
-/// The call paths with the most joules, at most so many.
+/// The call paths with the most joules, at most `most`.
 struct Largest {
     most: usize,
     rows: Vec<Callpath>,
-    /// So many have as many joules or more: what has less is none of the largest.
+    /// `most` call paths have at least these joules: what has less is none of the largest.
     least_joules: f64,
 }
 

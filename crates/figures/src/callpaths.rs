@@ -32,12 +32,12 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Of a row that was sampled, whose calls are not counted.
+    /// The seconds of a sampled row, whose calls are not counted; 0 for other rows.
     pub fn sampled_seconds(&self) -> f64 {
         if self.calls == 0 { self.exclusive_seconds } else { 0.0 }
     }
 
-    /// The standard error of a sampled row's exclusive joules; `None` of another row. Of n of N samples it is that of a binomial
+    /// The standard error of a sampled row's exclusive joules; `None` of another row. For n of N samples it is that of a binomial
     /// distribution, as Agresti and Coull estimate it: as if there were two samples more in the row, and two more elsewhere. So
     /// none of few samples looks exact. `all`: the sampled seconds of its view; `period`: from one sample to the next.
     pub fn sampled_error_joules(&self, all: f64, period: f64) -> Option<f64> {
@@ -51,7 +51,7 @@ impl Figures {
 /// The frames of a location with the same regions on the stack.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Callpath {
-    /// A row of [`Paths`].
+    /// The call path: a row of [`Paths`].
     pub path: u32,
     /// OTF2's location group, "MPI Rank 0": a place among the summary's names.
     pub location_group: u32,
@@ -71,12 +71,12 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// How many there are.
+    /// The number of call paths.
     pub fn len(&self) -> usize {
         self.name.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no call paths.
     pub fn is_empty(&self) -> bool {
         self.name.is_empty()
     }
@@ -86,7 +86,7 @@ impl Paths {
         std::iter::successors(Some(path), |path| self.parent[*path as usize])
     }
 
-    /// Why this cannot be a tree with so many names, if it cannot.
+    /// Why this cannot be a tree with that number of names, if it cannot.
     pub(crate) fn flaw(&self, names: usize) -> Option<&'static str> {
         if self.parent.len() != self.name.len() {
             return Some("the columns of its paths differ in length");
@@ -224,10 +224,10 @@ impl DerefMut for Callpaths {
 const DIGITS: i32 = 9;
 /// Decimal places up to which powers of ten are exact.
 const EXACT_PLACES: i32 = 22;
-/// Of seconds: a tenth of a nanosecond is less than a tick of the fastest clock.
+/// Decimal places of seconds: a tenth of a nanosecond is less than a tick of the fastest clock.
 const PLACES_OF_SECONDS: i32 = 10;
 
-/// The nearest figure with nine significant digits and at most so many decimal places.
+/// The nearest figure with nine significant digits and at most `most_places` decimal places.
 fn rounded(figure: f64, most_places: i32) -> f64 {
     if figure == 0.0 || !figure.is_finite() {
         return figure;
@@ -251,7 +251,7 @@ impl<T: Serialize, F: Fn(&Callpath) -> T> Serialize for Column<'_, F> {
     }
 }
 
-/// A figure with so many decimal places at most, and without a fraction where it has none.
+/// A figure with a maximum number of decimal places, and without a fraction if it is whole.
 struct Short(f64, i32);
 
 impl Serialize for Short {

@@ -1,4 +1,4 @@
-//! What devices report beside their energy, over a whole run.
+//! What devices report besides their energy, over a whole run.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ pub struct OverTheRun {
     pub quantity: String,
     /// Which of several: "edge" of the temperatures, for example.
     pub which: String,
-    /// How many.
+    /// The number of readings that succeeded.
     pub readings: u64,
-    /// The smallest reading.
+    /// The smallest value that was read.
     pub min: f64,
-    /// Of all readings, equally weighted.
+    /// The mean of all readings, equally weighted.
     pub mean: f64,
-    /// The largest reading.
+    /// The largest value that was read.
     pub max: f64,
 }
 
@@ -44,6 +44,6 @@ pub struct GaugeReading {
     pub quantity: String,
     /// Which power (`average`, `current`, `usage`) or sensor (`edge`, `junction`, `memory`, `gpu`); else empty.
     pub which: String,
-    /// In the quantity's unit.
+    /// The value, in the quantity's unit.
     pub value: f64,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct Count<T> {
     /// The metric's name without `_total`. Without `ampere_`, it is the key in summary.json and /snapshot.json.
     pub metric: &'static str,
-    /// The metric's help text.
+    /// The help text of the metric.
     pub help: &'static str,
     /// Its name on the page.
     pub label: &'static str,
@@ -19,19 +19,19 @@ pub struct Count<T> {
     pub is_loss: bool,
     /// Whether summary.txt shows it even if it is 0.
     pub is_always_shown: bool,
-    /// Reads it.
+    /// Reads the count from the struct.
     pub get: fn(&T) -> u64,
 }
 
-/// What a count says of the figures.
+/// What a count means for the figures.
 enum Kind {
-    /// Nothing is missing.
+    /// Nothing is missing because of it.
     Normal,
-    /// The same; rare.
+    /// Nothing is missing because of it, and it is rare.
     RareNormal,
     /// Something is missing, or charged to another region.
     Loss,
-    /// The same; rare.
+    /// Something is missing, and it is rare.
     RareLoss,
 }
 
@@ -45,7 +45,7 @@ macro_rules! counts {
         }
 
         impl $name {
-            /// All counts.
+            /// The table of all counts of the struct.
             pub const ALL: &[Count<$name>] = &[$(Count {
                 metric: concat!("ampere_", stringify!($field)),
                 help: $help,
@@ -114,6 +114,12 @@ counts! {
 }
 
 impl RecordLosses {
+    /// The counts that are in no record: they are gone when the rings are.
+    pub fn only_in_rings(&self) -> RecordLosses {
+        let RecordLosses { suppressed_calls, dropped_records, .. } = *self;
+        RecordLosses { suppressed_calls, dropped_records, ..RecordLosses::default() }
+    }
+
     /// Calls and records of which nothing is known.
     pub fn lost(&self) -> u64 {
         self.unrecorded_calls.saturating_add(self.dropped_records).saturating_add(self.damaged_records)
@@ -134,12 +140,12 @@ impl ReadingLosses {
 }
 
 /// The counts of a node or of a run. As JSON, all groups of fields are flat.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Losses {
-    /// Of all processes.
+    /// The sum over all processes.
     #[serde(flatten)]
     pub records: RecordLosses,
-    /// Of all devices.
+    /// The sum over all devices.
     #[serde(flatten)]
     pub readings: ReadingLosses,
     /// Counters that stood still when last seen.
@@ -156,6 +162,14 @@ impl Losses {
         self.readings.add(&other.readings);
         self.stale_counters = self.stale_counters.saturating_add(other.stale_counters);
         self.conservation_error_joules = self.conservation_error_joules.max(other.conservation_error_joules);
+    }
+
+    /// Raises each count to that of a later report of the same node.
+    pub fn raise(&mut self, later: &Losses) {
+        self.records.raise(&later.records);
+        self.readings.raise(&later.readings);
+        self.stale_counters = later.stale_counters;
+        self.conservation_error_joules = self.conservation_error_joules.max(later.conservation_error_joules);
     }
 
     /// The losses that occurred, with the words for them.

@@ -24,7 +24,7 @@ struct Launched {
 }
 
 impl Launched {
-    /// `environment`: `NAME=value`.
+    /// `environment` has lines of the form `NAME=value`.
     fn of(environment: &[String]) -> Option<Launched> {
         let text = |name: &str| {
             environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
@@ -55,12 +55,12 @@ impl Numbers {
         Numbers(ranges)
     }
 
-    /// Whether none is missing.
+    /// Whether no number is missing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many are missing.
+    /// The count of missing numbers.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
@@ -82,7 +82,7 @@ impl Numbers {
 pub struct Missing {
     /// How many ranks the launcher started.
     pub local_size: u32,
-    /// Those that are missing.
+    /// The local ranks that are missing.
     pub local_ranks: Numbers,
 }
 

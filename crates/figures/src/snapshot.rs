@@ -23,7 +23,7 @@ pub struct Snapshot {
     /// The batch system's job that the run belongs to.
     #[serde(default)]
     pub job: Option<Job>,
-    /// The run is over: these are its final figures.
+    /// The run has ended: these are its final figures.
     #[serde(default)]
     pub is_last: bool,
     /// Seconds since the first process joined.
@@ -77,7 +77,7 @@ pub struct CollectorFigures {
 /// The figures of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceFigures {
-    /// The device's name.
+    /// The name of the device.
     pub device: String,
     /// The counter source: "rapl", "nvml", "cray_pm" and so on.
     pub source: String,
@@ -114,7 +114,7 @@ pub struct DeviceFigures {
 /// What became of a device's joules; the rest is attributed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EnergyDivision {
-    /// Of intervals that cannot be attributed.
+    /// Energy of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// While no consumer of the ranks view was active.
     pub idle_joules_ranks: f64,
@@ -139,7 +139,7 @@ impl EnergyDivision {
 /// The state of a device's counter.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CounterFigures {
-    /// Samples that were recorded.
+    /// The number of samples that were recorded.
     pub samples: u64,
     /// What became of its readings.
     #[serde(flatten)]
@@ -163,20 +163,20 @@ impl CounterFigures {
 /// Exclusive joules of a region on a rank, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionEnergy {
-    /// See [`rank_label`].
+    /// The rank's label, see [`rank_label`].
     pub rank: String,
-    /// The device's name.
+    /// The name of the device.
     pub device: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
-    /// Exclusive energy.
+    /// The exclusive energy in joules.
     pub joules: f64,
 }
 
 /// Joules of a region as all threads of a rank share them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadsEnergy {
-    /// The region's name.
+    /// The name of the region.
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
@@ -185,31 +185,31 @@ pub struct ThreadsEnergy {
 /// Exclusive joules of a GPU kernel, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
-    /// The device's name.
+    /// The name of the device.
     pub device: String,
     /// The kernel's name, or [`OTHER`].
     pub kernel: String,
-    /// Exclusive energy.
+    /// The exclusive energy in joules.
     pub joules: f64,
 }
 
 /// Calls and time of a region on a rank's main location.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RegionTime {
-    /// See [`rank_label`].
+    /// The rank's label, see [`rank_label`].
     pub rank: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
     /// How often it was called.
     pub calls: u64,
-    /// Exclusive time.
+    /// The exclusive time in seconds.
     pub seconds: f64,
 }
 
 /// What was recorded of a rank, or of a process without one.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankFigures {
-    /// See [`rank_label`].
+    /// The rank's label, see [`rank_label`].
     pub rank: String,
     /// What became of its events.
     #[serde(flatten)]
@@ -374,7 +374,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// At most so many named series of each metric.
+    /// At most `most` named series of each metric.
     pub fn new(most: usize) -> Limits {
         let limit = || SeriesLimit::new(most);
         Limits { regions: limit(), kernels: limit(), times: limit() }

@@ -113,7 +113,7 @@ fn a_snapshot_of_many_functions_is_made_in_milliseconds() {
         .collect();
     times.sort();
     println!("{REGIONS} functions on {RANKS} ranks: {:?}, the fastest of {}", times[0], times.len());
-    // Of the others, a loaded machine may have taken the processor away. The figure is of optimized code.
+    // In the others, a loaded machine may have taken the processor away. The figure is of optimized code.
     assert!(cfg!(debug_assertions) || times[0].as_millis() < 20, "{:?}", times[0]);
 }
 

@@ -2,7 +2,6 @@
 
 use crate::assignment::Link;
 use crate::batch_job::Job;
-use crate::build;
 use crate::callpaths::Numbering;
 pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
 use crate::gauges::OverTheRun;
@@ -11,7 +10,7 @@ use crate::missing::Numbers;
 use ampere_attribution::Policy;
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
-use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
+use ampere_timeline::attributor::Unit;
 use ampere_timeline::curve::PowerCurve;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::Serializer;
@@ -22,26 +21,26 @@ use std::io::BufReader;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// What `schema` is.
+/// The value of [`Summary::schema`].
 pub const SCHEMA: &str = "ampere-summary/2";
 
 /// A device's energy may be unknown for this part of the run, and the run is complete all the same.
 pub const UNKNOWN_SHARE_MAX: f64 = 0.01;
 
-/// Rows of a table in the summary that is on disk while a run goes on: it is written again and again.
-pub const MOST_RUNNING_ROWS: usize = 1000;
+/// Rows of a table in the summary that is on disk while a run continues: it is written again and again.
+pub const RUNNING_ROWS_MAX: usize = 1000;
 
 /// The file as a whole.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(remote = "Self")]
 pub struct Summary {
-    /// [`SCHEMA`].
+    /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
-    /// What was run.
+    /// The run that the figures are about.
     pub run: Run,
     /// How much of the run is in the figures.
     pub quality: Losses,
-    /// What measuring cost.
+    /// The cost of measuring the run.
     pub overhead: Overhead,
     /// Which consumer draws from which device, and why.
     #[serde(default)]
@@ -52,7 +51,7 @@ pub struct Summary {
     /// The call paths of all views.
     #[serde(default)]
     pub paths: Paths,
-    /// Energy first, time last.
+    /// The devices: those that count energy first, time last.
     pub devices: Vec<Device>,
 }
 
@@ -75,7 +74,7 @@ impl<'de> Deserialize<'de> for Summary {
 /// The beginning of a summary's file, which is read without its tables: these may be large.
 #[derive(Debug)]
 pub struct Head {
-    /// What was run.
+    /// The run that the figures are about.
     pub run: Run,
     /// What is missing from its figures.
     pub quality: Losses,
@@ -191,47 +190,6 @@ impl Summary {
         regions.reverse();
         regions
     }
-
-    /// The tables of an attributor, both views or `only` one.
-    pub fn new(attributor: &Attributor, only: Option<ViewKind>, run: Run, quality: Losses) -> Summary {
-        build::summary(attributor, only, usize::MAX, run, quality)
-    }
-
-    /// The figures of a run that goes on: totals, and of each table the [`MOST_RUNNING_ROWS`] largest rows.
-    pub fn of_running(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
-        let run = Run { running: true, ..run };
-        let mut summary = build::summary(attributor, None, MOST_RUNNING_ROWS, run, quality);
-        let mut views = summary.devices.iter().flat_map(|device| &device.views);
-        if views.any(|view| view.callpaths.len() == MOST_RUNNING_ROWS) {
-            summary.run.notes.push(format!(
-                "written while the run went on: of each table the {MOST_RUNNING_ROWS} largest rows; totals are of all"
-            ));
-        }
-        summary
-    }
-
-    /// The figures of a run that goes on without its call paths, and of each region its exclusive joules alone: cheap enough for
-    /// once a second.
-    pub fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
-        build::outline(attributor, run, quality)
-    }
-
-    /// What is known by now of the run, of whose events nothing more has been attributed.
-    pub fn described_again(mut self, attributor: &Attributor, run: Run, quality: Losses) -> Summary {
-        (self.run, self.quality) = build::described(attributor, run, quality);
-        self
-    }
-
-    /// The nodes of an attributor's devices and locations, and how many ranks each has.
-    pub fn ranks_of_nodes(attributor: &Attributor) -> BTreeMap<String, u32> {
-        let mut nodes: BTreeMap<String, u32> =
-            attributor.devices.iter().map(|device| (device.info.node.clone(), 0)).collect();
-        for (at, location) in attributor.locations.iter().enumerate() {
-            let is_rank = location.main && !attributor.is_sampled(at);
-            *nodes.entry(location.node.clone()).or_default() += u32::from(is_rank);
-        }
-        nodes
-    }
 }
 
 /// Node and name of the devices that another of their node contains.
@@ -258,30 +216,30 @@ pub fn least_trusted<'a>(names: impl Iterator<Item = &'a str>) -> &'a str {
     names.max_by_key(|name| all.iter().position(|quality| quality.as_str() == *name)).unwrap_or("none")
 }
 
-/// What was run.
+/// The run that figures are about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Run {
-    /// Different for every run.
+    /// The run's id, different for every run.
     pub id: String,
     /// The command line, word by word; empty of a trace.
     pub command: Vec<String>,
-    /// The batch system's job.
+    /// The batch system's job that the run belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<Job>,
-    /// RFC 3339, UTC.
+    /// When it began (RFC 3339, UTC).
     pub start: String,
-    /// RFC 3339, UTC.
+    /// When it ended (RFC 3339, UTC).
     pub end: String,
     /// False when something of the run is missing: `notes` say what.
     pub complete: bool,
     /// The run is not over: these are the figures up to now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub running: bool,
-    /// "score-p", "embedded" or "trace".
+    /// What recorded the events: "score-p", "embedded" or "trace".
     pub host: String,
-    /// Names of the nodes.
+    /// The names of its nodes.
     pub nodes: Vec<String>,
-    /// Number of ranks.
+    /// The number of its ranks.
     pub ranks: u32,
     /// How many of them are on each node, of several nodes.
     #[serde(default, skip_serializing_if = "is_of_one")]
@@ -290,14 +248,15 @@ pub struct Run {
     pub energy: String,
     /// The time that the joules are of.
     pub seconds: f64,
-    /// Of all nodes. A device's joules include those of the devices that it contains, which are not added again.
+    /// The sum over all nodes. A device's joules include those of the devices that it contains, which are not added again.
     #[serde(default)]
     pub total_joules: f64,
     /// The clock that timestamps are from.
     pub timer: String,
-    /// Its resolution.
+    /// The number of ticks in a second.
     pub ticks_per_second: u64,
-    /// Of one node: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the run's end.
+    /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
+    /// run's end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clock: Vec<[u64; 2]>,
     /// What a reader should know, one line each.
@@ -339,9 +298,9 @@ impl Run {
 /// The ranks of an MPI job that are in the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MpiRanks {
-    /// Of MPI_COMM_WORLD.
+    /// The size of MPI_COMM_WORLD.
     pub size: u32,
-    /// In ascending order.
+    /// The ranks, in ascending order.
     pub ranks: Vec<u32>,
 }
 
@@ -365,7 +324,7 @@ impl MpiRanks {
 pub struct Ending {
     /// Its rank, where it has one.
     pub rank: Option<u32>,
-    /// Its process id.
+    /// The id of the process.
     pub pid: u32,
     /// How it ended, in words.
     pub what: String,
@@ -375,31 +334,31 @@ pub struct Ending {
     pub signal: Option<i32>,
 }
 
-/// A time without sampling.
+/// A time in which no counter was sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gap {
     /// The last sample before it. RFC 3339, UTC.
     pub start: String,
-    /// Its length.
+    /// Its length in seconds.
     pub seconds: f64,
     /// The energy of that time; `null` where sampling did not continue.
     pub joules: Option<f64>,
 }
 
-/// CPU time during the run. Of several nodes the sum.
+/// CPU time during the run. For several nodes, the sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeCpu {
     /// How long it was counted.
     pub seconds: f64,
-    /// Of the run's own processes; see `ampere_counters::RunCpu`.
+    /// Busy CPU time of the run's own processes; see `ampere_counters::RunCpu`.
     pub own_busy_seconds: f64,
-    /// Of the collector.
+    /// Busy CPU time of the collector.
     pub collector_busy_seconds: f64,
-    /// Of all processes on the node, these included.
+    /// Busy CPU time of all processes on the node, these included.
     pub node_busy_seconds: f64,
     /// CPUs that the run may use.
     pub cpus: u64,
-    /// CPUs of the node.
+    /// The number of CPUs of the node.
     pub node_cpus: u64,
 }
 
@@ -456,7 +415,7 @@ impl Run {
         Some(format!("{status}{}", signal.unwrap_or_default()))
     }
 
-    /// What to show beside its name; empty if it is complete.
+    /// What to show next to its name; empty if it is complete.
     pub fn state(&self) -> &'static str {
         match (self.complete, self.running) {
             (true, _) => "",
@@ -554,9 +513,9 @@ impl std::fmt::Display for SignalNumber {
 /// A device and its figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Device {
-    /// Its node's name.
+    /// The name of the device's node.
     pub node: String,
-    /// Its own name.
+    /// The device's own name.
     pub name: String,
     /// The name of its counter's metric.
     pub metric: String,
@@ -573,14 +532,14 @@ pub struct Device {
     /// Names of devices of the same node whose joules are also in this one's.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// How many.
+    /// The number of its samples.
     pub samples: u64,
     /// From the first sample to the last.
     pub total_joules: f64,
     /// From the first sample to the last: energy outside is not in the total.
     #[serde(default)]
     pub sampled_seconds: f64,
-    /// Of these, the time whose energy is not known: the counter was reset, or its readings could not be true.
+    /// The part of that time whose energy is unknown: the counter was reset, or its readings could not be true.
     #[serde(default)]
     pub uncovered_seconds: f64,
     /// The most power that the device can draw. `None`: not known.
@@ -589,7 +548,7 @@ pub struct Device {
     /// The mean time from one sample to the next.
     #[serde(default)]
     pub sample_seconds: f64,
-    /// The longest.
+    /// The longest time from one sample to the next.
     #[serde(default)]
     pub longest_sample_seconds: f64,
     /// The longest time without a change of the counter's value.
@@ -601,10 +560,10 @@ pub struct Device {
     /// How it was sampled; `None` of a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings: Option<Readings>,
-    /// What the device reported beside its energy; empty of a trace.
+    /// What the device reported besides its energy; empty if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gauges: Vec<OverTheRun>,
-    /// Other measurements of the same energy beside its counter.
+    /// Other measurements of the same energy, besides its counter.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
     /// Over the run, in steps; `None` without two samples.
@@ -656,7 +615,7 @@ impl Device {
 
     /// The power of one of its rows, without the least and the most.
     pub fn watts(&self, view: &View, row: &Figures) -> Watts {
-        let least_seconds = LEAST_RESOLVED_SAMPLES * self.sample_seconds;
+        let least_seconds = RESOLVED_SAMPLES_MIN * self.sample_seconds;
         let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;
         // A clock resolves everything, and seconds in a second are no rate.
         if self.unit == Unit::Seconds.as_str() || !is_resolved {
@@ -671,7 +630,7 @@ impl Device {
         watts.up_to(self.most_watts(view))
     }
 
-    /// Of its interval's joules a row has no more than all, and no more than the device's power.
+    /// A row has at most all joules of its interval, and at most the device's power.
     pub(crate) fn most_watts(&self, view: &View) -> f64 {
         let is_time_sliced = view.policy == Policy::TimeSliced.as_str();
         self.watts_max.filter(|_| is_time_sliced).unwrap_or(f64::INFINITY)
@@ -685,26 +644,26 @@ fn joules() -> String {
 /// A device's joules divided among frames.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct View {
-    /// "ranks" or "kernels".
+    /// The name of the view: "ranks" or "kernels".
     pub view: String,
     /// The threads whose frames are a rank's, where that makes a difference: "main" or "all".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locations: String,
-    /// "time_sliced" or "busy_only".
+    /// The policy: "time_sliced" or "busy_only".
     pub policy: String,
-    /// "shared" or "independent".
+    /// The sharing: "shared" or "independent".
     pub sharing: String,
-    /// Joules of frames.
+    /// Joules that were charged to frames.
     pub attributed_joules: f64,
-    /// Joules of no frame.
+    /// Joules that were charged to no frame.
     pub idle_joules: f64,
     /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// By how much these three differ from the device's total.
     pub conservation_error_joules: f64,
-    /// Most joules first.
+    /// The call paths, most joules first.
     pub callpaths: Callpaths,
-    /// Most joules first.
+    /// The regions, most joules first.
     pub regions: Vec<Region>,
 }
 
@@ -714,7 +673,7 @@ impl View {
         self.attributed_joules + self.idle_joules + self.lost_joules
     }
 
-    /// For people.
+    /// The name of the view as people read it.
     pub fn title(&self) -> String {
         match self.locations.as_str() {
             "main" => format!("{} view, by main threads alone", self.view),
@@ -727,20 +686,20 @@ impl View {
 /// The sum of the call paths that end in a region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
-    /// Its name.
+    /// The name of the region.
     pub region: Name,
-    /// The sum's.
+    /// The sums over those call paths.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Of a sampled function: the standard error of its exclusive joules that follows from the number of its samples.
+    /// For a sampled function: the standard error of its exclusive joules that follows from the number of its samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled_error_joules: Option<f64>,
-    /// Its power.
+    /// The power while the region ran.
     #[serde(default, flatten)]
     pub watts: Watts,
 }
 
-/// `null`: below resolution. A rate needs [`LEAST_RESOLVED_SAMPLES`] resolved samples' worth of time.
+/// `null`: below resolution. A rate needs [`RESOLVED_SAMPLES_MIN`] resolved samples' worth of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watts {
     /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
@@ -750,7 +709,7 @@ pub struct Watts {
     /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
     pub min_watts: Option<f64>,
-    /// Most of the same.
+    /// The greatest of the same powers.
     pub max_watts: Option<f64>,
 }
 
@@ -768,19 +727,19 @@ impl Watts {
 }
 
 /// Fewer resolved samples do not make a rate.
-pub const LEAST_RESOLVED_SAMPLES: f64 = 10.0;
+pub const RESOLVED_SAMPLES_MIN: f64 = 10.0;
 
 /// The least and the most of [`Device::end_seconds`], but for a device that is sampled less often.
 const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 
-/// What measuring cost.
+/// The cost of measuring a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overhead {
-    /// Of the collector's process.
+    /// CPU time of the collector's process.
     pub collector_cpu_seconds: f64,
-    /// Of the collector's process.
+    /// The largest resident memory of the collector's process.
     pub collector_peak_rss_bytes: u64,
-    /// `None` of a trace.
+    /// The sampler's cost; `None` if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<SamplerOverhead>,
 }
@@ -788,9 +747,9 @@ pub struct Overhead {
 /// How a device was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Readings {
-    /// How often.
+    /// The number of readings that succeeded.
     pub readings: u64,
-    /// How often it failed.
+    /// The number of readings that failed.
     pub failed_readings: u64,
     /// How long all readings took.
     pub read_seconds: f64,
@@ -820,7 +779,7 @@ pub struct SamplerOverhead {
     pub cpu_share: f64,
     /// Times that it had to wake up.
     pub deadlines: u64,
-    /// Of these, those more than a millisecond too late.
+    /// The number of them that were more than a millisecond too late.
     pub missed_deadlines: u64,
     /// How late it woke up on average.
     pub mean_late_seconds: f64,

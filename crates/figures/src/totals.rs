@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 /// Sums over the devices that no other contains, so that no joule counts twice.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// Their energy.
+    /// The energy of the devices.
     pub joules: f64,
     /// Their power now; `None` if nothing runs.
     pub watts: Option<f64>,
-    /// Energy of no frame.
+    /// Energy that was charged to no frame.
     pub idle_joules: f64,
     /// Energy of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// Energy of MPI functions.
+    /// Energy charged to MPI functions.
     pub mpi_joules: f64,
     /// Energy of devices with GPU streams.
     pub gpu_joules: f64,

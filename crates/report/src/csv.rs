@@ -1,7 +1,7 @@
 //! Rows with the columns' names first. Figures are as exact as in `summary.json`.
 
 use super::rows::{COLUMNS, rows};
-use crate::summary::Summary;
+use ampere_figures::summary::Summary;
 
 pub fn render(summary: &Summary) -> Vec<u8> {
     let mut out = ::csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());

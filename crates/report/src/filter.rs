@@ -1,9 +1,9 @@
 //! Functions that are called often and spend nothing: measuring a call of them costs a good part of what the call itself does.
 //! As a filter file of Score-P's, which `ampere run --filter` takes, too.
 
-use crate::highlights::topmost;
 use crate::over_devices;
-use crate::summary::{Device, Run, Summary, View};
+use ampere_figures::summary::topmost;
+use ampere_figures::summary::{Device, Run, Summary, View};
 use ampere_model::filter::pattern_of;
 use ampere_model::fortran::symbols_of;
 use ampere_model::order::largest_first;
@@ -12,13 +12,13 @@ use ampere_model::text::{joules, printable};
 use std::fmt::Write;
 
 /// Calls a second and rank: fewer cost less than a thousandth of the time.
-const LEAST_CALLS_A_SECOND: f64 = 10_000.0;
-/// Of a call itself, without what it calls: ten times of what it costs to measure it.
-const MOST_SECONDS_A_CALL: f64 = 1e-6;
+const CALLS_PER_SECOND_MIN: f64 = 10_000.0;
+/// The cost of a call itself, without what it calls: ten times of what it costs to measure it.
+const SECONDS_PER_CALL_MAX: f64 = 1e-6;
 /// What measuring a call costs, with the embedded host and under Score-P, as `make bench` finds it for an empty function.
 const COST_EMBEDDED: f64 = 40e-9;
 const COST_SCORE_P: f64 = 75e-9;
-/// Of an enter or a leave in a trace.
+/// The bytes of an enter or a leave in a trace.
 const BYTES_AN_EVENT: f64 = 12.0;
 /// A larger part of the ranks' time is worth a sentence.
 const MUCH: f64 = 0.05;
@@ -45,17 +45,17 @@ fn write(summary: &Summary, out: &mut String) -> std::fmt::Result {
     let rank_seconds = run.seconds * f64::from(run.ranks.max(1));
     let is_tiny = |function: &&Function| {
         can_be_filtered(function.name)
-            && function.calls > LEAST_CALLS_A_SECOND * rank_seconds
-            && function.seconds < MOST_SECONDS_A_CALL * function.calls
+            && function.calls > CALLS_PER_SECOND_MIN * rank_seconds
+            && function.seconds < SECONDS_PER_CALL_MAX * function.calls
     };
     let tiny: Vec<&Function> = all.iter().filter(is_tiny).collect();
     let of = if run.command.is_empty() { &run.id } else { &run.command.join(" ") };
     writeln!(out, "# Of {}", printable(of))?;
     writeln!(
         out,
-        "# Functions that are called more than {LEAST_CALLS_A_SECOND} times a second and rank, and spend less than {:.0} us in \
+        "# Functions that are called more than {CALLS_PER_SECOND_MIN} times a second and rank, and spend less than {:.0} us in \
          themselves a call",
-        1e6 * MOST_SECONDS_A_CALL
+        1e6 * SECONDS_PER_CALL_MAX
     )?;
     if tiny.is_empty() {
         writeln!(out, "# There is none.")?;

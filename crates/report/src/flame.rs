@@ -9,19 +9,19 @@ use std::collections::BinaryHeap;
 
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 18.0;
-/// Of a letter, about.
+/// The approximate width of a letter in pixels.
 const LETTER: f64 = 6.6;
 /// Narrower boxes cannot be seen.
-const LEAST_WIDTH: f64 = 0.4;
+const WIDTH_MIN: f64 = 0.4;
 /// Deeper recursion is not shown.
-const MOST_ROWS: usize = 128;
+const ROWS_MAX: usize = 128;
 const STYLE: &str = include_str!("flame.css");
 const SCRIPT: &str = include_str!("flame.js");
 
 /// Boxes of a picture that is a file of its own.
-const MOST_BOXES: usize = 8000;
+const BOXES_MAX: usize = 8000;
 /// A name in full is in other reports.
-const LONGEST_NAME: usize = 200;
+const NAME_CHARS_MAX: usize = 200;
 
 struct Box {
     name: String,
@@ -46,7 +46,7 @@ fn layout(tree: &Tree, most: usize) -> Layout {
     let whole = tree.joules();
     let per_joule = if whole > 0.0 { WIDTH / whole } else { 0.0 };
     let called = tree.called();
-    let is_wide = |joules: f64| joules * per_joule >= LEAST_WIDTH;
+    let is_wide = |joules: f64| joules * per_joule >= WIDTH_MIN;
     // A caller has no less than what it calls, so it comes first.
     let mut largest: BinaryHeap<(Joules, Reverse<u32>, usize)> = BinaryHeap::new();
     let mut shown = vec![false; called.len()];
@@ -54,7 +54,7 @@ fn layout(tree: &Tree, most: usize) -> Layout {
     let (mut next, mut row) = (ROOT, 0);
     for _ in 0..most {
         let below = called[next as usize].iter().filter(|frame| is_wide(tree.sum(**frame).joules));
-        if row + 1 < MOST_ROWS {
+        if row + 1 < ROWS_MAX {
             largest.extend(below.map(|frame| (Joules(tree.sum(*frame).joules), Reverse(*frame), row + 1)));
         }
         let Some((_, Reverse(frame), at)) = largest.pop() else { break };
@@ -99,7 +99,7 @@ fn layout(tree: &Tree, most: usize) -> Layout {
     layout
 }
 
-/// Joules with an order.
+/// Joules that can be ordered.
 #[derive(Clone, Copy, PartialEq)]
 struct Joules(f64);
 
@@ -146,7 +146,7 @@ fn label(name: &str, width: f64) -> String {
 fn title(node: &Box, whole: f64) -> String {
     let share = if whole > 0.0 { 100.0 * node.sum.joules / whole } else { 0.0 };
     let mut title =
-        format!("{}: {} J, {share:.1} %", short(&node.name, LONGEST_NAME), joules(node.sum.joules));
+        format!("{}: {} J, {share:.1} %", short(&node.name, NAME_CHARS_MAX), joules(node.sum.joules));
     if matches!(node.kind, Kind::Function | Kind::Mpi | Kind::Kernel) {
         title += &format!("; {} J in itself, {} calls", joules(node.sum.exclusive), node.sum.calls);
     }
@@ -164,7 +164,7 @@ fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
             (inside)
             @for node in boxes {
                 @let top = ROW * node.row as f64;
-                g data-left=(number(node.left)) data-width=(number(node.width)) data-row=(node.row) data-name=(short(&node.name, LONGEST_NAME)) {
+                g data-left=(number(node.left)) data-width=(number(node.width)) data-row=(node.row) data-name=(short(&node.name, NAME_CHARS_MAX)) {
                     title { (title(node, whole)) }
                     rect x=(number(node.left)) y=(number(top)) width=(number(node.width)) height=(ROW - 1.0) fill=(colour(node)) {}
                     text x=(number(node.left + 3.0)) y=(number(top + 12.5)) { (label(&node.name, node.width)) }
@@ -174,7 +174,7 @@ fn svg(boxes: &[Box], above: f64, inside: Markup) -> Markup {
     }
 }
 
-/// What a box is called that stands for so many.
+/// The name of a box that stands for several frames.
 pub fn more_words(count: u64) -> String {
     format!("{count} smaller call path{}", if count == 1 { "" } else { "s" })
 }
@@ -190,7 +190,7 @@ fn small_words((count, sum): (u64, f64)) -> String {
 
 /// A file of its own. `head`: its title.
 pub fn document(tree: &Tree, head: &str) -> String {
-    let Layout { boxes, small } = layout(tree, MOST_BOXES);
+    let Layout { boxes, small } = layout(tree, BOXES_MAX);
     let words = if small.0 > 0 { format!("; {}", small_words(small)) } else { String::new() };
     let inside = html! {
         text x="3" y="-8" { (label(head, WIDTH)) }

@@ -3,7 +3,7 @@
 //! Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a line.
 
 use crate::rows::shortened;
-use crate::summary::Summary;
+use ampere_figures::summary::Summary;
 use std::fmt::Write;
 
 const MICROJOULES: f64 = 1e6;

@@ -1,32 +1,31 @@
 //! A summary's first sentences.
 
 use crate::filter::much_measuring;
-use crate::summary::{Device, Region, Summary, UNKNOWN_SHARE_MAX, View};
-pub use crate::summary::{parts, topmost, view};
+use ampere_figures::summary::{Device, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::{BTreeMap, HashMap};
 
-const LONGEST_NAME: usize = 56;
+const NAME_CHARS_MAX: usize = 56;
 /// Functions that a sentence names.
-const MOST_NAMES: usize = 3;
+const NAMES_MAX: usize = 3;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
 /// Sums over the devices that no other contains, so that no joule is counted twice.
 pub struct Sums<'a> {
-    /// Of the devices.
+    /// The energy of the devices.
     pub joules: f64,
-    /// Of no frame.
+    /// The energy that was charged to no frame.
     pub idle: f64,
-    /// Of intervals that cannot be attributed.
+    /// The energy of intervals that cannot be attributed.
     pub lost: f64,
     /// Exclusive joules of the ranks view by region, most first.
     pub regions: Vec<(&'a str, f64)>,
-    /// Of devices with GPU streams.
+    /// The energy of devices with GPU streams.
     pub gpu_joules: f64,
-    /// Of these, exclusive joules by kernel, most first.
+    /// The exclusive joules of those devices by kernel, most first.
     pub kernels: Vec<(&'a str, f64)>,
     /// The standard errors of sampled regions.
     pub sampled_errors: HashMap<&'a str, f64>,
@@ -102,7 +101,7 @@ fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
 
 /// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound.
 fn watts(summary: &Summary) -> Option<String> {
-    // The end of a run that goes on is later than its last samples.
+    // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();
     for device in &summary.devices {
         let of_node = seconds.entry(&device.node).or_default();
@@ -127,9 +126,9 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     }
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
-        let rows = rows.iter().filter(|row| row.1 >= MENTIONED_SHARE_MIN * whole).take(MOST_NAMES);
+        let rows = rows.iter().filter(|row| row.1 >= MENTIONED_SHARE_MIN * whole).take(NAMES_MAX);
         let names =
-            rows.map(|(name, part)| format!("{} ({})", short(name, LONGEST_NAME), share(*part, whole)));
+            rows.map(|(name, part)| format!("{} ({})", short(name, NAME_CHARS_MAX), share(*part, whole)));
         names.collect::<Vec<_>>().join(", ")
     };
     let run = &summary.run;
@@ -164,7 +163,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
             joules(of_mpi),
             share(of_mpi, sums.joules),
-            short(name, LONGEST_NAME),
+            short(name, NAME_CHARS_MAX),
             joules(*part)
         ));
     }

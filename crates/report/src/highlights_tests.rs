@@ -1,6 +1,6 @@
 use super::*;
-use crate::summary::Run;
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::Run;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 

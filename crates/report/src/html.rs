@@ -3,23 +3,23 @@
 
 use crate::highlights::{Sums, sentences};
 use crate::page::{BODY, Page, SCRIPT, STYLE};
-use crate::summary::{Device, Summary, View};
 use crate::text::nodes_of;
+use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Rows of each table without scripts.
-const MOST_ROWS: usize = 50;
-/// Devices without scripts.
-const MOST_DEVICES: usize = 50;
+const ROWS_MAX: usize = 50;
+/// The maximum number of devices that are listed for browsers without scripts.
+const DEVICES_MAX: usize = 50;
 
 /// An element by which a page is known as a run's.
 pub fn page_mark(run_id: &str) -> Markup {
     html! { meta name="ampere-run" content=(printable(run_id)); }
 }
 
-/// The page.
+/// The summary as an HTML page.
 pub fn render(summary: &Summary) -> String {
     let run = &summary.run;
     let title =
@@ -100,9 +100,9 @@ fn without_scripts(summary: &Summary) -> Markup {
         h2 { "Devices" }
         table {
             thead { tr { th.number { "total" } th { "device" } th { "node" } th { "energy" } th { "its joules" } } }
-            tbody { @for device in summary.devices.iter().take(MOST_DEVICES) { (device_row(device)) } }
+            tbody { @for device in summary.devices.iter().take(DEVICES_MAX) { (device_row(device)) } }
         }
-        @if summary.devices.len() > MOST_DEVICES { p.small { "and " (summary.devices.len() - MOST_DEVICES) " more in summary.json" } }
+        @if summary.devices.len() > DEVICES_MAX { p.small { "and " (summary.devices.len() - DEVICES_MAX) " more in summary.json" } }
         p.small { "Pictures, call paths, ranks beside each other and all that is known of the numbers' quality need JavaScript, or are in summary.txt and summary.json." }
     }
 }
@@ -125,7 +125,7 @@ fn divided(view: &View, unit: &str) -> String {
 }
 
 fn table(what: &str, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> Markup {
-    let (count, sum) = crate::text::left_out(rows.iter().map(|row| row.1), MOST_ROWS);
+    let (count, sum) = crate::text::left_out(rows.iter().map(|row| row.1), ROWS_MAX);
     let cells = |part: f64| {
         let share = if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
         html! { td.number { (joules(part)) } td.number { (format!("{share:.1} %")) } }
@@ -134,7 +134,7 @@ fn table(what: &str, rows: &[(&str, f64)], whole: f64, rest: &[(&str, f64)]) -> 
         table {
             thead { tr { th.number { "J" } th.number { "share" } th { (what) } } }
             tbody {
-                @for (name, part) in rows.iter().take(MOST_ROWS) {
+                @for (name, part) in rows.iter().take(ROWS_MAX) {
                     tr { (cells(*part)) td.name.mpi[is_mpi(name)] { (printable(name)) } }
                 }
                 @for (name, part) in rest.iter().filter(|row| row.1 > 0.0) { tr.rest { (cells(*part)) td { (name) } } }

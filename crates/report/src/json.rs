@@ -1,6 +1,6 @@
 //! `summary.json` as it is written: an object's fields on lines of their own, a list on one line.
 
-use crate::summary::Summary;
+use ampere_figures::summary::Summary;
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 /// With this the part begins that is the same as long as nothing more is attributed.
 const TABLES: &[u8] = b"\n  \"topology\": ";
 /// Before it is what is known of the run.
-const LONGEST_HEAD: u64 = 16 << 20;
+const HEAD_MAX: u64 = 16 << 20;
 
 /// Writes a summary, as it goes.
 ///
@@ -28,12 +28,12 @@ pub fn write_with_tables_of(
     out: &mut dyn Write,
     summary: &Summary,
 ) -> io::Result<()> {
-    let (run, quality) = (summary.run.clone(), summary.quality.clone());
+    let (run, quality) = (summary.run.clone(), summary.quality);
     let (schema, overhead) = (summary.schema.clone(), summary.overhead.clone());
     let (topology, names, paths, devices) = Default::default();
     let head = text(&Summary { schema, run, quality, overhead, topology, names, paths, devices });
     let mut before = Vec::new();
-    earlier.by_ref().take(LONGEST_HEAD).read_to_end(&mut before)?;
+    earlier.by_ref().take(HEAD_MAX).read_to_end(&mut before)?;
     let tables = |text: &[u8]| text.windows(TABLES.len()).position(|part| part == TABLES);
     let (Some(end), Some(begin)) = (tables(&head), tables(&before)) else {
         return Err(io::ErrorKind::InvalidData.into());
@@ -43,7 +43,7 @@ pub fn write_with_tables_of(
     io::copy(earlier, out).map(|_| ())
 }
 
-/// A summary as text.
+/// The text of a summary as JSON.
 pub fn text(summary: &Summary) -> Vec<u8> {
     let mut text = Vec::new();
     // Writing to memory cannot fail.

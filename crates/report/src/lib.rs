@@ -43,12 +43,12 @@ pub mod timeline;
 mod tree;
 
 use crate::highlights::Sums;
-use crate::summary::Summary;
 pub use ampere_figures::build::uncovered_note;
 pub use ampere_figures::nodes::summaries as nodes;
+use ampere_figures::summary::Summary;
 pub use ampere_figures::{assignment, batch_job as job, clock_text, gauges, missing, summary};
 use ampere_model::text::{joules, printable};
-pub use html::page_mark;
+pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
 
 /// The forms of a report, as `--format` has them.
@@ -91,7 +91,7 @@ pub enum ReportError {
     /// A device that was chosen is not in the summary.
     #[error("there is no device {name:?}: there is {}", known.join(", "))]
     UnknownDevice {
-        /// The chosen name.
+        /// The name that was asked for.
         name: String,
         /// The names that there are.
         known: Vec<String>,
@@ -99,7 +99,7 @@ pub enum ReportError {
     /// A view that was chosen is not in the summary.
     #[error("there is no view {name:?}: there is {}", known.join(", "))]
     UnknownView {
-        /// The chosen name.
+        /// The name that was asked for.
         name: String,
         /// The names that there are.
         known: Vec<String>,
@@ -120,9 +120,9 @@ pub enum ReportError {
 /// The part of a summary that is wanted; empty: all.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Names of devices.
+    /// The names of the chosen devices.
     pub devices: Vec<String>,
-    /// "ranks" or "kernels".
+    /// The chosen view: "ranks" or "kernels".
     pub view: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Calls and seconds of a run, of which each device has those of the ranks that draw from it.
 
-use crate::summary::{Device, Summary, View};
+use ampere_figures::summary::{Device, Summary, View};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Exclusive and inclusive joules, exclusive seconds, and calls.

@@ -1,37 +1,37 @@
-//! What a function or a call path used on each rank, beside each other: its sum, the least, the mean and the most of one rank, and
-//! the ranks that stand out.
+//! What a function or a call path used on each rank, side by side: its sum, the least, the mean and the most of one rank, and the
+//! ranks that stand out.
 
-use crate::summary::{Device, Figures, Summary, View};
+use ampere_figures::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::joules;
 
-/// So many times the width of the middle half lies between it and a rank that stands out.
+/// This many times the width of the middle half lies between it and a rank that stands out.
 const FAR: f64 = 3.0;
 /// Ranks that differ by no more than this part of their middle are alike, however close all others are.
 const ALIKE: f64 = 0.05;
 /// In rows with a smaller part of all joules no rank is said to stand out.
-pub(crate) const LEAST_SHARE: f64 = 0.01;
-/// Of fewer ranks none stands out.
-const LEAST_RANKS: usize = 5;
+pub(crate) const SHARE_MIN: f64 = 0.01;
+/// With fewer ranks, none stands out.
+const RANKS_MIN: usize = 5;
 
 /// The joules of something on each rank that it ran on, exclusive ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread<'a> {
     /// The number of a name or of a call path in the summary.
     pub what: u32,
-    /// Of all ranks and other processes.
+    /// The sum over all ranks and other processes.
     pub joules: f64,
-    /// The same.
+    /// The sum of seconds over all ranks.
     pub seconds: f64,
-    /// The same.
+    /// The sum of calls over all ranks.
     pub calls: u64,
     /// How many ranks it ran on; where there are no MPI ranks, each process is one.
     pub ranks: usize,
     /// Where there are MPI ranks: how many processes it ran on that are none, such as their launcher, and their joules.
     pub others: (usize, f64),
-    /// Of the rank that used least; 0 of what no rank ran.
+    /// The joules of the rank that used least; 0 if no rank ran it.
     pub least: f64,
-    /// Of the rank that used most.
+    /// The joules of the rank that used most.
     pub most: f64,
     /// Ranks that stand out and their joules, the most different first.
     pub standing_out: Vec<(Rank<'a>, f64)>,
@@ -41,7 +41,7 @@ pub struct Spread<'a> {
 pub type Rank<'a> = (&'a str, u32);
 
 impl Spread<'_> {
-    /// Of one rank on average.
+    /// The mean of all ranks.
     pub fn mean(&self) -> f64 {
         (self.joules - self.others.1) / self.ranks.max(1) as f64
     }
@@ -56,7 +56,7 @@ impl Spread<'_> {
     }
 }
 
-/// A table of them.
+/// The largest spreads, and the sum of the others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spreads<'a> {
     /// The largest, most joules first.
@@ -65,12 +65,12 @@ pub struct Spreads<'a> {
     pub others: (usize, f64),
 }
 
-/// The largest functions.
+/// The functions with the most joules.
 pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
     spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
 }
 
-/// The largest call paths.
+/// The call paths with the most joules.
 pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
     spreads(summary, views, most, summary.paths.len(), |path| path)
 }
@@ -174,7 +174,7 @@ impl<'a> Sums<'a> {
         let (low, middle, high) = (joules(ranks / 4), joules(ranks / 2), joules(3 * ranks / 4));
         let width = (high - low).max(ALIKE * middle);
         let distance = |joules: f64| (low - joules).max(joules - high);
-        let is_far = |joules: f64| ranks >= LEAST_RANKS && distance(joules) > FAR * width;
+        let is_far = |joules: f64| ranks >= RANKS_MIN && distance(joules) > FAR * width;
         let mut standing_out: Vec<(Rank, f64)> =
             by_joules.iter().filter(|(_, joules)| is_far(*joules)).copied().collect();
         largest_first(&mut standing_out, |(_, joules)| distance(*joules));

@@ -1,7 +1,7 @@
 //! Rows as a Parquet file, which pandas, DuckDB, Spark and the like read by columns.
 
 use super::rows::{COLUMNS, Row, rows};
-use crate::summary::Summary;
+use ampere_figures::summary::Summary;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;

@@ -1,13 +1,13 @@
 //! A row for each call path of each view of each device, for formats that are tables of a database.
 
-use crate::summary::{Device, Summary, View};
+use ampere_figures::summary::{Device, Summary, View};
 use ampere_timeline::attributor::Unit;
 use serde::Serialize;
 use std::borrow::Cow;
 
-/// Of a deeper path the middle is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
+/// The middle of a deeper path is left out: a recursion of a thousand calls has a path for each depth, and all of them in full
 /// would be a million names.
-const MOST_FRAMES: usize = 256;
+const FRAMES_MAX: usize = 256;
 /// Rows for the joules of no call path have these in the place of the region.
 const REST: [&str; 2] = ["(idle)", "(lost)"];
 
@@ -108,10 +108,10 @@ pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<
         let names = part.iter().rev().map(|path| name(*path));
         names.map(Cow::Borrowed).collect::<Vec<_>>()
     };
-    if up.len() <= MOST_FRAMES {
+    if up.len() <= FRAMES_MAX {
         return named(up);
     }
-    let (head, tail) = (MOST_FRAMES / 2, MOST_FRAMES / 2 - 1);
+    let (head, tail) = (FRAMES_MAX / 2, FRAMES_MAX / 2 - 1);
     let left_out = format!("... {} frames ...", up.len() - head - tail);
     let mut names = named(&up[up.len() - head..]);
     names.push(Cow::Owned(left_out));

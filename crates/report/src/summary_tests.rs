@@ -1,7 +1,7 @@
 //! What a summary says about watts, and about counters that were not as they should be.
 
-use crate::summary::*;
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::*;
 use ampere_model::{LocationKind, Quality, RegionHandle};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};

@@ -5,22 +5,22 @@ use serde_json::{Map, Value};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Columns of one length.
+/// A table whose columns have one length.
 #[derive(Default)]
 pub struct Table {
-    /// Of its texts.
+    /// The names to which text columns refer.
     pub names: Names,
-    /// With their names.
+    /// The columns, each with its name.
     pub columns: Vec<(&'static str, Column)>,
 }
 
-/// A column's values.
+/// The values of a column.
 pub enum Column {
-    /// Numbers of names.
+    /// Texts, as numbers of names.
     Text(Vec<NameNumber>),
     /// Whole numbers, as far as they are known.
     Count(Vec<Option<u64>>),
-    /// Others.
+    /// Figures that are no counts.
     Figure(Vec<f64>),
 }
 
@@ -35,7 +35,7 @@ pub enum TableForm {
 }
 
 impl TableForm {
-    /// By the ending of a file's name; CSV if it says nothing.
+    /// By the ending of a file's name; CSV if there is none.
     pub fn of_file(path: &Path) -> TableForm {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => TableForm::Json,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::compare::{Comparison, Form, Per};
-use crate::summary::Run;
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::Run;
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
@@ -391,7 +391,7 @@ fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
     assert!(seconds < 5.0, "{seconds} s");
 }
 
-/// The same on so many nodes, one rank each. Rank 7 used three times as much in its call paths.
+/// The same on several nodes, one rank each. Rank 7 used three times as much in its call paths.
 fn on_nodes(count: u32) -> Summary {
     let mut nodes = (0..count).map(|rank| {
         let mut one = summary();
@@ -522,7 +522,7 @@ fn differences_are_relative_to_the_first_run() {
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
 }
 
-/// A run of so many ranks, in which `work` has these joules more.
+/// A run of several ranks, in which `work` has these joules more.
 fn varied(name: &str, ranks: u32, more: f64) -> compare::Named {
     let mut summary = summary();
     for view in summary.devices[0].views.iter_mut().filter(|view| view.view == "ranks") {
@@ -551,7 +551,7 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
         "{apart}"
     );
     assert!(line(&apart).find("work") > line(&alike).find("within noise"), "columns stay: {apart}");
-    // Of another number of ranks: as sums, with a note, or per rank.
+    // With another number of ranks: as sums, with a note, or per rank.
     let sums = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Run);
     assert!(sums.contains("they ran on 2 and 4 ranks, and figures are sums: --per rank divides"), "{sums}");
     let each = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Rank);
@@ -629,7 +629,7 @@ fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
     let mut whole = summary();
     let run = &mut whole.run;
     (run.command, run.nodes) = (vec!["program".to_owned()], vec!["node".to_owned()]);
-    run.job = Some(crate::job::Job { scheduler: "Slurm".to_owned(), id: "17".to_owned() });
+    run.job = Some(ampere_figures::batch_job::Job { scheduler: "Slurm".to_owned(), id: "17".to_owned() });
     (run.start, run.end) = ("2026-01-01T00:00:00Z".to_owned(), "2026-01-01T00:01:00Z".to_owned());
     run.notes.push("a note".to_owned());
     let whole = serde_json::to_value(whole).unwrap();
@@ -645,7 +645,7 @@ fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
         let mut value = whole.clone();
         let text = value.pointer_mut(at).unwrap();
         *text = format!("{}{HOSTILE}", text.as_str().unwrap()).into();
-        // Of some only certain words are understood.
+        // Some columns accept only certain words.
         let Ok(summary) = serde_json::from_value::<Summary>(value) else { continue };
         changed += 1;
         for format in [Format::Table, Format::Folded] {

@@ -1,11 +1,12 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
-use crate::assignment;
-use crate::gauges::OverTheRun;
-use crate::highlights::{parts, sentences, topmost, view};
-use crate::over_ranks::{self, LEAST_SHARE, Spread, Spreads, is_mpi_rank};
-use crate::summary::Callpath;
-use crate::summary::{Device, Figures, LEAST_RESOLVED_SAMPLES, Region, Summary, View};
+use crate::highlights::sentences;
+use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
+use ampere_figures::assignment;
+use ampere_figures::gauges::OverTheRun;
+use ampere_figures::summary::Callpath;
+use ampere_figures::summary::{Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
+use ampere_figures::summary::{parts, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, printable_lines, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -13,18 +14,18 @@ use std::fmt::Write;
 
 /// A larger part of the run without samples is mentioned.
 const UNSAMPLED_PART: f64 = 0.03;
-/// Rows of each table.
-const MOST_ROWS: usize = 15;
+/// The maximum number of rows of a table.
+const ROWS_MAX: usize = 15;
 /// Rows with a smaller part of the whole are summed.
-const LEAST_PART: f64 = 0.001;
+const PART_MIN: f64 = 0.001;
 /// Functions that a line names.
-const MOST_NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 const BAR_CELLS: usize = 24;
 /// Devices with tables of their own.
-const MOST_DEVICES: usize = 8;
+const DEVICES_MAX: usize = 8;
 /// Lines of the device assignment.
-const MOST_LINKS: usize = 40;
-const LONGEST_LINK: usize = 200;
+const LINKS_MAX: usize = 40;
+const LINK_MAX: usize = 200;
 /// Notes, and characters of each.
 const NOTES_MAX: usize = 250;
 const NOTE_CHARACTERS_MAX: usize = 2000;
@@ -113,16 +114,16 @@ impl Page<'_> {
         if !lines.is_empty() {
             writeln!(out, "\n{}", self.bold("device assignment"))?;
         }
-        for line in lines.iter().take(MOST_LINKS) {
-            writeln!(out, "  {}", short(line, LONGEST_LINK))?;
+        for line in lines.iter().take(LINKS_MAX) {
+            writeln!(out, "  {}", short(line, LINK_MAX))?;
         }
-        if lines.len() > MOST_LINKS {
-            writeln!(out, "  ... and {} more in summary.json", lines.len() - MOST_LINKS)?;
+        if lines.len() > LINKS_MAX {
+            writeln!(out, "  ... and {} more in summary.json", lines.len() - LINKS_MAX)?;
         }
         Ok(())
     }
 
-    /// Of the devices that no other contains, if there are several: what ranks used of all of them.
+    /// The sum of the devices that no other contains, if there are several: what ranks used of all of them.
     fn all_ranks(&self, out: &mut String) -> std::fmt::Result {
         let views: Vec<(&Device, &View)> =
             topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
@@ -133,8 +134,8 @@ impl Page<'_> {
         };
         writeln!(out, "\n{}", self.bold(&format!("all ranks, of {} devices", views.len())))?;
         self.whole_ranks(&whole, out)?;
-        let functions = over_ranks::functions(self.summary, &views, MOST_ROWS);
-        let name = |name| short(self.summary.name(name), LONGEST_NAME);
+        let functions = over_ranks::functions(self.summary, &views, ROWS_MAX);
+        let name = |name| short(self.summary.name(name), NAME_CHARS_MAX);
         self.spreads("function", &functions, whole.joules, "J", name, out)?;
         self.callpaths_over_ranks(&views, whole.joules, "J", out)
     }
@@ -154,14 +155,14 @@ impl Page<'_> {
     }
 
     fn standing_out(&self, spread: &Spread) -> String {
-        let named = spread.standing_out.iter().take(MOST_NAMED).map(|((node, group), used)| {
+        let named = spread.standing_out.iter().take(NAMED_MAX).map(|((node, group), used)| {
             let group = self.summary.name(*group);
             // A rank's number is unique in the job; the number of a process is not.
             let node = if group.starts_with("MPI Rank") { String::new() } else { format!(" on {node}") };
-            format!("{}{} {} J", short(group, LONGEST_NAME), printable(&node), joules(*used))
+            format!("{}{} {} J", short(group, NAME_CHARS_MAX), printable(&node), joules(*used))
         });
         let named: Vec<String> = named.collect();
-        match (named.is_empty(), spread.standing_out.len().saturating_sub(MOST_NAMED)) {
+        match (named.is_empty(), spread.standing_out.len().saturating_sub(NAMED_MAX)) {
             (true, _) => String::new(),
             (_, 0) => format!("  ! {}", named.join(", ")),
             (_, more) => format!("  ! {} and {more} more", named.join(", ")),
@@ -176,9 +177,9 @@ impl Page<'_> {
         out: &mut String,
     ) -> std::fmt::Result {
         let name = |path| short_path(&self.summary.regions_of(path));
-        let spreads = over_ranks::callpaths(self.summary, views, MOST_ROWS);
+        let spreads = over_ranks::callpaths(self.summary, views, ROWS_MAX);
         self.spreads("call path", &spreads, total, unit, name, out)?;
-        let is_large = |spread: &&Spread| spread.joules >= LEAST_SHARE * total;
+        let is_large = |spread: &&Spread| spread.joules >= SHARE_MIN * total;
         if spreads.rows.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
             writeln!(out, "  !: ranks whose joules are far from those of the others")?;
         }
@@ -214,7 +215,7 @@ impl Page<'_> {
                 spread.seconds,
                 calls(spread.calls),
                 printable(&name(spread.what)),
-                if spread.joules >= LEAST_SHARE * total { self.standing_out(spread) } else { String::new() },
+                if spread.joules >= SHARE_MIN * total { self.standing_out(spread) } else { String::new() },
             )?;
         }
         let others = spreads.others;
@@ -226,7 +227,7 @@ impl Page<'_> {
         let all = &self.summary.devices;
         let mut by_joules: Vec<usize> = (0..all.len()).collect();
         largest_first(&mut by_joules, |device| all[*device].total_joules);
-        let (shown, others) = by_joules.split_at(MOST_DEVICES.min(all.len()));
+        let (shown, others) = by_joules.split_at(DEVICES_MAX.min(all.len()));
         let mut shown = shown.to_vec();
         shown.sort_unstable();
         for device in shown {
@@ -318,7 +319,7 @@ impl Page<'_> {
         };
         let (regions, small) = large(view.regions.iter(), total, of_row);
         let has_watts = regions.iter().any(|row| row.watts.resolved_watts.is_some());
-        // Of time, the seconds are what is shown already.
+        // For time, the seconds are what is shown already.
         let seconds = |text: String| if is_time { String::new() } else { format!(" {text:>10}") };
         let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
         writeln!(
@@ -345,7 +346,7 @@ impl Page<'_> {
                 seconds(format!("{:.3}", row.figures.exclusive_seconds)),
                 calls_or_error(row),
                 watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
-                short(&row.region, LONGEST_NAME),
+                short(&row.region, NAME_CHARS_MAX),
             )?;
         }
         more_than_shown(small, &unit, out)?;
@@ -356,7 +357,7 @@ impl Page<'_> {
         let total = view.whole();
         let sums = by_location(self.summary, view);
         if let Some(whole) =
-            over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > MOST_ROWS)
+            over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > ROWS_MAX)
         {
             writeln!(out)?;
             return self.whole_ranks(&whole, out);
@@ -368,17 +369,17 @@ impl Page<'_> {
             "share",
             ""
         )?;
-        for (group, sum) in sums.iter().take(MOST_ROWS).map(|(group, sum)| (group, *sum)) {
+        for (group, sum) in sums.iter().take(ROWS_MAX).map(|(group, sum)| (group, *sum)) {
             writeln!(
                 out,
                 "  {:>12} {:>6}  {:<BAR_CELLS$}  {}",
                 joules(sum),
                 percent(sum, total),
                 bar(sum, total),
-                short(group, LONGEST_NAME)
+                short(group, NAME_CHARS_MAX)
             )?;
         }
-        let rest = left_out(sums.iter().map(|(_, sum)| *sum), MOST_ROWS);
+        let rest = left_out(sums.iter().map(|(_, sum)| *sum), ROWS_MAX);
         more_than_shown(rest, &printable(&device.unit), out)
     }
 
@@ -411,7 +412,7 @@ impl Page<'_> {
                 percent(row.figures.exclusive_joules, total),
                 row.figures.exclusive_seconds,
                 calls(row.figures.calls),
-                short(&name_of(self.summary, (row.location_group, row.location), &several), LONGEST_NAME),
+                short(&name_of(self.summary, (row.location_group, row.location), &several), NAME_CHARS_MAX),
                 short_path(&self.summary.regions_of(row.path)),
             )?;
         }
@@ -448,7 +449,7 @@ impl Page<'_> {
 pub fn nodes_of(nodes: &[String]) -> String {
     match nodes {
         [] => "no node".to_owned(),
-        few if few.len() <= MOST_NAMED => few.join(", "),
+        few if few.len() <= NAMED_MAX => few.join(", "),
         many => compact(&many.iter().map(String::as_str).collect::<Vec<_>>()),
     }
 }
@@ -506,8 +507,8 @@ fn total(summary: &Summary) -> String {
     line
 }
 
-/// Two columns: the least and the most that a row's joules can be. Time has no such error.
-/// Of sampled rows there are none: the program can have been elsewhere between two samples of a stack.
+/// Two columns: the least and the most that a row's joules can be. Time has no such error. Sampled rows have none: the program
+/// can have been elsewhere between two samples of a stack.
 fn bounds(is_time: bool, row: &Figures) -> String {
     if row.calls == 0 {
         return bounds_columns(is_time, "-", "-");
@@ -567,11 +568,11 @@ pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, f64)> {
 
 /// The functions with most joules of a view, in a few words.
 pub fn most_of(device: &Device, view: &View) -> String {
-    let rows = view.regions.iter().filter(|row| row.figures.exclusive_joules > 0.0).take(MOST_NAMED);
+    let rows = view.regions.iter().filter(|row| row.figures.exclusive_joules > 0.0).take(NAMED_MAX);
     let named = rows.map(|row| {
         format!(
             "{} ({})",
-            short(&row.region, LONGEST_NAME),
+            short(&row.region, NAME_CHARS_MAX),
             percent(row.figures.exclusive_joules, device.total_joules)
         )
     });
@@ -586,8 +587,8 @@ fn large<'a, T>(
     of_row: impl Fn(&T) -> (f64, f64),
 ) -> (Vec<&'a T>, (usize, f64)) {
     let mut rows = rows.fuse();
-    let first: Vec<&T> = rows.by_ref().take(MOST_ROWS).collect();
-    let is_large = |row: &&T| of_row(row).1 >= LEAST_PART * whole;
+    let first: Vec<&T> = rows.by_ref().take(ROWS_MAX).collect();
+    let is_large = |row: &&T| of_row(row).1 >= PART_MIN * whole;
     let all_are_small = !first.iter().any(is_large);
     let (shown, small): (Vec<&T>, Vec<&T>) =
         first.into_iter().partition(|row| all_are_small || is_large(row));
@@ -607,7 +608,7 @@ pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
 }
 
-/// A region that is on the stack so often, by calls of itself: "fib x18".
+/// A region that is on the stack several times, because it calls itself: "fib x18".
 pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
@@ -629,19 +630,19 @@ fn explain_regions(regions: &[&Region], what: &str, has_watts: bool, out: &mut S
     if has_watts {
         writeln!(
             out,
-            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {LEAST_RESOLVED_SAMPLES}"
+            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
         )?;
         writeln!(out, "  of those, its joules are modelled by time")?;
     } else {
         writeln!(
             out,
-            "  no watts: no {what} had {LEAST_RESOLVED_SAMPLES} samples to itself, below that joules are modelled by time"
+            "  no watts: no {what} had {RESOLVED_SAMPLES_MIN} samples to itself, below that joules are modelled by time"
         )?;
     }
     Ok(())
 }
 
-/// Of a sampled function, its error instead of its calls.
+/// A sampled function has its error in the place of its calls.
 fn calls_or_error(row: &Region) -> String {
     let error = row.sampled_error_joules.filter(|_| row.figures.exclusive_joules > 0.0);
     error.map_or_else(
@@ -650,7 +651,7 @@ fn calls_or_error(row: &Region) -> String {
     )
 }
 
-/// Of sampled rows they are not counted.
+/// Calls of sampled rows are not counted.
 fn calls(count: u64) -> String {
     if count == 0 { "sampled".to_owned() } else { count.to_string() }
 }
@@ -671,18 +672,18 @@ pub fn bar(part: f64, whole: f64) -> String {
 }
 
 /// Longer names are cut in the middle: a template's name is known by its beginning and its end.
-const LONGEST_NAME: usize = 56;
-const LONGEST_PATH: usize = 110;
+const NAME_CHARS_MAX: usize = 56;
+const PATH_MAX: usize = 110;
 
 /// A call path: each region's name cut, one that calls itself once, then the outermost regions left out.
 pub fn short_path(path: &[&str]) -> String {
     let calls = path.chunk_by(|caller, called| caller == called);
     let names: Vec<String> =
-        calls.map(|same| times(&short(same[0], LONGEST_NAME), same.len() as u32)).collect();
+        calls.map(|same| times(&short(same[0], NAME_CHARS_MAX), same.len() as u32)).collect();
     let mut length = 0;
     let fits = |name: &&String| {
         length += name.chars().count() + 3;
-        length <= LONGEST_PATH
+        length <= PATH_MAX
     };
     let kept = names.iter().rev().take_while(fits).count().max(1);
     let more = if kept < names.len() { "… > " } else { "" };
@@ -707,7 +708,7 @@ mod tests {
         let (shown, others) = large([900.0, 99.0, 0.5, 0.5].iter(), 1000.0, of_row);
         assert_eq!((shown, others), (vec![&900.0, &99.0], (2, 1.0)));
         let (shown, others) = large([1.0; 2000].iter(), 2000.0, of_row);
-        assert_eq!((shown.len(), others), (MOST_ROWS, (1985, 1985.0)));
+        assert_eq!((shown.len(), others), (ROWS_MAX, (1985, 1985.0)));
         assert_eq!(large([0.0].iter(), 0.0, of_row).0, [&0.0]);
     }
 
@@ -719,7 +720,7 @@ mod tests {
         assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
         let path: Vec<String> = (0..20).map(|number| format!("{name}{number}")).collect();
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        assert!(short_path(&path).chars().count() < LONGEST_PATH + 10);
+        assert!(short_path(&path).chars().count() < PATH_MAX + 10);
         assert_eq!(short_path(&["main", "f"]), "main > f");
         assert_eq!(short_path(&["main", "fib", "fib", "fib", "main"]), "main > fib x3 > main");
     }

@@ -16,7 +16,7 @@ pub struct Dictionary {
     /// By name: its number in the part, or [`NONE`].
     numbers: Vec<u32>,
     used: Vec<u32>,
-    /// By row.
+    /// The index of each row's text.
     values: Vec<u32>,
 }
 
@@ -121,7 +121,7 @@ impl Dictionary {
     }
 }
 
-/// So many values are packed together.
+/// The number of values that are packed together.
 const PACKED: usize = 8;
 
 /// Packs values up to the next long run. Only the last ones of all may be fewer than [`PACKED`]. Returns those that are left.

@@ -22,7 +22,7 @@ pub enum By {
 }
 
 impl By {
-    /// The column's name.
+    /// The name of the table's column.
     pub fn as_str(self) -> &'static str {
         match self {
             By::Rank => "rank",
@@ -35,7 +35,7 @@ impl By {
 
 /// The joules of one name, by bin.
 pub struct Series {
-    /// Its node.
+    /// The name of the device's node.
     pub node: String,
     /// The device that they are of.
     pub device: String,
@@ -158,9 +158,9 @@ pub struct RegionCall {
 /// The calls of a region, in the order of their begins.
 #[derive(Default)]
 pub struct RegionCalls {
-    /// Of all of them.
+    /// The names of regions and call paths.
     pub names: Names,
-    /// In any order.
+    /// The calls, in any order.
     pub calls: Vec<RegionCall>,
 }
 
@@ -172,7 +172,7 @@ pub struct Statistics {
     pub device: String,
     pub view: String,
     pub rows: usize,
-    /// Each row is of so many calls as it says; no stacks were sampled.
+    /// Each row stands for the number of calls that it has; no stacks were sampled.
     pub calls_are_known: bool,
     pub joules: f64,
     /// Least, lower quartile, median, upper quartile, most.
@@ -182,7 +182,7 @@ pub struct Statistics {
 }
 
 impl RegionCalls {
-    /// In order.
+    /// Sorts the calls by time.
     pub fn sort(&mut self) {
         self.calls.sort_by(|a, b| {
             let place = |call: &RegionCall| (call.node, call.device, call.view, call.rank, call.thread);
@@ -281,7 +281,7 @@ impl RegionCalls {
     }
 }
 
-/// So many outliers are told of in a line.
+/// The maximum number of outliers that a line names.
 const OUTLIERS_SHOWN: usize = 3;
 
 impl Statistics {

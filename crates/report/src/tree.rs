@@ -1,7 +1,7 @@
 //! Call paths as pictures show them: merged over all ranks and threads, a region that calls itself as one frame.
 
-use crate::highlights::{topmost, view};
-use crate::summary::{Device, Summary, View};
+use ampere_figures::summary::{Device, Summary, View};
+use ampere_figures::summary::{topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub const ROOT: u32 = 0;
 pub struct Frames<'a> {
     summary: &'a Summary,
     frames: Vec<Frame>,
-    /// By call path.
+    /// The frame of each call path.
     of_path: Vec<u32>,
 }
 
@@ -27,7 +27,7 @@ struct Frame {
 
 /// The frames with the figures of some views.
 pub struct Tree<'a> {
-    /// Of the root.
+    /// The name of the root.
     pub name: String,
     frames: &'a Frames<'a>,
     is_of_kernels: bool,
@@ -43,7 +43,7 @@ pub struct Tree<'a> {
 pub struct Sum {
     /// With those of all below.
     pub joules: f64,
-    /// In itself.
+    /// The joules of the frame itself.
     pub exclusive: f64,
     pub calls: u64,
     /// Itself and the frames below that were called.
@@ -55,7 +55,7 @@ pub enum Kind {
     Function,
     Mpi,
     Kernel,
-    /// Idle or lost joules: beside the functions, so that the sum is the device's.
+    /// Idle or lost joules: in addition to the functions, so that the sum is the device's.
     Rest,
     /// Call paths that are too small to be boxes of their own.
     Small,
@@ -115,7 +115,7 @@ impl<'a> Frames<'a> {
         Tree { name: name.to_owned(), frames: self, is_of_kernels, sums, idle, lost }
     }
 
-    /// Of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
+    /// The tree of all devices that no other contains: the ranks view, or the kernels view where only that was chosen.
     pub fn whole(&'a self) -> Tree<'a> {
         self.of_views("all devices", whole_views(self.summary).into_iter().map(|(_, view)| view))
     }
@@ -167,7 +167,7 @@ impl Tree<'_> {
         &self.sums[frame as usize]
     }
 
-    /// The whole's joules.
+    /// The joules of the whole tree.
     pub fn joules(&self) -> f64 {
         self.sum(ROOT).joules
     }

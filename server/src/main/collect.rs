@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// The server of a run that is over.
+/// The server of a run that has ended.
 pub struct Served {
     server: http::Server,
     /// Prometheus finds the server by it.
@@ -135,7 +135,7 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
     result
 }
 
-/// Claims the output directory; where that is another run's, one beside it (`out-2`), with a note.
+/// Claims the output directory; if that is another run's, the next one (`out-2`), with a note.
 fn claim(wanted: &Path, manifest: &mut Manifest, notes: &mut Vec<String>) -> anyhow::Result<Output> {
     let is_taken = |why: &anyhow::Error| why.downcast_ref().is_some_and(ClaimError::is_of_another_run);
     let refused = match claim_exactly(wanted, manifest) {
@@ -190,7 +190,7 @@ fn take_over(
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     output.release_reserve(); // the disk may be full
     let address = output.announced().map_or_else(|| listen_address(arguments), |address| Ok(Some(address)));
-    // The program goes on.
+    // The program continues.
     (manifest.progress.has_ended, manifest.progress.is_drained) = (false, false);
     let manifest = manifest.by_this_process();
     let notes = manifest.save(&output.spool).err().map(|why| why.to_string()).into_iter().collect();
@@ -292,8 +292,8 @@ fn name_to_prometheus(
     written.map_err(|why| notes.push(why.to_string())).ok()
 }
 
-/// Of a run on several nodes the first node's collector asks the others', which therefore listen on the network unless told
-/// otherwise. Beyond loopback nothing is told without a token.
+/// On several nodes the first node's collector asks the others', which therefore listen on the network by default. Requests from
+/// beyond loopback are not answered without a token.
 fn serve(
     serving: anyhow::Result<(Option<Listen>, Access)>,
     (output, manifest): (&Output, &Manifest),

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The least and the greatest sleep between two rounds. Each takes a core from the program for a moment.
-const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
-const LONGEST_SLEEP: Duration = Duration::from_millis(16);
+const SLEEP_MIN: Duration = Duration::from_micros(500);
+const SLEEP_MAX: Duration = Duration::from_millis(16);
 /// The greatest where a small ring may fill up in less.
-const LONGEST_SLEEP_OF_SMALL_RINGS: Duration = Duration::from_millis(4);
+const SMALL_RINGS_SLEEP_MAX: Duration = Duration::from_millis(4);
 /// After this time without records the sleep is longer.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
@@ -34,11 +34,11 @@ const ORPHANED_RANKS_MAX: Duration = Duration::from_secs(3);
 const OTHERS_MAX: Duration = Duration::from_millis(5);
 /// How long a command is measured whose `ampere run` was killed.
 const ORPHANS_MAX: Duration = Duration::from_secs(10);
-/// How long the program may go on after the collector received a signal to end. Schedulers kill what is left after 5 s or
+/// How long the program may continue after the collector received a signal to end. Schedulers kill what is left after 5 s or
 /// more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
 
-/// When the run ends.
+/// The conditions that end the run.
 pub struct EndConditions {
     /// If set, the run ends when this is closed, and not when its processes end.
     input: Option<Input>,
@@ -61,12 +61,12 @@ pub struct Input {
     pub is_urgent: Arc<AtomicBool>,
 }
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// All of its processes have ended.
     Complete,
-    /// Some of its processes may go on.
+    /// Some of its processes may continue.
     Incomplete,
 }
 
@@ -161,7 +161,7 @@ impl Pace {
         }
         // A ring that is empty now may be half full then, if its location begins with as many events as are recorded at all.
         let half_full = Duration::from_micros(smallest / 2 / (RECORDS_PER_SECOND / 1_000_000));
-        let longest = half_full.clamp(LONGEST_SLEEP_OF_SMALL_RINGS, LONGEST_SLEEP);
+        let longest = half_full.clamp(SMALL_RINGS_SLEEP_MAX, SLEEP_MAX);
         self.sleep = if fullest > PRESSED {
             Duration::ZERO
         } else if self.is_idle() {
@@ -169,7 +169,7 @@ impl Pace {
         } else {
             // Such that the fullest ring will be comfortably full, but at most twice as long as the last time.
             let longer = (COMFORTABLE / fullest.max(1e-6)).min(2.0);
-            self.sleep.max(SHORTEST_SLEEP).mul_f64(longer).clamp(SHORTEST_SLEEP, longest)
+            self.sleep.max(SLEEP_MIN).mul_f64(longer).clamp(SLEEP_MIN, longest)
         };
         self.sleep
     }
@@ -177,7 +177,7 @@ impl Pace {
 
 /// Collects until the run ends. Returns whether all of its processes have ended.
 pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndConditions) -> bool {
-    let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: conditions.begun };
+    let mut pace = Pace { sleep: SLEEP_MIN, busy: conditions.begun };
     let mut on_disk = RunningSummary::new(run);
     loop {
         let round = run.round();
@@ -190,7 +190,7 @@ pub fn run(run: &mut LiveRun, requests: &Receiver<Wanted>, mut conditions: EndCo
         on_disk.keep(run, conditions.take_urgency());
         let sleep = match conditions.closed_at {
             None => pace.sleep_after(round),
-            Some(_) => SHORTEST_SLEEP,
+            Some(_) => SLEEP_MIN,
         };
         run.is_idle = pace.is_idle();
         if !sleep.is_zero() {
@@ -222,16 +222,16 @@ mod tests {
 
     #[test]
     fn the_sleep_follows_the_fullest_ring() {
-        let mut pace = Pace { sleep: SHORTEST_SLEEP, busy: Instant::now() };
+        let mut pace = Pace { sleep: SLEEP_MIN, busy: Instant::now() };
         let mut after = |fullest, smallest| pace.sleep_after(Round { records: 1, fullest, smallest });
         assert_eq!(after(0.3, 1 << 19), Duration::ZERO, "there is no time");
-        assert_eq!(after(0.2, 1 << 19), SHORTEST_SLEEP);
-        assert_eq!(after(0.01, 1 << 19), 2 * SHORTEST_SLEEP, "at most twice as long as before");
+        assert_eq!(after(0.2, 1 << 19), SLEEP_MIN);
+        assert_eq!(after(0.01, 1 << 19), 2 * SLEEP_MIN, "at most twice as long as before");
         (0..10).for_each(|_| _ = after(0.01, 1 << 19));
-        assert_eq!(after(0.0, 1 << 19), LONGEST_SLEEP);
-        assert_eq!(after(0.1, 1 << 19), LONGEST_SLEEP / 2, "half as long, the ring fills half as much");
+        assert_eq!(after(0.0, 1 << 19), SLEEP_MAX);
+        assert_eq!(after(0.1, 1 << 19), SLEEP_MAX / 2, "half as long, the ring fills half as much");
         (0..10).for_each(|_| _ = after(0.01, 1 << 17));
         assert_eq!(after(0.0, 1 << 17), Duration::from_micros(6553), "a smaller ring is half full by then");
-        assert_eq!(after(0.0, 1 << 12), LONGEST_SLEEP_OF_SMALL_RINGS);
+        assert_eq!(after(0.0, 1 << 12), SMALL_RINGS_SLEEP_MAX);
     }
 }

@@ -1,9 +1,10 @@
 //! The nodes of a run and their last figures, as the collector of the first node gathers them.
 //!
-//! Sums never go back: each figure of a node is the highest that it has told, and a node that is gone stays with its last.
+//! Sums never go back: each figure of a node is the highest that it has reported, and a node that is gone keeps its last ones.
 
 use super::job::{Job, NamedJoules, NodeLine, NodeState, RankLine, SCHEMA};
 use super::report::{NodeReport, Refused};
+use crate::losses::Losses;
 use crate::totals::Totals;
 use ampere_model::order::largest_first;
 use std::collections::btree_map::Entry;
@@ -12,10 +13,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Distinct names of functions and kernels that are known; what comes later has none.
-const MOST_NAMES: usize = 20_000;
+const NAMES_MAX: usize = 20_000;
 /// Functions and kernels, each, of a node.
-const MOST_OF_NODE: usize = 256;
-/// Sums are made so often at most.
+const NODE_ROWS_MAX: usize = 256;
+/// The minimum time between two sums.
 const SUMS_AGE: Duration = Duration::from_millis(400);
 /// The idle part is that of this time at least.
 const IDLE_WINDOW: Duration = Duration::from_secs(2);
@@ -38,6 +39,7 @@ struct Node {
     problem: String,
     energy: String,
     totals: Totals,
+    losses: Losses,
     rank_count: usize,
     ranks: BTreeMap<String, f64>,
     functions: BTreeMap<u32, f64>,
@@ -66,7 +68,7 @@ impl Names {
             return Some(*number);
         }
         let number = self.all.len() as u32;
-        (may_add && self.all.len() < MOST_NAMES).then(|| {
+        (may_add && self.all.len() < NAMES_MAX).then(|| {
             let name: Arc<str> = name.into();
             self.numbers.insert(name.clone(), number);
             self.all.push(name);
@@ -85,7 +87,7 @@ impl IdlePart {
     }
 }
 
-/// The highest that was told.
+/// Keeps the highest value that was reported.
 fn raise(known: &mut f64, told: f64) {
     *known = known.max(told);
 }
@@ -106,16 +108,17 @@ impl Node {
             return Err(Refused::WentBack);
         }
         self.totals.raise(&report.totals);
+        self.losses.raise(&report.losses);
         self.totals.watts = report.totals.watts.filter(|_| !report.is_last);
         self.idle.see(now, &self.totals);
         for (rank, joules) in &report.ranks {
-            raise_in(&mut self.ranks, rank.clone(), *joules, 4 * MOST_OF_NODE);
+            raise_in(&mut self.ranks, rank.clone(), *joules, 4 * NODE_ROWS_MAX);
         }
         for (known, told) in [(&mut self.functions, &report.functions), (&mut self.kernels, &report.kernels)]
         {
             for (name, joules) in told {
-                let Some(number) = names.number(name, known.len() < MOST_OF_NODE) else { continue };
-                raise_in(known, number, *joules, MOST_OF_NODE);
+                let Some(number) = names.number(name, known.len() < NODE_ROWS_MAX) else { continue };
+                raise_in(known, number, *joules, NODE_ROWS_MAX);
             }
         }
         self.energy.clone_from(&report.energy);
@@ -143,7 +146,7 @@ impl Node {
 }
 
 impl Nodes {
-    /// Whether there are others.
+    /// Whether the run has no other nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -153,7 +156,7 @@ impl Nodes {
         self.nodes.entry(name.to_owned()).or_default();
     }
 
-    /// Takes what a node tells.
+    /// Takes the report of a node.
     pub fn take(&mut self, name: &str, report: &NodeReport, now: Instant) -> Result<(), Refused> {
         match self.nodes.get_mut(name) {
             Some(node) => node.take(report, &mut self.names, now),
@@ -170,7 +173,7 @@ impl Nodes {
         }
     }
 
-    /// What a node's summary has, which is on disk while it runs and when it is over.
+    /// What a node's summary has, which is on disk while it runs and after its end.
     pub fn take_summary(&mut self, name: &str, joules: f64, is_final: bool) {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if joules.is_finite() {
@@ -205,6 +208,7 @@ impl Nodes {
         for (name, node) in std::iter::once((&own.node, &self.here)).chain(&self.nodes) {
             let line = node.line(name);
             job.totals.add(&Totals { watts: line.watts, ..node.totals.clone() });
+            job.losses.add(&node.losses);
             job.nodes.push(line);
             job.ranks.extend(node.ranks.iter().map(|(rank, joules)| RankLine {
                 rank: rank.clone(),
@@ -267,11 +271,25 @@ mod tests {
         let functions: Vec<(&str, f64)> =
             job.functions.iter().map(|row| (row.name.as_str(), row.joules)).collect();
         assert_eq!(functions, [("other_step", 9.0), ("step", 5.5)]);
-        // Another one, which has read the same records, goes on.
+        // Another collector, which has read the same records, continues.
         nodes.take("b", &report("b", 31.0), now).unwrap();
         nodes.take_summary("b", 40.0, true);
         let job = nodes.sum(&report("a", 1.0));
         assert_eq!((job.totals.joules, job.nodes[1].state), (41.0, NodeState::Over));
+    }
+
+    #[test]
+    fn losses_of_nodes_are_added_and_never_go_back() {
+        let mut nodes = Nodes::default();
+        nodes.add("b");
+        let with = |late_events, joules| {
+            let mut report = report("b", joules);
+            report.losses.records.late_events = late_events;
+            report
+        };
+        nodes.take("b", &with(5, 1.0), Instant::now()).unwrap();
+        nodes.take("b", &with(3, 2.0), Instant::now()).unwrap();
+        assert_eq!(nodes.sum(&with(2, 1.0)).losses.records.late_events, 7);
     }
 
     #[test]
@@ -285,8 +303,8 @@ mod tests {
             nodes.take("b", &report, Instant::now()).unwrap();
         }
         let node = &nodes.nodes["b"];
-        assert_eq!((node.functions.len(), node.ranks.len()), (MOST_OF_NODE, 4 * MOST_OF_NODE));
-        assert_eq!(nodes.names.all.len(), MOST_OF_NODE);
+        assert_eq!((node.functions.len(), node.ranks.len()), (NODE_ROWS_MAX, 4 * NODE_ROWS_MAX));
+        assert_eq!(nodes.names.all.len(), NODE_ROWS_MAX);
     }
 
     #[test]

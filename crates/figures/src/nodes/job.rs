@@ -1,5 +1,6 @@
 //! All nodes of a run: those that its first node's collector gathers, or those of a summary of several.
 
+use crate::losses::Losses;
 use crate::summary::{Summary, least_trusted, topmost};
 use crate::totals::Totals;
 use ampere_model::order::largest_first;
@@ -7,25 +8,28 @@ use ampere_model::text::{joules, printable, short};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What [`Job::schema`] is.
+/// The value of [`Job::schema`].
 pub const SCHEMA: &str = "ampere-job/1";
 
 /// A run on several nodes. Sums never go back: a node that is gone stays in them with its last figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Job {
-    /// [`SCHEMA`].
+    /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
-    /// The run's id.
+    /// The id of the run.
     pub run: String,
     /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
     pub here: String,
     /// Sums over the nodes; power is that of nodes that run.
     pub totals: Totals,
+    /// What is missing from their figures.
+    #[serde(default)]
+    pub losses: Losses,
     /// The nodes with most power, at most five, the most first.
     pub hottest: Vec<String>,
     /// Nodes that did nothing of late, as far as is known: at most five, the idlest first.
     pub idle: Vec<String>,
-    /// By name.
+    /// The nodes, ordered by name.
     pub nodes: Vec<NodeLine>,
     /// The sum of nodes without a line.
     pub other_nodes: Others,
@@ -41,10 +45,10 @@ pub struct Job {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It belongs to the run, and has told nothing yet.
+    /// It belongs to the run, and has not reported anything yet.
     #[default]
     Waiting,
-    /// It goes on.
+    /// Its figures still change.
     Running,
     /// These are its final figures.
     Over,
@@ -53,11 +57,11 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// All of them.
+    /// All states, in the order in which they are shown.
     pub const ALL: [NodeState; 4] =
         [NodeState::Waiting, NodeState::Running, NodeState::Over, NodeState::Gone];
 
-    /// As it is written.
+    /// The state as it is written in files.
     pub fn as_str(self) -> &'static str {
         match self {
             NodeState::Waiting => "waiting",
@@ -68,66 +72,66 @@ impl NodeState {
     }
 }
 
-/// A node.
+/// The figures of one node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeLine {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
-    /// Whether it goes on.
+    /// Whether its figures still change.
     pub state: NodeState,
     /// Why nothing new is known of it; may be empty.
     pub problem: String,
     /// The quality of its joules; empty if they are not known.
     pub energy: String,
-    /// Of the devices that no other contains.
+    /// The energy of the devices that no other contains.
     pub joules: f64,
     /// Now, `None` of a node that does not run; of a summary, over the run.
     pub watts: Option<f64>,
-    /// Of no frame.
+    /// Its joules that were charged to no frame.
     pub idle_joules: f64,
-    /// That cannot be attributed.
+    /// Its joules that cannot be attributed.
     pub lost_joules: f64,
     /// The part of its joules that was idle between its last two figures; of a summary, over the run.
     pub idle_ratio: Option<f64>,
-    /// How many it has.
+    /// The number of its ranks.
     pub ranks: usize,
 }
 
-/// A rank's exclusive joules.
+/// The exclusive joules of one rank.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankLine {
     /// The rank's number, or the name of its location group.
     pub rank: String,
-    /// Its node.
+    /// The name of its node.
     pub node: String,
-    /// Of all its functions.
+    /// The sum of joules over its functions.
     pub joules: f64,
 }
 
 /// Joules of a function or kernel.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NamedJoules {
-    /// Its name.
+    /// The name of the function or kernel.
     pub name: String,
-    /// Exclusive.
+    /// Its exclusive joules on all nodes.
     pub joules: f64,
 }
 
 /// The sum of what is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Others {
-    /// How many.
+    /// The number of rows that are left out.
     pub count: usize,
-    /// Their joules.
+    /// The sum of their joules.
     pub joules: f64,
 }
 
 /// Lines of a page: half of them of the nodes with most power, half of those with least.
-const MOST_LINES: usize = 128;
-/// Functions of a page.
-const MOST_FUNCTIONS: usize = 200;
+const LINES_MAX: usize = 128;
+/// The maximum number of functions that a page shows.
+const FUNCTIONS_MAX: usize = 200;
 /// Names of nodes that stand out.
-const MOST_NAMES: usize = 5;
+const NAMES_MAX: usize = 5;
 /// From this part on a node is called idle.
 const IDLE_RATIO: f64 = 0.9;
 
@@ -139,7 +143,8 @@ impl Job {
         }
         let run = summary.run.id.clone();
         let nodes = lines_of(summary);
-        let mut job = Job { schema: SCHEMA.to_owned(), run, nodes, ..Job::default() };
+        let mut job =
+            Job { schema: SCHEMA.to_owned(), run, nodes, losses: summary.quality, ..Job::default() };
         for node in &job.nodes {
             job.totals.joules += node.joules;
             job.totals.idle_joules += node.idle_joules;
@@ -156,9 +161,8 @@ impl Job {
         let idle = |node: &NodeLine| node.idle_ratio.unwrap_or(0.0);
         let mut idlest: Vec<&NodeLine> = self.nodes.iter().filter(|node| idle(node) >= IDLE_RATIO).collect();
         largest_first(&mut idlest, |node| idle(node));
-        let names = |nodes: Vec<&NodeLine>| {
-            nodes.into_iter().take(MOST_NAMES).map(|node| node.node.clone()).collect()
-        };
+        let names =
+            |nodes: Vec<&NodeLine>| nodes.into_iter().take(NAMES_MAX).map(|node| node.node.clone()).collect();
         (self.hottest, self.idle) = (names(hottest), names(idlest));
     }
 
@@ -211,12 +215,12 @@ impl Job {
     /// As much of it as a page shows.
     pub fn for_page(&self) -> Job {
         let mut shown = Job { ranks: Vec::new(), ..self.clone() };
-        shown.functions.truncate(MOST_FUNCTIONS);
-        shown.kernels.truncate(MOST_FUNCTIONS);
-        if shown.nodes.len() > MOST_LINES {
+        shown.functions.truncate(FUNCTIONS_MAX);
+        shown.kernels.truncate(FUNCTIONS_MAX);
+        if shown.nodes.len() > LINES_MAX {
             largest_first(&mut shown.nodes, heat);
-            let left_out = shown.nodes.len() - MOST_LINES;
-            let others = shown.nodes.drain(MOST_LINES / 2..MOST_LINES / 2 + left_out);
+            let left_out = shown.nodes.len() - LINES_MAX;
+            let others = shown.nodes.drain(LINES_MAX / 2..LINES_MAX / 2 + left_out);
             shown.other_nodes = Others { count: left_out, joules: others.map(|node| node.joules).sum() };
             shown.nodes.sort_by(|a, b| a.node.cmp(&b.node));
         }

@@ -1,6 +1,7 @@
-//! What a node's collector tells the first node's once a second: its totals, its ranks, and the functions and kernels with most
-//! joules. It is small whatever the node does, so that one collector can gather a thousand.
+//! What a node's collector reports to the first node's once a second: its totals, its ranks, and the functions and kernels with
+//! most joules. It is small whatever the node does, so that one collector can gather a thousand.
 
+use crate::losses::Losses;
 use crate::snapshot::{DeviceFigures, OTHER, Snapshot};
 use crate::summary::least_trusted;
 use crate::totals::Totals;
@@ -10,41 +11,44 @@ use ampere_model::text::short;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 
-/// What [`NodeReport::schema`] is.
+/// The value of [`NodeReport::schema`].
 pub const SCHEMA: &str = "ampere-node/1";
 /// The longest that is read.
-pub const MOST_BYTES: usize = 128 << 10;
+pub const BYTES_MAX: usize = 128 << 10;
 /// Functions and kernels of each message.
-const MOST_NAMES: usize = 128;
+const NAMES_MAX: usize = 128;
 /// Bytes of their names: with long ones there are fewer.
 const NAME_BYTES: usize = 6 << 10;
-/// Characters of a name.
-const LONGEST_NAME: usize = 100;
-/// Ranks of each message.
-const MOST_RANKS: usize = 1024;
-/// No node uses so much: a sum of all stays a number.
-const MOST_JOULES: f64 = 1e15;
+/// Longer names are cut to this number of characters.
+const NAME_CHARS_MAX: usize = 100;
+/// The maximum number of ranks in a report.
+const RANKS_MAX: usize = 1024;
+/// No node uses this much: a sum of all stays a number.
+const JOULES_MAX: f64 = 1e15;
 
-/// What a node tells of itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeReport {
-    /// [`SCHEMA`].
+    /// Always [`SCHEMA`], so that the receiver can check it.
     pub schema: String,
-    /// Of ampere.
+    /// The version of ampere that sent it.
     pub version: String,
     /// The run's id; empty before anything is known.
     pub run: String,
-    /// The node's name.
+    /// The name of the node.
     pub node: String,
     /// These are its final figures.
     pub is_last: bool,
     /// The quality of its joules.
     pub energy: String,
-    /// Of the devices that no other contains.
+    /// The sums over the devices that no other contains.
     pub totals: Totals,
+    /// What is missing from its figures.
+    #[serde(default)]
+    pub losses: Losses,
     /// How many ranks it has; a process without one, such as a launcher, is none.
     pub rank_count: usize,
-    /// Each rank's exclusive joules.
+    /// Each rank with its exclusive joules.
     pub ranks: Vec<(String, f64)>,
     /// Exclusive joules of the functions with most of them.
     pub functions: Vec<(String, f64)>,
@@ -67,7 +71,7 @@ pub enum Refused {
     /// It is about another node.
     #[error("its address is of another node's collector")]
     OtherNode,
-    /// Some figure cannot be.
+    /// Some figure in it is impossible.
     #[error("its figures are impossible")]
     Impossible,
     /// Its joules are fewer than before.
@@ -76,7 +80,7 @@ pub enum Refused {
 }
 
 impl NodeReport {
-    /// Of this node.
+    /// The report of this node.
     pub fn of(snapshot: &Snapshot) -> NodeReport {
         let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
         let (mut functions, mut ranks): (Sums, Sums) = Default::default();
@@ -107,7 +111,7 @@ impl NodeReport {
         };
         let mut ranks: Vec<(String, f64)> = ranks.into_iter().map(row).collect();
         ranks.sort_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0))); // "10" after "9"
-        ranks.truncate(MOST_RANKS);
+        ranks.truncate(RANKS_MAX);
         NodeReport {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -116,6 +120,7 @@ impl NodeReport {
             is_last: snapshot.is_last,
             energy: least_trusted(snapshot.topmost().map(|device| device.energy.as_str())).to_owned(),
             totals,
+            losses: snapshot.losses(),
             rank_count: snapshot.ranks.iter().filter(|process| process.is_numbered()).count(),
             ranks,
             functions: largest(functions),
@@ -153,19 +158,19 @@ impl NodeReport {
         let attributed: f64 = report.functions.iter().map(|row| row.1).sum();
         let kernels: f64 = report.kernels.iter().map(|row| row.1).sum();
         let most = totals.joules * (1.0 + 1e-6) + 1e-3;
-        let is_possible = figures.chain(rows()).all(|value| (0.0..MOST_JOULES).contains(&value))
+        let is_possible = figures.chain(rows()).all(|value| (0.0..JOULES_MAX).contains(&value))
             && [attributed, kernels, totals.idle_joules + totals.lost_joules]
                 .into_iter()
                 .all(|part| part <= most);
         if !is_possible {
             return Err(Refused::Impossible);
         }
-        report.ranks.truncate(MOST_RANKS);
+        report.ranks.truncate(RANKS_MAX);
         report.rank_count = report.rank_count.min(1 << 20);
         report.energy = short(&report.energy, 20);
         for names in [&mut report.functions, &mut report.kernels, &mut report.ranks] {
-            names.truncate(MOST_RANKS);
-            names.iter_mut().for_each(|row| row.0 = short(&row.0, LONGEST_NAME));
+            names.truncate(RANKS_MAX);
+            names.iter_mut().for_each(|row| row.0 = short(&row.0, NAME_CHARS_MAX));
         }
         Ok(report)
     }
@@ -175,7 +180,7 @@ type Sums<'a> = BTreeMap<&'a str, f64>;
 
 /// Nine digits are enough in rows. What grew is not less when it is rounded.
 fn row((name, joules): (&str, f64)) -> (String, f64) {
-    (short(name, LONGEST_NAME), (joules * 1e6).floor() / 1e6)
+    (short(name, NAME_CHARS_MAX), (joules * 1e6).floor() / 1e6)
 }
 
 fn largest(mut sums: Sums) -> Vec<(String, f64)> {
@@ -183,7 +188,7 @@ fn largest(mut sums: Sums) -> Vec<(String, f64)> {
     let mut rows: Vec<(&str, f64)> = sums.into_iter().filter(|row| row.1 > 0.0).collect();
     largest_first(&mut rows, |(_, joules)| *joules);
     let mut bytes = 0;
-    let rows = rows.into_iter().take(MOST_NAMES).map(row).take_while(|(name, _)| {
+    let rows = rows.into_iter().take(NAMES_MAX).map(row).take_while(|(name, _)| {
         bytes += name.len();
         bytes <= NAME_BYTES
     });

@@ -39,7 +39,7 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     whole
 }
 
-/// The summary of a trace whose nodes were attributed apart from each other: the same as of all at once. Of the run only what
+/// The summary of a trace whose nodes were attributed apart from each other: the same as of all at once. `run` has only what
 /// depends on the nodes.
 pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let mut all = vec![first];

@@ -32,12 +32,12 @@ pub struct CallRow {
     pub calls: Option<u32>,
 }
 
-/// Where a call was.
+/// The thread and the call path of a call.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Place {
     pub node: NameNumber,
-    /// Of a GPU stream, that of the process that it belongs to.
+    /// For a GPU stream, the rank of the process that it belongs to.
     pub rank: NameNumber,
     pub thread: NameNumber,
 }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-/// A name's number.
+/// The number of a name in [`Names`].
 pub type NameNumber = u32;
 
-/// A call path's number.
+/// The number of a call path in its table.
 pub type PathNumber = u32;
 
-/// Each name once.
+/// Names that are stored once and referred to by number.
 #[derive(Debug, Default)]
 pub struct Names {
     all: Vec<String>,
@@ -27,7 +27,7 @@ impl Names {
         number
     }
 
-    /// By number.
+    /// All names, in the order of their numbers.
     pub fn all(&self) -> &[String] {
         &self.all
     }

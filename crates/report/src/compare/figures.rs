@@ -1,18 +1,19 @@
 //! What is compared of a run.
 
-use crate::highlights::{Sums, topmost};
+use crate::highlights::Sums;
 use crate::over_devices;
 use crate::rows::shortened;
-use crate::summary::{Device, Summary, View};
+use ampere_figures::summary::topmost;
+use ampere_figures::summary::{Device, Summary, View};
 use std::collections::BTreeMap;
 
 /// Between the regions of a call path.
 pub const SEPARATOR: &str = " > ";
 
-/// What figures are of.
+/// What the compared figures are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
-    /// The whole run.
+    /// The run as a whole.
     Run,
     /// Devices of the same name on all nodes.
     Device,
@@ -53,7 +54,7 @@ impl By {
         }
     }
 
-    /// As files have it.
+    /// The name as it is written in files.
     pub fn name(self) -> &'static str {
         match self {
             By::Run => "run",
@@ -78,7 +79,7 @@ impl By {
 }
 
 impl Per {
-    /// As files have it.
+    /// The name as it is written in files.
     pub fn name(self) -> &'static str {
         match self {
             Per::Run => "run",

@@ -12,14 +12,14 @@ mod rows;
 mod statistics;
 mod text;
 
-use crate::summary::Summary;
+use ampere_figures::summary::Summary;
 use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
-const LONGEST_NAME: usize = 56;
+const NAME_CHARS_MAX: usize = 56;
 
 /// The forms of a comparison, as `--format` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -38,19 +38,19 @@ pub enum Form {
 pub struct Named {
     /// As it was given on the command line.
     pub name: String,
-    /// Its figures.
+    /// The figures of that run.
     pub summary: Summary,
 }
 
 /// A run without its tables.
 struct About {
     name: String,
-    run: crate::summary::Run,
-    /// Policy and sharing.
+    run: ampere_figures::summary::Run,
+    /// The policy and the sharing of its view.
     shared_by: Option<(String, String)>,
 }
 
-/// Runs compared.
+/// The groups of runs that are compared.
 pub struct Comparison {
     per: Per,
     groups: Vec<Vec<About>>,
@@ -61,12 +61,12 @@ pub struct Comparison {
 /// One figure in all groups.
 struct Row {
     by: By,
-    /// Of a device, function, kernel or call path; empty of the run's own figures.
+    /// The name of the device, function, kernel or call path; empty for figures of the run itself.
     name: String,
-    /// A place among `By::figures`.
+    /// The index of the figure in `By::figures`.
     figure: usize,
     groups: Vec<Sample>,
-    /// Of each group but the first, from the first.
+    /// The difference of each group but the first from the first one.
     differences: Vec<Difference>,
 }
 
@@ -76,7 +76,7 @@ impl Row {
         self.by.figures()[self.figure]
     }
 
-    /// Nothing in any group.
+    /// Whether the figure is 0 in all groups.
     fn is_nothing(&self) -> bool {
         self.groups.iter().all(|group| group.mean == 0.0)
     }
@@ -88,7 +88,7 @@ impl Row {
 }
 
 impl Comparison {
-    /// Of groups of one run or more.
+    /// Compares groups of one or more runs.
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
@@ -255,7 +255,7 @@ fn shown(row: &Row) -> String {
             let path: Vec<&str> = row.name.split(figures::SEPARATOR).collect();
             crate::text::short_path(&path)
         }
-        _ => short(&row.name, LONGEST_NAME),
+        _ => short(&row.name, NAME_CHARS_MAX),
     }
 }
 

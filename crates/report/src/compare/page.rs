@@ -9,7 +9,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
 /// Rows of each table: the rest is in other forms.
-const MOST_ROWS: usize = 50;
+const ROWS_MAX: usize = 50;
 
 pub fn render(comparison: &Comparison) -> String {
     html! {
@@ -81,9 +81,9 @@ fn table(comparison: &Comparison, title: &str, (rows, nothing): (&[&Row], usize)
                         th { (what) }
                     }
                 }
-                tbody { @for row in rows.iter().take(MOST_ROWS) { (line_of(row, has_samples, most)) } }
+                tbody { @for row in rows.iter().take(ROWS_MAX) { (line_of(row, has_samples, most)) } }
             }
-            @if let Some(words) = left_out(rows.len().saturating_sub(MOST_ROWS), nothing) { p.small { (words) ": -f csv and -f json have all" } }
+            @if let Some(words) = left_out(rows.len().saturating_sub(ROWS_MAX), nothing) { p.small { (words) ": -f csv and -f json have all" } }
         }
     }
 }
@@ -115,7 +115,7 @@ fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
 
 /// The largest difference that a table shows, with its interval.
 fn scale(rows: &[&Row]) -> f64 {
-    let ends = rows.iter().take(MOST_ROWS).flat_map(|row| &row.differences).flat_map(|difference| {
+    let ends = rows.iter().take(ROWS_MAX).flat_map(|row| &row.differences).flat_map(|difference| {
         let (low, high) = difference.interval.unwrap_or_default();
         [difference.of_means, low, high]
     });

@@ -4,7 +4,7 @@ use super::statistics::{CONFIDENCE, Difference, Sample};
 use super::{Comparison, Row};
 use serde_json::{Value, json};
 
-/// What `schema` is.
+/// The value of the key `schema`.
 const SCHEMA: &str = "ampere-comparison/1";
 
 const COLUMNS: [&str; 11] = [

@@ -1,4 +1,4 @@
-//! A comparison as tables. Of single runs there is a column for each; of two groups their means and what is known of the
+//! A comparison as tables. Single runs have a column each; two groups are shown by their means and what is known of the
 //! difference.
 
 use super::figures::By;
@@ -12,8 +12,8 @@ const DEVIATION: usize = 11;
 const CHANGE: usize = 9;
 const INTERVAL: usize = 22;
 const VERDICT: usize = 14;
-/// Rows of each table.
-const MOST_ROWS: usize = 25;
+/// The maximum number of rows of a table.
+const ROWS_MAX: usize = 25;
 
 pub fn render(comparison: &Comparison) -> String {
     let mut out = String::new();
@@ -23,7 +23,7 @@ pub fn render(comparison: &Comparison) -> String {
     out
 }
 
-/// What an interval means.
+/// Explains what the printed intervals mean.
 pub fn method() -> String {
     format!(
         "differences are of the means, with their {:.0} % intervals by Welch's t-test; \"within noise\": no difference is one of the \
@@ -77,8 +77,8 @@ fn tables(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
             continue;
         }
         writeln!(out, "\njoules by {}, those that differ most first", by.name())?;
-        rows.iter().take(MOST_ROWS).try_for_each(|row| line_of(comparison, row, out))?;
-        if let Some(words) = left_out(rows.len().saturating_sub(MOST_ROWS), nothing) {
+        rows.iter().take(ROWS_MAX).try_for_each(|row| line_of(comparison, row, out))?;
+        if let Some(words) = left_out(rows.len().saturating_sub(ROWS_MAX), nothing) {
             writeln!(out, "  ... {words}")?;
         }
     }

@@ -1,11 +1,11 @@
 //! Figures that say how good the others are.
 
 use super::Fact;
-use crate::summary::Summary;
 use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
+use ampere_figures::summary::Summary;
 
 impl Fact {
-    /// A figure that is only told.
+    /// A figure that is no reason for a warning.
     pub fn new(label: &str, value: f64, unit: &str) -> Fact {
         Fact { label: label.to_owned(), value, unit: unit.to_owned(), ..Fact::default() }
     }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 pub(super) struct Frames<'a> {
     /// By frame; 0 of the first.
     pub caller: &'a [u32],
-    /// Exclusive.
+    /// The exclusive joules of each frame.
     pub joules: &'a [f64],
     pub calls: &'a [u64],
-    /// A frame's name.
+    /// Returns the name of a frame.
     pub name: &'a dyn Fn(u32) -> String,
 }
 

@@ -1,14 +1,15 @@
-//! The tables of a run that goes on, from the engine itself: with half a million call paths a summary takes too long.
+//! The tables of a run that continues, from the engine itself: with half a million call paths a summary takes too long.
 
-use super::ranks::{Groups, MOST_FUNCTIONS, heat, label, rounded};
-use super::rows::{self, More, Names};
+use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
+use super::rows::{self, More, Names, rounded};
 use super::{Flame, Tables, flame, of_summary};
-use crate::highlights::{Sums, topmost};
+use crate::highlights::Sums;
 use crate::over_ranks;
-use crate::summary::Figures;
-use crate::summary::Summary;
 use crate::text::times;
 use ampere_attribution::{LocationIndex, ViewIndex};
+use ampere_figures::summary::Figures;
+use ampere_figures::summary::Summary;
+use ampere_figures::summary::{topmost, view};
 use ampere_model::RegionRef;
 use ampere_timeline::attributor::{Attributor, Unit, ViewKind};
 use ampere_timeline::threads;
@@ -16,9 +17,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// Boxes of a picture that is sent once a second.
-const MOST_BOXES: usize = 1500;
+const BOXES_MAX: usize = 1500;
 /// Ranks that a page may choose from.
-const MOST_CHOICES: usize = 4096;
+const CHOICES_MAX: usize = 4096;
 
 /// Call paths of all locations as one tree, in which a region that calls itself is one frame. It grows with the engine's.
 pub struct LiveTables {
@@ -49,7 +50,7 @@ struct Processes<'a> {
 /// What call paths were charged and called.
 #[derive(Default)]
 struct Charged {
-    /// By frame.
+    /// Exclusive joules of each frame.
     joules: Vec<f64>,
     calls: Vec<u64>,
     /// By process, of all ranks.
@@ -112,7 +113,7 @@ impl LiveTables {
         let processes = Processes::of(attributor);
         let groups = Groups::new(&processes.names);
         let mut sums = Sums::of(summary);
-        let shown: Vec<&str> = sums.regions.iter().take(MOST_FUNCTIONS).map(|row| row.0).collect();
+        let shown: Vec<&str> = sums.regions.iter().take(FUNCTIONS_MAX).map(|row| row.0).collect();
         let ranks = self.of_ranks(attributor, (&processes, &groups), &shown, rank);
         let kernels = self.of_kernels(attributor);
         let mut names = Names::default();
@@ -143,7 +144,7 @@ impl LiveTables {
         if !sums.kernels.is_empty() {
             let mut flame = self.flame(attributor, &kernels, &mut names);
             (flame.view, flame.title) = ("kernels".to_owned(), "GPUs with kernels".to_owned());
-            let views = topmost(summary).filter_map(|device| crate::highlights::view(device, "kernels"));
+            let views = topmost(summary).filter_map(|device| view(device, "kernels"));
             for view in views {
                 flame.idle_joules += view.idle_joules;
                 flame.lost_joules += view.lost_joules;
@@ -158,7 +159,7 @@ impl LiveTables {
             let whole = over_ranks::spread_of(by_rank, over_ranks::is_beside_others(&processes.names));
             let words = whole.map(|whole| rows::whole_words(&whole, |at| processes.names[at as usize]));
             tables.ranks.words = words.unwrap_or_default();
-            tables.ranks.each = processes.names.iter().take(MOST_CHOICES).map(|name| label(name)).collect();
+            tables.ranks.each = processes.names.iter().take(CHOICES_MAX).map(|name| label(name)).collect();
         }
         (tables.names, tables.mpi) = (names.all, names.mpi);
         tables
@@ -296,7 +297,7 @@ impl LiveTables {
             calls: &charged.calls,
             name: &name,
         };
-        let (mut flame, _) = flame::boxes(&frames, MOST_BOXES, names);
+        let (mut flame, _) = flame::boxes(&frames, BOXES_MAX, names);
         flame.joules.iter_mut().for_each(|joules| *joules = rounded(*joules));
         flame
     }

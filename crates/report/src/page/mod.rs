@@ -1,8 +1,8 @@
-//! What a page shows of a run: of one that is over or that was written to disk, from its summary; of one that goes on, from the
-//! collector's figures once a second. `page.js` draws both, and programs may read it as JSON.
+//! What a page shows of a run: from its summary if it has ended or was written to disk, and from the collector's figures once a
+//! second while it continues. `page.js` draws both, and programs may read it as JSON.
 //!
 //! Joules, watts and seconds are as they are called; places in lists begin at 0; what is not known is `null` or left out. A table's
-//! columns are lists of one length. Names are cut to [`LONGEST_NAME`] characters that can be printed.
+//! columns are lists of one length. Names are cut to [`NAME_CHARS_MAX`] characters that can be printed.
 //!
 //! ```text
 //! mod.rs     the data                              of_summary.rs  of a finished run
@@ -20,37 +20,37 @@ mod outline;
 mod ranks;
 mod rows;
 
-use crate::summary::least_trusted;
 pub use ampere_figures::nodes::job;
 use ampere_figures::nodes::job::Others;
+use ampere_figures::summary::least_trusted;
 pub use ampere_figures::totals::Totals;
 use ampere_model::text::printable;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What [`Page::schema`] is.
+/// The value of [`Page::schema`].
 pub const SCHEMA: &str = "ampere-page/1";
-/// Characters of a name.
-pub const LONGEST_NAME: usize = 200;
-/// Ranks, or groups of ranks that follow each other, beside each other.
-pub const MOST_RANKS: usize = 128;
+/// Longer names are cut to this number of characters.
+pub const NAME_CHARS_MAX: usize = 200;
+/// The maximum number of columns: ranks, or groups of consecutive ranks.
+pub const RANKS_MAX: usize = 128;
 /// The note of a page without command, job and notes.
 const ONLY_FIGURES: &str = "the command, the job and notes are for the run's own user, or with a token";
 /// Devices whose power is shown.
-pub const MOST_SERIES: usize = 64;
+pub const SERIES_MAX: usize = 64;
 /// The page's parts that are the same for every run.
 pub(crate) const BODY: &str = include_str!("body.html");
 pub(crate) const STYLE: &str = include_str!("page.css");
 pub(crate) const SCRIPT: &str = include_str!("page.js");
 
-/// All of it.
+/// All that a page shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Page {
-    /// [`SCHEMA`].
+    /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
     /// Whether the figures change yet.
     pub state: State,
-    /// What was run.
+    /// The run that the page is about.
     pub run: RunWords,
     /// Sums over the devices that no other contains.
     pub totals: Totals,
@@ -60,11 +60,11 @@ pub struct Page {
     pub notes: Vec<String>,
     /// The devices with most joules.
     pub devices: Vec<DeviceLine>,
-    /// The others.
+    /// The devices with less energy.
     pub other_devices: OtherDevices,
-    /// Power over time of the devices that no other contains, at most [`MOST_SERIES`].
+    /// Power over time of the devices that no other contains, at most [`SERIES_MAX`].
     pub power: Vec<PowerSeries>,
-    /// Where the ranks are; `None` of a run that is over.
+    /// The functions in which the ranks are now; `None` if the run has ended.
     #[serde(default)]
     pub now: Option<Now>,
     /// How far the numbers can be trusted.
@@ -81,34 +81,34 @@ pub struct Page {
     pub tables: Option<Arc<Tables>>,
 }
 
-/// Whether figures change.
+/// Whether the figures still change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It goes on: these are the figures up to now.
+    /// The run continues: these are the figures up to now.
     Running,
-    /// It is over, and nothing of it is missing.
+    /// The run has ended, and nothing is missing.
     Over,
-    /// It is over, and the notes say what is missing.
+    /// The run has ended, and the notes name what is missing.
     Incomplete,
 }
 
-/// What was run.
+/// The run that the page is about.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RunWords {
-    /// Different for every run.
+    /// The run's id, different for every run.
     pub id: String,
     /// Its words; empty of a trace.
     pub command: Vec<String>,
-    /// The batch system's job.
+    /// The batch system's job, in words.
     pub job: Option<String>,
     /// Names of the nodes: `node0000-0999`.
     pub nodes: String,
-    /// How many ranks.
+    /// The number of ranks.
     pub ranks: u32,
     /// RFC 3339, UTC; may be empty.
     pub start: String,
-    /// The same.
+    /// When it ended, in the same form.
     pub end: String,
     /// The time that the joules are of.
     pub seconds: f64,
@@ -116,17 +116,17 @@ pub struct RunWords {
     pub energy: String,
     /// The run's part of the node's CPU time, in words; empty where that is not known.
     pub cpu: String,
-    /// Of a command that failed, its exit status in words: "139, as of SIGSEGV".
+    /// The exit status of a command that failed, in words: "139, as of SIGSEGV".
     #[serde(default)]
     pub bad_status: Option<String>,
 }
 
-/// A device.
+/// A device with its total figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceLine {
-    /// Its node's name.
+    /// The name of the device's node.
     pub node: String,
-    /// Its own name.
+    /// The device's own name.
     pub name: String,
     /// The name of its counter's metric.
     pub metric: String,
@@ -138,13 +138,13 @@ pub struct DeviceLine {
     pub unit: String,
     /// The device whose joules contain its own; empty where there is none.
     pub within: String,
-    /// Since the run began.
+    /// Its energy since the run began.
     pub joules: f64,
-    /// Its power now; `None` where it is not known, and of a run that is over.
+    /// Its power now; `None` if it is unknown or the run has ended.
     pub watts: Option<f64>,
-    /// Over the run.
+    /// Its mean power over the run.
     pub mean_watts: Option<f64>,
-    /// How many.
+    /// The number of its samples.
     pub samples: u64,
     /// Its counter stood still when last seen.
     pub stale: bool,
@@ -155,22 +155,22 @@ pub struct DeviceLine {
 /// Devices with less than those that are shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OtherDevices {
-    /// Most joules first.
+    /// The devices, most joules first.
     pub rows: Vec<OtherDevice>,
     /// How many more there are.
     pub left_out: usize,
 }
 
-/// One of them.
+/// A device of which only the total is shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OtherDevice {
-    /// Its name.
+    /// The name of the device.
     pub name: String,
-    /// Its node's.
+    /// The name of its node.
     pub node: String,
-    /// Its total.
+    /// Its total, in its unit.
     pub joules: f64,
-    /// Of the total.
+    /// The unit of its total: "J" or "s".
     pub unit: String,
     /// The functions with most of them.
     pub most_in: String,
@@ -179,32 +179,32 @@ pub struct OtherDevice {
 /// A device's power over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PowerSeries {
-    /// The device's node.
+    /// The name of the device's node.
     pub node: String,
-    /// The device's name.
+    /// The name of the device.
     pub name: String,
     /// The quality of its energy.
     pub energy: String,
-    /// Now.
+    /// Its power now; `None` if unknown.
     pub watts: Option<f64>,
-    /// Over the run.
+    /// Its mean power over the run.
     pub mean_watts: Option<f64>,
     /// In the order of time, the older the coarser. Empty where only `watts` is new.
     pub segments: Vec<Segment>,
 }
 
-/// Steps of one length.
+/// Power in steps of one length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
     /// Seconds since the device's first sample.
     pub begin: f64,
-    /// Seconds of a step.
+    /// The length of a step in seconds.
     pub step: f64,
     /// The mean of each step.
     pub watts: Vec<Option<f64>>,
 }
 
-/// Where the ranks are.
+/// The functions in which the ranks are now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Now {
     /// The functions that most ranks are in, most ranks first.
@@ -221,14 +221,14 @@ pub struct Now {
 pub struct NowFunction {
     /// Its name; empty: in no function.
     pub name: String,
-    /// How many ranks.
+    /// The number of ranks in it.
     pub ranks: usize,
 }
 
 /// A rank, or a group of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NowCell {
-    /// "3", or "16-31".
+    /// The label of the cell: "3", or "16-31".
     pub label: String,
     /// The place among the functions of the one that most of them are in; `None`: it is not among them.
     pub function: Option<u32>,
@@ -237,17 +237,17 @@ pub struct NowCell {
 /// A figure with its name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Fact {
-    /// Its name.
+    /// The name of the figure.
     pub label: String,
-    /// Its value.
+    /// The value of the figure.
     pub value: f64,
-    /// Of the value: "J", "s", "B", "ratio" or nothing.
+    /// The unit of the value: "J", "s", "B", "ratio" or nothing.
     pub unit: String,
     /// In the place of the value, where it is no number.
     pub text: String,
     /// A reader should look at it.
     pub warns: bool,
-    /// What it means.
+    /// Explains what the figure means.
     pub help: String,
 }
 
@@ -264,9 +264,9 @@ pub struct Tables {
     pub kernels: Rows,
     /// Ranks, or groups of them.
     pub ranks: Ranks,
-    /// Functions x ranks.
+    /// Joules of the largest functions on each group of ranks.
     pub heat: Heat,
-    /// The largest call paths, over all ranks; empty while a run goes on.
+    /// The largest call paths, over all ranks; empty while the run continues.
     pub paths: Paths,
     /// Pictures of call paths; the first is of all devices.
     pub flames: Vec<Flame>,
@@ -277,17 +277,17 @@ pub struct Tables {
 /// A table by function or kernel, most joules first. A column that is not known is empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rows {
-    /// Of the function.
+    /// The name of each function.
     pub name: Vec<u32>,
-    /// Exclusive.
+    /// Exclusive joules of each function.
     pub joules: Vec<f64>,
     /// The least that they can be.
     pub least_joules: Vec<f64>,
     /// The most that they can be.
     pub most_joules: Vec<Option<f64>>,
-    /// With what it called.
+    /// Joules of each function, with those of the functions that it called.
     pub inclusive_joules: Vec<f64>,
-    /// Exclusive.
+    /// Exclusive seconds of each function.
     pub seconds: Vec<f64>,
     /// How often it was called; 0: it was sampled.
     pub calls: Vec<u64>,
@@ -296,31 +296,31 @@ pub struct Rows {
     pub sampled_error_joules: Vec<Option<f64>>,
     /// The device's power while nothing else ran; `None`: below resolution.
     pub watts: Vec<Option<f64>>,
-    /// What has no row.
+    /// The sum of the functions without a row.
     pub others: Others,
 }
 
 /// Ranks, or groups of ranks that follow each other.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Ranks {
-    /// "3", or "16-31".
+    /// The label of each group: "3", or "16-31".
     pub label: Vec<String>,
-    /// How many ranks.
+    /// The number of ranks in each group.
     pub count: Vec<u32>,
     /// The last of these groups is of processes without a rank, such as a launcher.
     #[serde(default)]
     pub has_others: bool,
-    /// Each of them alone, where a page may ask for its call paths: by the number to ask with. Only while a run goes on.
+    /// Each of them alone, where a page may ask for its call paths: by the number to ask with. Only while the run continues.
     #[serde(default)]
     pub each: Vec<String>,
     /// How they differ, and which stand out, in words.
     pub words: String,
 }
 
-/// Functions x ranks.
+/// Joules of functions on groups of ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Heat {
-    /// Of the functions with most joules.
+    /// The names of the functions with most joules.
     pub name: Vec<u32>,
     /// Exclusive joules: a list for each function, with a sum for each of [`Tables::ranks`].
     pub joules: Vec<Vec<f64>>,
@@ -329,28 +329,28 @@ pub struct Heat {
 /// Call paths over all ranks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Paths {
-    /// Most joules first.
+    /// The call paths, most joules first.
     pub rows: Vec<PathRow>,
-    /// What has no row.
+    /// The sum of the call paths without a row.
     pub others: Others,
 }
 
 /// A call path over all ranks, exclusive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PathRow {
-    /// Outermost first.
+    /// The names on the path, outermost first.
     pub path: Vec<u32>,
-    /// Of all ranks.
+    /// The sum of joules over all ranks.
     pub joules: f64,
-    /// Of the rank with the least.
+    /// The joules of the rank with the least.
     pub least: f64,
-    /// Of a rank on average.
+    /// The mean of all ranks.
     pub mean: f64,
-    /// Of the rank with the most.
+    /// The joules of the rank with the most.
     pub most: f64,
     /// How many ranks it ran on.
     pub ranks: usize,
-    /// Of all ranks.
+    /// The sum of calls over all ranks.
     pub calls: u64,
     /// Ranks that stand out, in words.
     pub far: String,
@@ -361,17 +361,17 @@ pub struct PathRow {
 pub struct Flame {
     /// "all devices", or a device and view.
     pub title: String,
-    /// "ranks" or "kernels".
+    /// The view: "ranks" or "kernels".
     pub view: String,
-    /// Of no frame.
+    /// Joules that were charged to no frame.
     pub idle_joules: f64,
-    /// That cannot be attributed.
+    /// Joules of intervals that cannot be attributed.
     pub lost_joules: f64,
     /// The place of the box that it is below; 0 of the first.
     pub caller: Vec<u32>,
     /// A region's; of the first box it means nothing.
     pub name: Vec<u32>,
-    /// Exclusive.
+    /// Exclusive joules of each box.
     pub joules: Vec<f64>,
     /// How often it was called.
     pub calls: Vec<u64>,
@@ -388,25 +388,25 @@ pub struct ViewRows {
     pub device: usize,
     /// "ranks view, by all threads".
     pub title: String,
-    /// "ranks" or "kernels".
+    /// The name of the view: "ranks" or "kernels".
     pub view: String,
-    /// "time_sliced" or "busy_only".
+    /// The policy: "time_sliced" or "busy_only".
     pub policy: String,
-    /// "shared" or "independent".
+    /// The sharing: "shared" or "independent".
     pub sharing: String,
-    /// Joules of frames.
+    /// Joules that were charged to frames.
     pub attributed_joules: f64,
-    /// Joules of no frame.
+    /// Joules that were charged to no frame.
     pub idle_joules: f64,
     /// Joules that cannot be attributed.
     pub lost_joules: f64,
     /// By how much these three differ from the device's total.
     pub conservation_error_joules: f64,
-    /// By function or kernel.
+    /// Joules of each function or kernel.
     pub rows: Rows,
-    /// By location group.
+    /// Joules of each location group.
     pub groups: Rows,
-    /// What readers should know.
+    /// What readers of the view should know.
     pub remarks: Vec<String>,
 }
 
@@ -424,7 +424,7 @@ impl Page {
         page
     }
 
-    /// What every user of the node may see of a run that goes on: names, devices and figures.
+    /// What every user of the node may see of a run that continues: names, devices and figures.
     pub fn for_everybody(&self) -> Page {
         let mut page = self.clone();
         page.run.command.clear();
@@ -447,11 +447,6 @@ impl Page {
         }
         update
     }
-}
-
-/// The page that shows a live run: it asks the collector for the data. `wants_token`: it asks the reader for a token first.
-pub fn shell(wants_token: bool) -> String {
-    crate::html::live_page(wants_token)
 }
 
 #[cfg(test)]

@@ -3,31 +3,32 @@
 use super::flame::{self, NO_BOX};
 use super::job::Job;
 use super::outline::largest;
-use super::ranks::{Groups, heat, rounded};
-use super::rows::{self, More, Names};
+use super::ranks::{Groups, heat};
+use super::rows::{self, More, Names, rounded};
 use super::{Flame, Page, Ranks, Tables, ViewRows};
-use crate::highlights::{Sums, topmost, view};
+use crate::highlights::Sums;
 use crate::over_devices::{self, Sum};
 use crate::over_ranks;
-use crate::summary::{Device, Region, Summary, View};
 use crate::text::{by_location, most_of};
 use crate::tree::{self, Tree};
+use ampere_figures::summary::{Device, Region, Summary, View};
+use ampere_figures::summary::{topmost, view};
 use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Boxes of all pictures: a page stays small however many call paths there are.
-const MOST_BOXES: usize = 6000;
-/// Boxes of each picture.
-const LEAST_BOXES: usize = 100;
+const BOXES_MAX: usize = 6000;
+/// The minimum number of boxes of a picture.
+const BOXES_MIN: usize = 100;
 /// Boxes of the first picture, and these times ranks.
-const MOST_WHOLE: usize = 3000;
-const MOST_CELLS: usize = 150_000;
-/// Call paths beside each other.
-const MOST_PATHS: usize = 50;
+const WHOLE_BOXES_MAX: usize = 3000;
+const CELLS_MAX: usize = 150_000;
+/// The maximum number of call paths whose ranks are compared.
+const PATHS_MAX: usize = 50;
 
 impl Page {
-    /// Of a summary with all that it has.
+    /// The page of a summary, with its tables.
     pub fn of(summary: &Summary) -> Page {
         let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) };
         if let Some(job) = Job::of(summary) {
@@ -56,7 +57,7 @@ fn tables(summary: &Summary) -> Tables {
     let mut tables = Tables { functions, kernels, ..Tables::default() };
     tables.heat = heat(by_function(summary, &views, &ranks), &mut names);
     if ranks.groups.of.len() > 1 {
-        let spreads = over_ranks::callpaths(summary, &views, MOST_PATHS);
+        let spreads = over_ranks::callpaths(summary, &views, PATHS_MAX);
         let whole = over_ranks::whole(summary, &views);
         let joules = whole.as_ref().map_or(0.0, |whole| whole.joules);
         tables.paths = rows::of_paths(summary, &spreads, joules, &mut names);
@@ -75,7 +76,7 @@ fn tables(summary: &Summary) -> Tables {
     tables
 }
 
-/// The same of a run that goes on, whose views have no call paths.
+/// The views of a run that continues, which have no call paths.
 pub(super) fn views_of_running(summary: &Summary, names: &mut Names) -> Vec<ViewRows> {
     let (shown, _) = largest(summary);
     let mut all = Vec::new();
@@ -146,7 +147,7 @@ fn by_function<'a>(
     views: &[(&Device, &View)],
     ranks: &RankPlaces,
 ) -> Vec<(&'a str, Vec<f64>)> {
-    let shown = over_ranks::functions(summary, views, super::ranks::MOST_FUNCTIONS).rows;
+    let shown = over_ranks::functions(summary, views, super::ranks::FUNCTIONS_MAX).rows;
     let mut places: Vec<Option<usize>> = vec![None; summary.names.len()];
     shown.iter().enumerate().for_each(|(at, spread)| places[spread.what as usize] = Some(at));
     let mut all = vec![vec![0.0; ranks.groups.len()]; shown.len()];
@@ -170,7 +171,7 @@ fn flames(
     let frames = tree::Frames::of(summary);
     let callers = frames.callers();
     let groups = ranks.groups.len();
-    let most = (MOST_CELLS / groups.max(1)).min(MOST_WHOLE);
+    let most = (CELLS_MAX / groups.max(1)).min(WHOLE_BOXES_MAX);
     let mut whole = frames.whole();
     whole.set_calls(calls.iter().map(|(path, [_, _, _, calls])| (*path, *calls as u64)));
     let (mut whole, box_of) = boxes(&callers, &whole, most, names);
@@ -196,7 +197,7 @@ fn flames(
             ["ranks", "kernels"].iter().filter_map(|name| Some((*device, view(device, name)?)))
         })
         .collect();
-    let most = (MOST_BOXES / (each.len() + 2)).max(LEAST_BOXES);
+    let most = (BOXES_MAX / (each.len() + 2)).max(BOXES_MIN);
     let kernels = frames.of_kernels();
     if kernels.joules() > 0.0 && views.iter().any(|(_, view)| view.view == "ranks") {
         all.push(boxes(&callers, &kernels, most, names).0);
@@ -237,7 +238,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
     let groups: Vec<(&str, f64)> = groups
         .iter()
         .map(|(group, joules)| (group.as_str(), rounded(*joules)))
-        .take(rows::MOST_DEVICE_ROWS)
+        .take(rows::DEVICE_ROWS_MAX)
         .collect();
     ViewRows {
         device: at,

@@ -1,28 +1,29 @@
-//! What a page shows beside its tables.
+//! What a page shows besides its tables.
 
 use super::{
     DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,
 };
-use super::{MOST_SERIES, facts};
-use crate::assignment;
-use crate::gauges::OverTheRun;
-use crate::highlights::{Sums, sentences, topmost};
-use crate::summary::{Device, Summary};
+use super::{SERIES_MAX, facts};
+use crate::highlights::{Sums, sentences};
 use crate::text::{most_of, nodes_of};
+use ampere_figures::assignment;
+use ampere_figures::gauges::OverTheRun;
+use ampere_figures::summary::topmost;
+use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
 
-/// Devices with tables and pictures of their own, and those that are in a list beside them.
-const MOST_DEVICES: usize = 16;
-const MOST_LISTED: usize = 200;
+/// Devices with tables and pictures of their own, and those that are in a list next to them.
+const DEVICES_MAX: usize = 16;
+const LISTED_DEVICES_MAX: usize = 200;
 /// Lines of the device assignment, and of notes.
-const MOST_LINES: usize = 50;
+const LINES_MAX: usize = 50;
 
 /// The largest devices, in their order, and all others, most joules first.
 pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
     let mut by_joules: Vec<(usize, &Device)> = summary.devices.iter().enumerate().collect();
     largest_first(&mut by_joules, |(_, device)| device.total_joules);
-    let others = by_joules.split_off(MOST_DEVICES.min(by_joules.len()));
+    let others = by_joules.split_off(DEVICES_MAX.min(by_joules.len()));
     by_joules.sort_by_key(|(at, _)| *at);
     let devices = |all: Vec<(usize, _)>| all.into_iter().map(|(_, device)| device).collect();
     (devices(by_joules), devices(others))
@@ -61,8 +62,8 @@ impl Page {
 }
 
 fn more_lines(lines: &mut Vec<String>) {
-    if let Some(more) = lines.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-        lines.truncate(MOST_LINES);
+    if let Some(more) = lines.len().checked_sub(LINES_MAX).filter(|more| *more > 0) {
+        lines.truncate(LINES_MAX);
         lines.push(format!("and {more} more in summary.json"));
     }
 }
@@ -133,20 +134,20 @@ fn other_devices(devices: &[&Device]) -> OtherDevices {
         most_in: device.shown().next().map_or_else(String::new, |view| most_of(device, view)),
     };
     OtherDevices {
-        rows: devices.iter().take(MOST_LISTED).map(row).collect(),
-        left_out: devices.len().saturating_sub(MOST_LISTED),
+        rows: devices.iter().take(LISTED_DEVICES_MAX).map(row).collect(),
+        left_out: devices.len().saturating_sub(LISTED_DEVICES_MAX),
     }
 }
 
-/// Of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
+/// The power of the topmost devices with most joules. "GPU-10" comes after "GPU-9".
 fn power(summary: &Summary) -> Vec<PowerSeries> {
     let mut devices: Vec<&Device> = topmost(summary).filter(|device| device.power.is_some()).collect();
     largest_first(&mut devices, |device| device.total_joules);
-    devices.truncate(MOST_SERIES);
+    devices.truncate(SERIES_MAX);
     devices.sort_by_key(|device| (&device.node, device.name.len(), &device.name));
     let series = devices.into_iter().map(|device| PowerSeries {
         node: printable(&device.node),
-        name: short(&device.name, super::LONGEST_NAME),
+        name: short(&device.name, super::NAME_CHARS_MAX),
         energy: printable(&device.energy),
         watts: None,
         mean_watts: device.mean_watts(),
@@ -156,7 +157,7 @@ fn power(summary: &Summary) -> Vec<PowerSeries> {
             .map(|curve| Segment {
                 begin: 0.0,
                 step: curve.step_seconds,
-                watts: curve.watts.iter().map(|watts| Some(super::ranks::rounded(*watts))).collect(),
+                watts: curve.watts.iter().map(|watts| Some(super::rows::rounded(*watts))).collect(),
             })
             .collect(),
     });

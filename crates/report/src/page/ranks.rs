@@ -1,29 +1,29 @@
-//! Ranks beside each other: in groups where there are many, and what each function used on each.
+//! Ranks side by side: in groups where there are many, and what each function used on each.
 
-use super::rows::Names;
-use super::{Heat, MOST_RANKS, Now, NowCell, NowFunction, Ranks};
+use super::rows::{Names, rounded};
+use super::{Heat, Now, NowCell, NowFunction, RANKS_MAX, Ranks};
 use crate::over_ranks::is_beside_others;
 use ampere_model::text::{printable, short};
 use std::collections::HashMap;
 
-/// Functions that are shown beside each other.
-pub(super) const MOST_FUNCTIONS: usize = 24;
+/// The maximum number of functions that are shown by rank.
+pub(super) const FUNCTIONS_MAX: usize = 24;
 /// Functions that ranks are in.
-const MOST_NOW: usize = 10;
-const LONGEST_LABEL: usize = 40;
+const NOW_FUNCTIONS_MAX: usize = 10;
+const LABEL_MAX: usize = 40;
 /// Processes without a rank whose places are said.
-const MOST_NAMED: usize = 3;
+const NAMED_MAX: usize = 3;
 
 /// Ranks in groups of one size.
 pub(super) struct Groups {
-    /// Of each rank, in the order in which they were given.
+    /// The group of each rank, in the order in which they were given.
     pub of: Vec<u32>,
     pub ranks: Ranks,
 }
 
 /// A rank's number, or the name of its location group.
 pub(super) fn label(group: &str) -> String {
-    short(group.strip_prefix("MPI Rank ").unwrap_or(group), LONGEST_LABEL)
+    short(group.strip_prefix("MPI Rank ").unwrap_or(group), LABEL_MAX)
 }
 
 impl Groups {
@@ -34,7 +34,7 @@ impl Groups {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by_key(|at| (!is_rank(*at as u32), names[*at].len(), names[*at]));
         let (in_order, others) = order.split_at(order.partition_point(|at| is_rank(*at as u32)));
-        let size = in_order.len().div_ceil(MOST_RANKS).max(1);
+        let size = in_order.len().div_ceil(RANKS_MAX).max(1);
         let (mut of, mut ranks) = (vec![0; names.len()], Ranks::default());
         let groups = in_order.chunks(size).chain(others.chunks(others.len().max(1)));
         for (number, members) in groups.enumerate() {
@@ -60,7 +60,7 @@ impl Groups {
 pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> Heat {
     let sum = |joules: &[f64]| joules.iter().sum::<f64>();
     functions.sort_by(|a, b| sum(&b.1).total_cmp(&sum(&a.1)).then_with(|| a.0.cmp(b.0)));
-    functions.truncate(MOST_FUNCTIONS);
+    functions.truncate(FUNCTIONS_MAX);
     let mut heat = Heat::default();
     for (name, joules) in functions.into_iter().filter(|(_, joules)| sum(joules) > 0.0) {
         heat.name.push(names.number(name));
@@ -69,19 +69,9 @@ pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> H
     heat
 }
 
-/// Six digits, which a colour does not need and a reader does not miss: of a summary in memory the same as of one that was read,
-/// whose call paths have nine.
-pub(super) fn rounded(joules: f64) -> f64 {
-    if joules == 0.0 || !joules.is_finite() {
-        return 0.0;
-    }
-    let scale = 10f64.powi((5 - joules.abs().log10().floor() as i32).clamp(-20, 20));
-    (joules * scale).round() / scale
-}
-
 impl Now {
-    /// Of each rank its label and the region that it is in, empty if in none. Where there are numbered ranks, other processes are
-    /// in a line of their own.
+    /// `ranks` has each rank's label and the region that it is in, empty if it is in none. Where there are numbered ranks, other
+    /// processes are in a line of their own.
     pub fn of(all: &[(&str, &str)]) -> Now {
         let is_numbered = |(label, _): &(&str, &str)| label.parse::<u32>().is_ok();
         let (mut ranks, mut others): (Vec<_>, Vec<_>) = all.iter().copied().partition(is_numbered);
@@ -92,9 +82,9 @@ impl Now {
         ranks.iter().for_each(|(_, region)| *counts.entry(region).or_default() += 1);
         let mut functions: Vec<(&str, usize)> = counts.into_iter().collect();
         functions.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
-        let more = functions.split_off(MOST_NOW.min(functions.len()));
+        let more = functions.split_off(NOW_FUNCTIONS_MAX.min(functions.len()));
         let place: HashMap<&str, u32> = functions.iter().map(|row| row.0).zip(0..).collect();
-        let size = ranks.len().div_ceil(MOST_RANKS).max(1);
+        let size = ranks.len().div_ceil(RANKS_MAX).max(1);
         let cells = ranks.chunks(size).map(|group| {
             let mut most: HashMap<&str, usize> = HashMap::new();
             group.iter().for_each(|(_, region)| *most.entry(region).or_default() += 1);
@@ -105,7 +95,7 @@ impl Now {
         });
         let cells = cells.collect();
         let shown =
-            |name: &str, ranks| NowFunction { name: short(&printable(name), super::LONGEST_NAME), ranks };
+            |name: &str, ranks| NowFunction { name: short(&printable(name), super::NAME_CHARS_MAX), ranks };
         let mut functions: Vec<NowFunction> =
             functions.into_iter().map(|(name, ranks)| shown(name, ranks)).collect();
         if !more.is_empty() {
@@ -120,10 +110,10 @@ impl Now {
 fn other_processes(others: &[(&str, &str)]) -> String {
     let place = |(process, region): &(&str, &str)| {
         let region = if region.is_empty() { "no function" } else { region };
-        format!("{} in {}", label(process), short(&printable(region), LONGEST_LABEL))
+        format!("{} in {}", label(process), short(&printable(region), LABEL_MAX))
     };
-    let named: Vec<String> = others.iter().take(MOST_NAMED).map(place).collect();
-    let more = others.len().saturating_sub(MOST_NAMED);
+    let named: Vec<String> = others.iter().take(NAMED_MAX).map(place).collect();
+    let more = others.len().saturating_sub(NAMED_MAX);
     match others.len() {
         0 => String::new(),
         1 => format!("and 1 other process: {}", named[0]),

@@ -1,20 +1,19 @@
 //! Functions, kernels and call paths as tables, and the names in them.
 
-use super::ranks::rounded;
-use super::{LONGEST_NAME, PathRow, Paths, Rows};
+use super::{NAME_CHARS_MAX, PathRow, Paths, Rows};
 use crate::highlights::Sums;
-use crate::over_ranks::{LEAST_SHARE, Spread, Spreads};
-use crate::summary::{Region, Summary, View};
+use crate::over_ranks::{SHARE_MIN, Spread, Spreads};
 use ampere_figures::nodes::job::Others;
+use ampere_figures::summary::{Region, Summary, View};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::HashMap;
 
 /// Rows of a table of all devices, and of one device's.
-const MOST_ROWS: usize = 1500;
-pub(super) const MOST_DEVICE_ROWS: usize = 200;
+const ROWS_MAX: usize = 1500;
+pub(super) const DEVICE_ROWS_MAX: usize = 200;
 /// Ranks that are named because they stand out.
-const MOST_NAMED: usize = 5;
+const NAMED_MAX: usize = 5;
 
 /// The names of a page.
 #[derive(Default)]
@@ -26,7 +25,7 @@ pub(super) struct Names {
 
 impl Names {
     pub fn number(&mut self, name: &str) -> u32 {
-        let shown = short(name, LONGEST_NAME);
+        let shown = short(name, NAME_CHARS_MAX);
         if let Some(number) = self.numbers.get(&shown) {
             return *number;
         }
@@ -40,7 +39,7 @@ impl Names {
     }
 }
 
-/// What is known of a function over all devices, beside its joules.
+/// What is known of a function over all devices, besides its joules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct More {
     pub inclusive_joules: f64,
@@ -59,7 +58,7 @@ pub(super) fn of_names(
     names: &mut Names,
 ) -> Rows {
     let mut table = Rows::default();
-    for (name, joules) in rows.iter().take(MOST_ROWS) {
+    for (name, joules) in rows.iter().take(ROWS_MAX) {
         table.name.push(names.number(name));
         table.joules.push(*joules);
         table.sampled_error_joules.push(sampled_errors.get(name).copied());
@@ -71,7 +70,7 @@ pub(super) fn of_names(
             table.calls.push(more.calls);
         }
     }
-    let (count, joules) = crate::text::left_out(rows.iter().map(|row| row.1), MOST_ROWS);
+    let (count, joules) = crate::text::left_out(rows.iter().map(|row| row.1), ROWS_MAX);
     table.others = Others { count, joules };
     table.without_unknown()
 }
@@ -100,8 +99,7 @@ impl Rows {
 /// The functions or kernels of one device.
 pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     let mut table = Rows::default();
-    for Region { region, figures, sampled_error_joules, watts } in view.regions.iter().take(MOST_DEVICE_ROWS)
-    {
+    for Region { region, figures, sampled_error_joules, watts } in view.regions.iter().take(DEVICE_ROWS_MAX) {
         table.name.push(names.number(region));
         table.joules.push(figures.exclusive_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
@@ -115,7 +113,7 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
         }
     }
     let joules = view.regions.iter().map(|row| row.figures.exclusive_joules);
-    let (count, joules) = crate::text::left_out(joules, MOST_DEVICE_ROWS);
+    let (count, joules) = crate::text::left_out(joules, DEVICE_ROWS_MAX);
     table.others = Others { count, joules };
     table.without_unknown()
 }
@@ -144,7 +142,7 @@ pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: 
         most: rounded(spread.most),
         ranks: spread.ranks,
         calls: spread.calls,
-        far: if spread.joules >= LEAST_SHARE * whole {
+        far: if spread.joules >= SHARE_MIN * whole {
             far(spread, |group| summary.name(group))
         } else {
             String::new()
@@ -156,10 +154,10 @@ pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: 
 /// The ranks whose joules are far from those of the others. `name`: of a location group.
 pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String {
     let all = &spread.standing_out;
-    let named = all.iter().take(MOST_NAMED);
+    let named = all.iter().take(NAMED_MAX);
     let named = named.map(|((_, group), used)| format!("{} {} J", printable(name(*group)), joules(*used)));
     let named = named.collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(MOST_NAMED) {
+    match all.len().saturating_sub(NAMED_MAX) {
         0 => named,
         more => format!("{named} and {more} more"),
     }
@@ -172,4 +170,14 @@ pub(super) fn whole_words<'a>(whole: &Spread, name: impl Fn(u32) -> &'a str) -> 
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(joules);
     let others = whole.other_processes();
     format!("{} ranks: {mean} J each on average, {least} to {most} J{far}{others}", whole.ranks)
+}
+
+/// Rounds to six digits: colours and readers need no more, and a summary in memory gives the same as one that was read, whose
+/// call paths have nine.
+pub(super) fn rounded(joules: f64) -> f64 {
+    if joules == 0.0 || !joules.is_finite() {
+        return 0.0;
+    }
+    let scale = 10f64.powi((5 - joules.abs().log10().floor() as i32).clamp(-20, 20));
+    (joules * scale).round() / scale
 }

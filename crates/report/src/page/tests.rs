@@ -2,8 +2,8 @@ use super::*;
 use crate::page::flame::{Frames, boxes};
 use crate::page::ranks::Groups;
 use crate::page::rows::Names;
-use crate::summary::{Run, Summary};
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::{Run, Summary};
 use proptest::prelude::*;
 
 /// Name, caller's name, joules and calls of each box.
@@ -24,7 +24,7 @@ fn functions(tables: &Tables) -> Vec<(&str, f64, u64, f64)> {
     rows.collect()
 }
 
-/// What the engine tells once a second is what the summary says in the end.
+/// The live figures are those of the summary at the end.
 #[test]
 fn a_live_page_has_the_figures_of_the_summary() {
     let attributor = crate::tests::attributor();
@@ -98,7 +98,7 @@ fn ranks_are_where_most_of_their_group_are() {
     );
     assert_eq!(
         (now.cells.len(), now.cells[0].label.as_str(), now.cells[127].label.as_str()),
-        (MOST_RANKS, "0-1", "254-255")
+        (RANKS_MAX, "0-1", "254-255")
     );
     let few = Now::of(&ranks[..3]);
     assert_eq!(few.cells.iter().map(|cell| cell.function).collect::<Vec<_>>(), [Some(1), Some(0), Some(0)]);
@@ -114,7 +114,7 @@ fn processes_without_a_rank_are_not_among_the_ranks() {
     let now = Now::of(&[("Process 7 (orterun)", ""), ("0", "work"), ("1", "work")]);
     assert_eq!((now.functions.len(), now.functions[0].ranks, now.cells.len()), (1, 2, 2));
     assert_eq!(now.others, "and 1 other process: Process 7 (orterun) in no function");
-    // Without ranks, processes are beside each other.
+    // Without ranks, processes are compared.
     let groups = Groups::new(&["Process 8", "Process 7"]);
     assert_eq!(
         (groups.ranks.label, groups.ranks.has_others),
