@@ -6,16 +6,17 @@ use crate::location_data::LocationData;
 use crate::ring_size::{OtherProcesses, RingSizes};
 use crate::{calling_contexts, events, inert, known_locations, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
+use ampere_model::launcher::recorded_variables;
 use ampere_model::{
-    Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
-    Region, RegionHandle, VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program, Region,
+    RegionHandle, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
 use ampere_ring::session_name::{is_of_this_process, session_name};
 use ampere_ring::start::{Purpose, seconds_from};
 use ampere_ring::{
-    EventWriter, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes, Headroom,
+    EventWriter, Headroom, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
 use std::ffi::c_int;
@@ -237,7 +238,8 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         number += 1;
         name = format!("{pid}-{number}");
     };
-    let recorded = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&LAUNCHED).chain([&ENV_FILTER]);
+    let devices_and_ranks = VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS);
+    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER]);
     log.append(&Definition::Process(Process {
         pid,
         start_time,
