@@ -6,9 +6,10 @@ use crate::location_data::LocationData;
 use crate::ring_size::{OtherProcesses, RingSizes};
 use crate::{calling_contexts, events, inert, known_locations, memory, start, strings};
 use ampere_model::filter::ENV_FILTER;
+use ampere_model::launcher::recorded_variables;
 use ampere_model::{
-    Clocks, Communicator, Definition, LAUNCHED, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
-    Region, RegionHandle, VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program, Region,
+    RegionHandle, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -243,7 +244,8 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         number += 1;
         name = format!("{pid}-{number}");
     };
-    let recorded = VISIBLE_DEVICES.iter().chain(&LOCAL_RANKS).chain(&LAUNCHED).chain([&ENV_FILTER]);
+    let devices_and_ranks = VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS);
+    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER]);
     log.append(&Definition::Process(Process {
         pid,
         start_time,

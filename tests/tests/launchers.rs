@@ -58,6 +58,39 @@ const LAUNCHERS: &[(&str, Variables, [Variables; 2])] = &[
         ],
         [&[("SLURM_JOB_ID", "41"), ("SLURM_PROCID", "0")], &[("SLURM_JOB_ID", "42"), ("SLURM_PROCID", "1")]],
     ),
+    // The variables of the launcher that started the script are still there.
+    (
+        "srun in a script of mpirun",
+        &[
+            ("OMPI_COMM_WORLD_SIZE", "1"),
+            ("OMPI_COMM_WORLD_RANK", "0"),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "3"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+        ],
+        [&[("SLURM_PROCID", "0")], &[("SLURM_PROCID", "1")]],
+    ),
+    (
+        "mpiexec in a script of srun",
+        &[
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "3"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+            ("SLURM_PROCID", "0"),
+            ("PMI_SIZE", "2"),
+        ],
+        [&[("PMI_RANK", "0")], &[("PMI_RANK", "1")]],
+    ),
+    (
+        "MVAPICH 3",
+        &[("MVP_COMM_WORLD_SIZE", "2"), ("MVP_COMM_WORLD_LOCAL_SIZE", "2")],
+        [&[("MVP_COMM_WORLD_RANK", "0")], &[("MVP_COMM_WORLD_RANK", "1")]],
+    ),
+    (
+        "Flux",
+        &[("FLUX_JOB_ID", "f12"), ("FLUX_JOB_SIZE", "2"), ("FLUX_URI", "local:///run/flux")],
+        [&[("FLUX_TASK_RANK", "0")], &[("FLUX_TASK_RANK", "1")]],
+    ),
     ("MPT", &[], [&[("MPT_MPI_RANK", "0")], &[("MPT_MPI_RANK", "1")]]),
     ("MPICH", &[("PMI_SIZE", "2")], [&[("PMI_RANK", "0")], &[("PMI_RANK", "1")]]),
     (

@@ -1,19 +1,8 @@
 //! Ranks that the launcher started and that are not in the run: in a container that shares neither memory nor names with the
 //! others, switched off, or not instrumented.
 
-use ampere_model::launcher::local_rank_and_size;
+use ampere_model::launcher::{launch_variables, local_rank_and_size};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Variables that name a launch: a run may have several, one after the other.
-const LAUNCHES: [&str; 7] = [
-    "PMIX_NAMESPACE",
-    "FLUX_JOB_ID",
-    "PALS_APID",
-    "ALPS_APP_ID",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMI_JOBID",
-];
 
 /// The place of a process among the ranks that a launcher started on a node.
 #[derive(Debug, PartialEq)]
@@ -30,7 +19,7 @@ impl Launched {
             environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
         };
         let (local_rank, local_size) = local_rank_and_size(|name| text(name).map(str::to_owned))?;
-        let launch = LAUNCHES.iter().map(|name| text(name).unwrap_or_default().to_owned()).collect();
+        let launch = launch_variables().map(|name| text(name).unwrap_or_default().to_owned()).collect();
         Some(Launched { launch, local_rank, local_size })
     }
 }

@@ -61,10 +61,13 @@ pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<Launch
         TORCHRUN => number(TORCHRUN_LOCAL_RANK).is_some(),
         _ => true,
     };
-    let mut launchers = SIZE_AND_RANK.iter().filter(|launcher| is_meant(launcher));
-    let sized = launchers.find_map(|(size, rank)| Some((number(rank)?, number(size)?, *rank)));
-    if let Some((rank, size, variable)) = sized {
-        return (size > 1 && rank < size).then_some(LaunchedRank { rank, size: Some(size), variable });
+    // The variables of an outer launcher may be there, too. The one that has started several ranks with this number is meant.
+    let launchers = SIZE_AND_RANK.iter().filter(|launcher| is_meant(launcher));
+    let mut sized =
+        launchers.filter_map(|(size, rank)| Some((number(rank)?, number(size)?, *rank))).peekable();
+    if sized.peek().is_some() {
+        let several = sized.find(|(rank, size, _)| *size > 1 && rank < size);
+        return several.map(|(rank, size, variable)| LaunchedRank { rank, size: Some(size), variable });
     }
     let mut alone = RANK_ALONE.iter().filter(|_| !is_in_flux);
     alone.find_map(|name| Some(LaunchedRank { rank: number(name)?, size: None, variable: name }))
@@ -90,6 +93,37 @@ pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     ("JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
     (TORCHRUN_LOCAL_RANK, "LOCAL_WORLD_SIZE"),
 ];
+
+/// What else says how many ranks of a launch a node has.
+const ON_THE_NODE: [&str; 4] =
+    ["FLUX_JOB_NNODES", "FLUX_JOB_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"];
+
+/// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
+pub const JOB_IDS: [&[&str]; 8] = [
+    &["PMIX_NAMESPACE"],
+    &["OMPI_MCA_ess_base_jobid"],
+    &["FLUX_JOB_ID"],
+    &["PALS_APID"],
+    &["ALPS_APP_ID"],
+    // All components of a heterogeneous job have the id of the first one.
+    &["SLURM_JOB_ID_HET_GROUP_0", "SLURM_STEP_ID"],
+    &["SLURM_JOB_ID", "SLURM_STEP_ID"],
+    &["PMI_JOBID"],
+];
+
+/// Variables that name a launch: a run may have several, one after the other.
+pub fn launch_variables() -> impl Iterator<Item = &'static str> {
+    JOB_IDS.iter().enumerate().flat_map(|(at, names)| {
+        let is_new = move |name: &&str| !JOB_IDS[..at].iter().any(|before| before.contains(name));
+        names.iter().copied().filter(is_new)
+    })
+}
+
+/// Variables with the number of ranks that the launcher started on the node, and with the launch that a rank belongs to.
+pub fn recorded_variables() -> impl Iterator<Item = &'static str> {
+    let sizes = LOCAL_RANK_AND_SIZE.iter().map(|(_, size)| *size);
+    sizes.chain(ON_THE_NODE).chain(launch_variables())
+}
 
 /// A rank's number among those that the launcher started on its node, and their number. `variable` returns a variable of the
 /// rank's environment.
@@ -148,6 +182,40 @@ mod tests {
         let of_flux = [("FLUX_URI", "local:///x"), ("FLUX_TASK_RANK", "5"), ("FLUX_JOB_SIZE", "16")];
         assert_eq!(rank(&[&of_slurm[..], &of_flux].concat()), Some((5, 16)));
     }
+
+    /// The variables of the launcher that started a script are there in what the script's launcher starts.
+    #[test]
+    fn a_rank_of_a_launcher_inside_another_one_is_known() {
+        let rank = |variables: &[(&str, &str)]| {
+            let of = |name: &str| Some(variables.iter().find(|(known, _)| *known == name)?.1.to_owned());
+            launched_rank(of).map(|launched| (launched.rank, launched.size))
+        };
+        let open_mpi = |rank, size| [("OMPI_COMM_WORLD_RANK", rank), ("OMPI_COMM_WORLD_SIZE", size)];
+        let srun = |rank, size| [("SLURM_PROCID", rank), ("SLURM_STEP_NUM_TASKS", size)];
+        let hydra = |rank, size| [("PMI_RANK", rank), ("PMI_SIZE", size)];
+        for (inner, outer) in [
+            (srun("1", "2"), open_mpi("0", "1")),
+            (hydra("1", "2"), open_mpi("0", "1")),
+            (open_mpi("1", "2"), srun("0", "1")),
+            (open_mpi("1", "2"), hydra("0", "4")),
+            // A rank that its size excludes is no rank of that launcher.
+            (srun("1", "2"), hydra("7", "2")),
+        ] {
+            assert_eq!(rank(&[inner, outer].concat()), Some((1, Some(2))), "{inner:?} in {outer:?}");
+        }
+        assert_eq!(rank(&[open_mpi("0", "1"), srun("0", "1")].concat()), None);
+    }
+
+    #[test]
+    fn each_variable_that_is_recorded_is_recorded_once() {
+        let all: Vec<&str> = recorded_variables().collect();
+        let once: std::collections::BTreeSet<&str> = all.iter().copied().collect();
+        assert_eq!(once.len(), all.len());
+        for name in ["PMI_LOCAL_SIZE", "FLUX_JOB_NNODES", "SLURM_STEP_ID", "PMIX_NAMESPACE", "PMI_JOBID"] {
+            assert!(once.contains(name), "{name}");
+        }
+    }
+
     #[test]
     fn a_rank_is_known_if_its_launcher_does_not_set_the_size() {
         let rank = |variables: &[(&str, &str)]| {

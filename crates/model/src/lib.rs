@@ -63,29 +63,6 @@ pub const LOCAL_RANKS: [&str; 10] = [
     "LOCAL_RANK",
 ];
 
-/// Variables with the number of ranks that the launcher started on the node, and with the launch that a rank belongs to.
-pub const LAUNCHED: [&str; 19] = [
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_LOCAL_SIZE",
-    "MVP_COMM_WORLD_LOCAL_SIZE",
-    "PALS_LOCAL_SIZE",
-    "PMI_LOCAL_SIZE",
-    "JSM_NAMESPACE_LOCAL_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "FLUX_JOB_NNODES",
-    "FLUX_JOB_SIZE",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_NODEID",
-    "PMIX_NAMESPACE",
-    "FLUX_JOB_ID",
-    "PALS_APID",
-    "ALPS_APP_ID",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMI_JOBID",
-];
-
 /// The sources from which counters are read.
 pub const COUNTER_SOURCES: [&str; 7] = ["rocm_smi", "amdsmi", "nvml", "cray_pm", "rapl", "hwmon", "estimate"];
 

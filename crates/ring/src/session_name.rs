@@ -1,32 +1,19 @@
 //! The name of a process' session: the same for all processes of a job on a node, and different for different jobs.
 
 use crate::process;
-use ampere_model::launcher::launched_rank;
+use ampere_model::launcher::{JOB_IDS, launched_rank};
 
 /// The maximal number of ancestors of a rank that are examined: shells and wrappers between it and its launcher.
 const ANCESTORS_MAX: u32 = 32;
 /// A variable that MPICH's launcher sets even for a single rank.
 const ONLY_RANK: &str = "PMI_RANK";
 
-/// Variables that identify a job, by launcher, the most specific first. Where a launcher needs several, they are joined.
-const LAUNCHERS: [&[&str]; 8] = [
-    &["PMIX_NAMESPACE"],
-    &["OMPI_MCA_ess_base_jobid"],
-    &["FLUX_JOB_ID"],
-    &["PALS_APID"],
-    &["ALPS_APP_ID"],
-    // All components of a heterogeneous job have the id of the first one.
-    &["SLURM_JOB_ID_HET_GROUP_0", "SLURM_STEP_ID"],
-    &["SLURM_JOB_ID", "SLURM_STEP_ID"],
-    &["PMI_JOBID"],
-];
-
 /// The session's name, which is a file name.
 pub fn session_name() -> String {
     if let Ok(name) = std::env::var("AMPERE_SESSION") {
         return sanitise(&name);
     }
-    for variables in LAUNCHERS {
+    for variables in JOB_IDS {
         let values: Option<Vec<String>> = variables.iter().map(|name| std::env::var(name).ok()).collect();
         if let Some(values) = values {
             let name = format!("{}-{}", variables[0].to_ascii_lowercase(), values.join("."));
