@@ -50,3 +50,11 @@ __attribute__((used)) HIDDEN struct answer answer_dlopen(const char *file) {
 	        "1: jmp *%rdx\n.cfi_endproc\n.size wrap_" NAME ", . - wrap_" NAME "\n.popsection")
 IN_FRONT_OF("dlsym");
 IN_FRONT_OF("dlopen");
+
+HIDDEN void wrap_dlsym(void);
+HIDDEN void wrap_dlopen(void);
+
+void wrap_calls(void) {
+	stub.wrapper[DLSYM] = (void *)wrap_dlsym;
+	stub.wrapper[DLOPEN] = (void *)wrap_dlopen;
+}

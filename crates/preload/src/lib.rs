@@ -2,10 +2,11 @@
 //! Rust part only contains where it is.
 //!
 //! ```text
-//! stub.c      its start, and when it loads the host          objects.c   loaded objects, and which of them defines a function
-//! patch.c     replaces entries of objects' tables            calls.c     dlopen and dlsym
-//! programs.c  exec and posix_spawn                           limits.c    whether the process has room for the host; notes
-//! stub.h      declarations that these share                  twin.s      an empty library for 32-bit programs
+//! start.c     the start of the library                   host.c      treats new objects; when the host is loaded
+//! patch.c     replaces entries of objects' tables        objects.c   loaded objects, and which of them defines a function
+//! calls.c     dlopen and dlsym                           programs.c  exec and posix_spawn
+//! limits.c    whether the process has room; notes        stub.h      declarations that these share
+//! twin.s      an empty library for 32-bit programs
 //! ```
 //!
 //! The library lies in one directory for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit

@@ -1,6 +1,8 @@
 /* Loaded objects, and which of them defines a function. */
 #include "stub.h"
 
+struct stub stub;
+
 /* The loader has added the base to addresses in most dynamic sections, and not in those that it cannot write. */
 static const void *located(const struct object *object, uintptr_t address) {
 	return (const void *)(address < object->base ? address + object->base : address);

@@ -2,6 +2,9 @@
  * one. */
 #include "stub.h"
 
+const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  "execvp",      "execvpe",
+                                         "execl", "execlp", "execle", "fexecve", "posix_spawn", "posix_spawnp"};
+
 enum kind { NOTHING, LOCAL, HOSTS, HOOK };
 
 int host_may_wrap(const char *name) {
@@ -68,7 +71,7 @@ static void *replacement(const struct object *object, const char *name, struct t
 	enum kind kind = kind_of(name, &which);
 	if (kind == LOCAL) {
 		*expected = stub.real[which];
-		return *expected ? local_function(which) : NULL;
+		return *expected ? stub.wrapper[which] : NULL;
 	}
 	if (kind == NOTHING || stub.host_state == HOST_REFUSED || kind == HOSTS && is_within_mpi(object, name)) return NULL;
 	struct definition definition = definition_of(name, treatment->is_at_start);

@@ -4,9 +4,6 @@
  * its directory. In these cases we remove the library from the new program's LD_PRELOAD. */
 #include "stub.h"
 
-const char *const local_names[LOCALS] = {"dlsym", "dlopen", "execve", "execv",  "execvp",      "execvpe",
-                                         "execl", "execlp", "execle", "fexecve", "posix_spawn", "posix_spawnp"};
-
 static const char variable[] = "LD_PRELOAD=", file[] = "/libampere_preload.so";
 
 /* Returns the length of the text up to a separator; `is_own`: whether it ends with this library's name. */
@@ -144,24 +141,15 @@ static int of_execle(const char *path, const char *first, ...) {
 	return of_execve(path, words, environment);
 }
 
-HIDDEN void wrap_dlsym(void);
-HIDDEN void wrap_dlopen(void);
-
-void *local_function(enum local which) {
-	switch (which) {
-	case DLSYM: return (void *)wrap_dlsym;
-	case DLOPEN: return (void *)wrap_dlopen;
-	case EXECVE: return (void *)of_execve;
-	case EXECV: return (void *)of_execv;
-	case EXECVP: return (void *)of_execvp;
-	case EXECVPE: return (void *)of_execvpe;
-	case EXECL: return (void *)of_execl;
-	case EXECLP: return (void *)of_execlp;
-	case EXECLE: return (void *)of_execle;
-	case FEXECVE: return (void *)of_fexecve;
-	case SPAWN: return (void *)of_spawn;
-	case SPAWNP: return (void *)of_spawnp;
-	case LOCALS: break;
-	}
-	return NULL;
+void wrap_programs(void) {
+	stub.wrapper[EXECVE] = (void *)of_execve;
+	stub.wrapper[EXECV] = (void *)of_execv;
+	stub.wrapper[EXECVP] = (void *)of_execvp;
+	stub.wrapper[EXECVPE] = (void *)of_execvpe;
+	stub.wrapper[EXECL] = (void *)of_execl;
+	stub.wrapper[EXECLP] = (void *)of_execlp;
+	stub.wrapper[EXECLE] = (void *)of_execle;
+	stub.wrapper[FEXECVE] = (void *)of_fexecve;
+	stub.wrapper[SPAWN] = (void *)of_spawn;
+	stub.wrapper[SPAWNP] = (void *)of_spawnp;
 }

@@ -85,8 +85,6 @@ struct definition {
 /* What a name refers to in an object that was loaded at the start, or later. */
 HIDDEN struct definition definition_of(const char *name, int is_at_start);
 
-/* --- stub.c ---------------------------------------------------------------------------------------------------- */
-
 enum local { DLSYM, DLOPEN, EXECVE, EXECV, EXECVP, EXECVPE, EXECL, EXECLP, EXECLE, FEXECVE, SPAWN, SPAWNP, LOCALS };
 
 struct stub {
@@ -101,8 +99,8 @@ struct stub {
 	int has_treated;
 	/* Whether an object calls mlockall. */
 	int locks_memory;
-	/* The real functions that our wrappers replace. */
-	void *real[LOCALS];
+	/* The functions that this library wraps itself, and their wrappers. */
+	void *real[LOCALS], *wrapper[LOCALS];
 	char ***environment;
 	char *(*error)(void);
 	int *(*error_number)(void);
@@ -116,11 +114,6 @@ struct stub {
 };
 HIDDEN extern struct stub stub;
 
-/* Treats the objects that were opened since the last time. */
-HIDDEN void treat_new_objects(void);
-/* Loads the host, unless it is loaded or cannot be. Returns whether it is loaded. */
-HIDDEN int load_host(void);
-
 /* --- patch.c --------------------------------------------------------------------------------------------------- */
 
 struct treatment {
@@ -128,16 +121,25 @@ struct treatment {
 	/* Results: something can be measured once the host is loaded; the system refused to make a page writable. */
 	int needs_host, is_refused;
 };
+/* Names of the functions that this library wraps itself, by enum local. */
+HIDDEN extern const char *const local_names[LOCALS];
 /* Replaces the entries of an object that refer to functions for which there are wrappers. */
 HIDDEN void treat(const struct object *object, struct treatment *treatment);
 /* Whether the host may have a wrapper of this name. */
 HIDDEN int host_may_wrap(const char *name);
 
+/* --- host.c ------------------------------------------------------------------------------------------------------ */
+
+/* Treats the objects that were opened since the last time. */
+HIDDEN void treat_new_objects(void);
+/* Loads the host, unless it is loaded or cannot be. Returns whether it is loaded. */
+HIDDEN int load_host(void);
+
 /* --- calls.c, programs.c, limits.c ----------------------------------------------------------------------------- */
 
-/* Names and wrappers of the functions that this library wraps itself, by enum local. */
-HIDDEN extern const char *const local_names[LOCALS];
-HIDDEN void *local_function(enum local which);
+/* Set the wrappers of the functions that this library wraps itself. */
+HIDDEN void wrap_calls(void);
+HIDDEN void wrap_programs(void);
 /* Whether the process has room for what the host and the plugin map. */
 HIDDEN int has_room(void);
 /* Leaves a note in the run's session that explains why nothing is recorded here: 'm', there is too little memory; 'h', the

@@ -1,18 +1,9 @@
-/* The start of the preloaded library, and when it loads the host.
+/* Treats new objects, and loads the host when there is something to measure.
  *
- * It works in programs that use glibc. In any other program, and where ampere is switched off, it does nothing.
- *
- * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The
- * record of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes: we have no lock that could
- * be waited for. */
+ * Objects are treated when the program starts, and again when it asks for a function of an object that it has opened. The record
+ * of treated objects changes only under the loader's own lock, which dl_iterate_phdr takes: we have no lock that could be waited
+ * for. */
 #include "stub.h"
-
-struct stub stub;
-
-/* These references may stay unresolved: other C libraries lack the last one. */
-__attribute__((weak)) int dl_iterate_phdr(visit *, void *);
-__attribute__((weak)) int dladdr(const void *, void *);
-__attribute__((weak)) const char *gnu_get_libc_version(void);
 
 /* The host's record of a thread (crates/host/src/preloaded.rs). It is here because a library that is loaded at the start takes
  * nothing from the little room for thread-local storage that the loader keeps for later libraries. */
@@ -23,10 +14,6 @@ struct offer {
 	long slot_offset;
 	void (*treat_new_objects)(void);
 };
-
-/* AddressSanitizer's library refuses to be loaded after another library, unless its default options allow that: it gets them
- * from the first function of this name. This is the only name that this library exports. */
-__attribute__((weak, visibility("default"))) const char *__asan_default_options(void) { return "verify_asan_link_order=0"; }
 
 /* The loader's objects at one moment. */
 struct snapshot {
@@ -152,71 +139,4 @@ int load_host(void) {
 	}
 	*error_number = before;
 	return stub.host_state == HOST_LOADED;
-}
-
-/* Finds the C library and this library. */
-static int find_own(struct info *info, size_t size, void *data) {
-	struct object object;
-	(void)size;
-	++*(unsigned *)data;
-	if (!read_object(&object, info)) return 0;
-	uintptr_t libc = (uintptr_t)gnu_get_libc_version, own = (uintptr_t)&stub;
-	if (object.start <= libc && libc < object.end) {
-		stub.libc_start = object.start;
-		stub.libc_end = object.end;
-		/* The C library's own functions, even if the program defines others of these names. */
-		stub.iterate = (int (*)(visit *, void *))defined_in(&object, "dl_iterate_phdr");
-		stub.address = (int (*)(const void *, void *))defined_in(&object, "dladdr");
-	} else if (object.start <= own && own < object.end) {
-		size_t n = length(object.name);
-		for (size_t i = 0; i <= n && n < sizeof stub.path; i++) stub.path[i] = object.name[i];
-	}
-	return 0;
-}
-
-/* This library is DIRECTORY/ampere-preload/PLATFORM/FILE, and the host lies in DIRECTORY. */
-static int find_host(void) {
-	static const char name[] = "libampere_host.so";
-	size_t end = length(stub.path);
-	for (int level = 0; level < 3; level++) {
-		while (end && stub.path[end - 1] != '/') end--;
-		if (!end) return 0;
-		if (level < 2) end--;
-	}
-	if (end + sizeof name > sizeof stub.host) return 0;
-	for (size_t i = 0; i < end; i++) stub.host[i] = stub.path[i];
-	for (size_t i = 0; i < sizeof name; i++) stub.host[end + i] = name[i];
-	return 1;
-}
-
-static const char *variable(char **environment, const char *name) {
-	for (; environment && *environment; environment++)
-		if (begins_with(*environment, name) && (*environment)[length(name)] == '=') return *environment + length(name) + 1;
-	return NULL;
-}
-
-static int find_functions(void) {
-	for (int which = 0; which < LOCALS; which++) stub.real[which] = definition_of(local_names[which], 1).address;
-	stub.environment = definition_of("environ", 1).address;
-	stub.error = (char *(*)(void))definition_of("dlerror", 1).address;
-	stub.error_number = (int *(*)(void))definition_of("__errno_location", 1).address;
-	return stub.real[DLSYM] && stub.real[DLOPEN] && stub.environment && stub.error && stub.error_number;
-}
-
-/* Whether Score-P measures this process. */
-static int is_score_p_here(void) {
-	return definition_of("SCOREP_InitMeasurement", 1).address || definition_of("SCOREP_Location_GetId", 1).address;
-}
-
-__attribute__((constructor)) static void start(int argc, char **argv, char **environment) {
-	(void)argc, (void)argv;
-	if (!gnu_get_libc_version || !dl_iterate_phdr || !dladdr) return;
-	const char *off = variable(environment, "AMPERE_DISABLE");
-	if (off && *off && !is_equal(off, "0")) return;
-	dl_iterate_phdr(find_own, &stub.start_count);
-	if (!stub.iterate || !stub.address || !find_host() || !find_functions()) return;
-	stub.session = variable(environment, "AMPERE_SESSION");
-	stub.shared_memory = variable(environment, "AMPERE_SHM");
-	if (is_score_p_here()) stub.host_state = HOST_REFUSED;
-	treat_new_objects();
 }
