@@ -23,6 +23,15 @@ pub enum CounterKind {
     Instantaneous { watts_per_unit: f64, is_of_time_before: bool },
 }
 
+impl CounterKind {
+    fn units_per_second(self, watts: f64) -> f64 {
+        match self {
+            CounterKind::Cumulative { joules_per_unit, .. } => watts * joules_per_unit.recip(),
+            CounterKind::Instantaneous { .. } => 0.0,
+        }
+    }
+}
+
 /// What is known about the time between the previous sample and this one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Increase {
@@ -121,13 +130,11 @@ const INTERVALS_MIN: usize = 5;
 impl Counter {
     /// A counter of which nothing was read.
     pub fn new(kind: CounterKind, limits: Limits) -> Counter {
-        let (units_per_joule, range) = match kind {
-            CounterKind::Cumulative { joules_per_unit, wraps_at } => {
-                (joules_per_unit.recip(), wraps_at.map_or(1 << 64, i128::from))
-            }
-            CounterKind::Instantaneous { .. } => (0.0, 0),
+        let range = match kind {
+            CounterKind::Cumulative { wraps_at, .. } => wraps_at.map_or(1 << 64, i128::from),
+            CounterKind::Instantaneous { .. } => 0,
         };
-        let units_per_second = limits.watts_max * units_per_joule;
+        let units_per_second = kind.units_per_second(limits.watts_max);
         let plausible =
             PlausibilityLimits { ticks_per_second: limits.ticks_per_second, units_per_second, range };
         Counter {
@@ -146,6 +153,12 @@ impl Counter {
     /// Sets where the counter wraps. To be called before anything is read.
     pub fn set_wraps_at(&mut self, wraps_at: u64) {
         self.tracker.set_range(wraps_at.into());
+    }
+
+    /// Sets the most power that the device can draw. To be called before anything is read.
+    pub fn set_watts_max(&mut self, watts_max: f64) {
+        self.limits.watts_max = watts_max;
+        self.tracker.set_units_per_second(self.kind.units_per_second(watts_max));
     }
 
     /// Excludes readings that an earlier pass over the same ones found to be wrong: see [`Counter::taken_back`].

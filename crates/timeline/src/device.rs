@@ -10,10 +10,14 @@ use ampere_model::{MetricValue, Quality, Timestamp};
 use ampere_settings::{Config, DeviceSetting, Locations};
 use serde::{Deserialize, Serialize};
 
-/// No device of the kind draws more. A node of eight GPUs at full power draws half of its limit.
-const NODE_WATTS_MAX: f64 = 20e3;
-const GPU_WATTS_MAX: f64 = 2e3;
-const PACKAGE_WATTS_MAX: f64 = 1e3;
+/// The most that a device of a kind can draw. A node of eight GPUs at full power draws half of its limit.
+fn watts_max_of(kind: &str) -> f64 {
+    match kind {
+        "gpu" => 2e3,
+        "cpu" | "memory" => 1e3,
+        _ => 20e3,
+    }
+}
 
 /// A device as it is found, before the settings are applied to it.
 #[derive(Clone, Debug)]
@@ -190,7 +194,7 @@ pub struct Device {
     /// Samples show what happened this many ticks earlier.
     pub delay_ticks: u64,
     counter: Counter,
-    watts_max: f64,
+    power_limit: PowerLimit,
     is_power: bool,
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first reading.
@@ -211,7 +215,7 @@ impl Device {
             views,
             delay_ticks: 0,
             counter,
-            watts_max: f64::INFINITY,
+            power_limit: PowerLimit::default(),
             is_power: false,
             setting: None,
             was_nonzero: None,
@@ -230,11 +234,11 @@ impl Device {
         interpretation: Interpretation,
         ticks_per_second: u64,
     ) -> Device {
-        let Interpretation { setting, kind, limits, watts_max, .. } = interpretation;
+        let Interpretation { setting, kind, limits, power_limit, .. } = interpretation;
         let delay = setting.as_ref().map_or(0.0, |setting| setting.delay.as_secs_f64());
         Device {
             delay_ticks: (delay * ticks_per_second as f64).round() as u64,
-            watts_max,
+            power_limit,
             is_power: matches!(kind, CounterKind::Instantaneous { .. }),
             setting,
             ..Device::new(info, views, Counter::new(kind, limits), ticks_per_second)
@@ -301,7 +305,7 @@ impl Device {
 
     /// The most power that it can draw; infinite if it is not known.
     pub fn watts_max(&self) -> f64 {
-        self.watts_max
+        self.power_limit.shown()
     }
 
     /// Whether its joules are integrated from a power.
@@ -350,8 +354,11 @@ impl Device {
         self.was_nonzero == Some(false)
     }
 
-    /// Sets its kind, what it contains, and where its counter wraps, unless a setting declares where a trace's counter does.
+    /// Sets its kind and with it the most that it can draw, what it contains, and where its counter wraps, unless a setting
+    /// declares where a trace's counter does.
     pub(crate) fn set_traits(&mut self, traits: CounterTraits) {
+        self.power_limit.set_kind(&traits.kind);
+        self.counter.set_watts_max(self.power_limit.believed());
         let is_set = self.setting.as_ref().is_some_and(|setting| setting.wraps_at.is_some());
         if let Some(wraps_at) = traits.wraps_at.filter(|_| !is_set || self.info.source != "trace") {
             self.counter.set_wraps_at(wraps_at);
@@ -368,8 +375,36 @@ pub(crate) struct Interpretation {
     setting: Option<DeviceSetting>,
     kind: CounterKind,
     limits: Limits,
+    power_limit: PowerLimit,
+}
+
+/// The most power that a device can draw: a setting, or a property of its kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct PowerLimit {
+    set: Option<f64>,
+    of_kind: f64,
+    /// Whether its metric is an energy or a power by its definition. Others may count anything, instructions for example.
+    is_energy: bool,
+    is_gpu: bool,
+    /// Whether its metric's name has a GPU's number: it is a GPU then, whatever unit its counter has.
+    has_gpu_number: bool,
+}
+
+impl PowerLimit {
+    fn set_kind(&mut self, kind: &str) {
+        self.of_kind = watts_max_of(if self.is_gpu { "gpu" } else { kind });
+    }
+
+    /// No reading above this is believed.
+    fn believed(self) -> f64 {
+        self.set.or(self.is_energy.then_some(self.of_kind)).unwrap_or(f64::INFINITY)
+    }
+
     /// No more power than this can be shown of the device.
-    watts_max: f64,
+    fn shown(self) -> f64 {
+        let has_kind = self.is_energy || self.has_gpu_number;
+        self.set.or(has_kind.then_some(self.of_kind)).unwrap_or(f64::INFINITY)
+    }
 }
 
 impl Interpretation {
@@ -409,39 +444,26 @@ impl Interpretation {
             CounterKind::Cumulative { joules_per_unit: scale, wraps_at }
         };
         let part = CountedPart::new(&found.metric, evidence, setting.as_ref());
-        // What is configured without being an energy by its definition may count anything, instructions for example.
-        let of_kind = watts_max(&found.metric, &part);
-        let believed = config.counters.watts_max.or(by_definition.map(|_| of_kind));
-        // A GPU is one whatever unit its counter has.
-        let is_gpu = metric_number(&found.metric).is_some();
-        let shown = believed.or(is_gpu.then_some(of_kind));
+        let mut power_limit = PowerLimit {
+            set: config.counters.watts_max,
+            of_kind: f64::INFINITY,
+            is_energy: by_definition.is_some(),
+            is_gpu: part.is_gpu(),
+            has_gpu_number: metric_number(&found.metric).is_some(),
+        };
+        power_limit.set_kind(&part.evidence.kind);
         let limits = Limits {
-            watts_max: believed.unwrap_or(f64::INFINITY),
+            watts_max: power_limit.believed(),
             gap: config.counters.gap,
             stale_seconds: config.counters.stale.as_secs_f64(),
             ticks_per_second: ticks_per_second as f64,
         };
-        let watts_max = shown.unwrap_or(f64::INFINITY);
-        Some(Interpretation { name, part, setting, kind, limits, watts_max })
+        Some(Interpretation { name, part, setting, kind, limits, power_limit })
     }
 
     /// The quality of joules that are understood in this way.
     pub fn quality(&self, found: Quality) -> Quality {
         let is_power = matches!(self.kind, CounterKind::Instantaneous { .. });
         if is_power && found == Quality::Measured { Quality::Integrated } else { found }
-    }
-}
-
-/// The most that a device of this kind draws, by the metric's name and what else is known of the counter: the same live and in
-/// the run's own trace.
-fn watts_max(metric: &str, part: &CountedPart) -> f64 {
-    let metric = metric.to_ascii_lowercase();
-    let names = |all: &[&str]| all.iter().any(|name| metric.contains(name));
-    if part.is_gpu() || names(&["accel"]) {
-        GPU_WATTS_MAX
-    } else if names(&["psys", "node"]) || !names(&["rapl", "package", "cpu", "core", "dram", "memory"]) {
-        NODE_WATTS_MAX
-    } else {
-        PACKAGE_WATTS_MAX
     }
 }

@@ -99,6 +99,10 @@ impl ReadingTracker {
         self.limits.range = range;
     }
 
+    pub fn set_units_per_second(&mut self, units_per_second: f64) {
+        self.limits.units_per_second = units_per_second;
+    }
+
     fn update_seconds(&self) -> f64 {
         let usual = self.updates.lower_quartile().map(|ticks| ticks as f64 / self.limits.ticks_per_second);
         usual.unwrap_or(USUAL_UPDATE_SECONDS)
