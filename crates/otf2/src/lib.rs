@@ -27,6 +27,7 @@ mod definitions;
 mod enums;
 mod error;
 mod extent;
+mod handler;
 mod joined;
 mod local;
 mod merge;
@@ -42,10 +43,10 @@ pub use communication::{Collective, Communication, Message, Root};
 pub use definitions::*;
 pub use enums::*;
 pub use error::{Error, Otf2Error};
+pub use handler::{EventHandler, Nesting, ReadReport};
 pub use joined::{Added, JoinedDefinitions};
 pub use local::LocalDefinitions;
-pub use nesting::Nesting;
-pub use reader::{EventHandler, ReadReport, Trace};
+pub use reader::Trace;
 pub use table::{
     AttributeRef, CallingContextRef, CommRef, GroupRef, LocationGroupRef, LocationRef, MetricClassRef,
     MetricInstanceRef, MetricMemberRef, Reference, RegionRef, StringRef, SystemTreeNodeRef, Table,

@@ -5,13 +5,14 @@
 //! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
 //! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 
+use crate::call::batch::{BATCH, Batch, Event, Kind};
 use crate::call::other_events;
-use crate::call::reader::{BATCH, Batch, Event, EventReader, Kind};
+use crate::call::reader::EventReader;
 use crate::contexts::{self, Step};
 use crate::definitions::{Definitions, MetricRef};
 use crate::error::Otf2Error;
-use crate::nesting::{Nest, Nesting};
-use crate::reader::EventHandler;
+use crate::handler::{EventHandler, Nesting};
+use crate::nesting::Nest;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
 use std::fmt;
 use std::ops::ControlFlow;

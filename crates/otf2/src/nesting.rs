@@ -13,32 +13,9 @@
 //! A leave of another region than the innermost one is held until the other events of its time are known, which may resolve it. A
 //! leave of the undefined region ends the innermost one.
 
-use crate::reader::EventHandler;
+use crate::handler::{EventHandler, Nesting};
 use crate::table::{LocationRef, RegionRef};
 use std::ops::ControlFlow;
-
-/// Leaves that did not match the innermost region.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Nesting {
-    /// Leaves of regions that were open further out.
-    pub reordered: u64,
-    /// Leaves of regions that were not open, which handlers do not receive.
-    pub unmatched: u64,
-    /// Calls that took no time, with the leave before the enter.
-    pub reversed: u64,
-    /// Regions that were entered again after a region around them was left, and that were never left themselves.
-    pub unended: u64,
-}
-
-impl Nesting {
-    /// Adds the counts of `other`.
-    pub(crate) fn add(&mut self, other: Nesting) {
-        self.reordered += other.reordered;
-        self.unmatched += other.unmatched;
-        self.reversed += other.reversed;
-        self.unended += other.unended;
-    }
-}
 
 const UNDEFINED: RegionRef = RegionRef(u32::MAX);
 

@@ -1,7 +1,7 @@
 //! Reading ahead: one thread decodes and merges events, while another one handles earlier ones.
 
 use crate::definitions::{MetricRef, MetricValue};
-use crate::reader::{EventHandler, ReadReport};
+use crate::handler::{EventHandler, ReadReport};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;

@@ -15,7 +15,7 @@ fn in_own(path: &Path) -> io::Result<(Directory, &OsStr)> {
     Ok((Directory::own(above)?, name))
 }
 
-/// The same in a directory of anybody's.
+/// The directory that contains the last name of a path, which may belong to any user, and that name.
 fn in_any(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let (above, name) = split(path)?;
     Ok((Directory::open(above)?, name))

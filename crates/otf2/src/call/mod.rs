@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Once;
 
 pub(crate) mod archive;
+pub(crate) mod batch;
 mod communication;
 pub(crate) mod global_def_reader;
 pub(crate) mod global_def_writer;

@@ -3,7 +3,7 @@
 //! Each event has a callback type of its own, with its own number and types of arguments. The callbacks here are generic over
 //! the types of the arguments, which they ignore: there is one callback for each number of arguments.
 
-use super::reader::{Event, Kind, push};
+use super::batch::{Event, Kind, push};
 use otf2_sys as sys;
 use std::ffi::c_void;
 

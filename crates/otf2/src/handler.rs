@@ -1,0 +1,100 @@
+//! What receives the events of a trace, and the result of reading them.
+
+use crate::definitions::{MetricRef, MetricValue};
+use crate::table::{AttributeRef, LocationRef, RegionRef};
+use std::ops::ControlFlow;
+
+/// Receives the events of a trace. All methods may stop the reading with [`ControlFlow::Break`].
+///
+/// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
+/// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves of a
+/// location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see [`Nesting`].
+pub trait EventHandler {
+    /// A location entered a region.
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+
+    /// The attribute of enters that the handler wants. Called once, before the first event.
+    fn attribute(&self) -> Option<AttributeRef> {
+        None
+    }
+
+    /// A location entered a region, with this value of the wanted attribute; or with 0, if the region is entered again because a
+    /// region around it was left.
+    fn enter_with(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: RegionRef,
+        _value: u64,
+    ) -> ControlFlow<()> {
+        self.enter(location, time, region)
+    }
+
+    /// A location left a region.
+    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+
+    /// A location recorded the values of a metric, one for each member of the class.
+    fn metric(
+        &mut self,
+        _location: LocationRef,
+        _time: u64,
+        _metric: MetricRef,
+        _values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// No more events of a location could be read. This directly follows its last event, before any later event of another
+    /// location. Frames that are still open were never left.
+    fn end(&mut self, _location: LocationRef) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    /// Whether to call [`other`](EventHandler::other). Called once, before the first event.
+    fn wants_other(&self) -> bool {
+        false
+    }
+
+    /// A location recorded another event; `name` is OTF2's, such as `MpiSend`.
+    fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// The result of reading the events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadReport {
+    /// The number of events that the handler received.
+    pub delivered: u64,
+    /// The number of events that were read, including those that the handler did not want.
+    pub records: u64,
+    /// The locations whose events were read only in part, or not at all, with the reason. Each appears at most once.
+    pub truncated: Vec<(LocationRef, String)>,
+    /// Whether the handler stopped the reading.
+    pub stopped: bool,
+    /// The leaves that did not match the innermost region.
+    pub nesting: Nesting,
+}
+
+/// Leaves that did not match the innermost region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nesting {
+    /// Leaves of regions that were open further out.
+    pub reordered: u64,
+    /// Leaves of regions that were not open, which handlers do not receive.
+    pub unmatched: u64,
+    /// Calls that took no time, with the leave before the enter.
+    pub reversed: u64,
+    /// Regions that were entered again after a region around them was left, and that were never left themselves.
+    pub unended: u64,
+}
+
+impl Nesting {
+    /// Adds the counts of `other`.
+    pub(crate) fn add(&mut self, other: Nesting) {
+        self.reordered += other.reordered;
+        self.unmatched += other.unmatched;
+        self.reversed += other.reversed;
+        self.unended += other.unended;
+    }
+}
