@@ -561,6 +561,7 @@ impl LiveRun {
                 self.ingest.check_unmeasured_successor(at);
             } else {
                 self.look_at_threads(at);
+                self.ingest.processes[at].look_at_unsampled_threads();
                 self.look_at_queues(at);
                 let now = self.timeline.as_ref().map(|timeline| timeline.now(&self.session));
                 self.ingest.processes[at].life.seen_alive = now;

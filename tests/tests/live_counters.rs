@@ -213,7 +213,11 @@ fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
     let alone = &[zone("0", "package-0", |t| if t < 1.0 { joules(t, 40.0) } else { None })];
     let (summary, said) = measured(alone);
     assert_eq!(summary["run"]["complete"], false, "{said}");
-    assert!(notes(&summary).contains("package-0: its energy is known for "), "{}", notes(&summary));
+    let said = format!(
+        "package-0 on {}: its energy is known for ",
+        summary["devices"][0]["node"].as_str().expect("a node")
+    );
+    assert!(notes(&summary).contains(&said), "{}", notes(&summary));
     let (summary, said) = measured(&[
         zone("0", "package-0", |t| joules(t, 40.0)),
         zone("1", "package-1", |t| if t < 1.0 { joules(t, 40.0) } else { None }),

@@ -182,3 +182,47 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
         measured(&place, &["sh", "-c", "i=0; while [ $i -lt 400 ]; do /bin/true; i=$((i+1)); done"]);
     assert!(idle < WAITING_MAX, "a shell's loop: {idle}: {summary:#}");
 }
+
+/// Not sampled because the user wants it so: nobody takes it for idle time.
+#[test]
+fn what_is_not_sampled_because_sampling_is_off_is_said() {
+    let place = Place::new();
+    let program = place.compile("cc", "work", &[SPIN, MAIN].concat(), &["-O1"]);
+    let done = run(&mut place.ampere_run("out", [program.as_os_str()]));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let run = &place.summary("out")["run"];
+    let notes = run["notes"].to_string();
+    assert!(
+        notes.contains("are in no row") && notes.contains("(work)") && notes.contains("--sample off"),
+        "{notes}"
+    );
+    assert_eq!(run["complete"], true, "{notes}");
+}
+
+/// While its main thread records, a process is not sampled: what other threads do then is missed, and that is said.
+#[test]
+fn threads_that_record_nothing_beside_one_that_does_are_named_as_not_seen() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let main = r#"
+        #include <pthread.h>
+        static void *start(void *none) { spin(1.6); return none; }
+        void recorded(double);
+        int main(void) {
+            pthread_t threads[2];
+            for (int i = 0; i < 2; i++) pthread_create(&threads[i], 0, start, 0);
+            for (int i = 0; i < 100; i++) recorded(0.016);
+            for (int i = 0; i < 2; i++) pthread_join(threads[i], 0);
+            return 0;
+        }
+    "#;
+    let instrumented = ["-O1", "-finstrument-functions", "-fPIC", "-shared", "-DWORK=recorded"];
+    let library = place.compile("cc", "libpart.so", SPIN, &instrumented);
+    let program =
+        place.compile("cc", "work", &[SPIN, main].concat(), &["-O1", "-pthread", &library.to_string_lossy()]);
+    let (summary, _) = measured(&place, &[&program.to_string_lossy()]);
+    let notes = summary["run"]["notes"].to_string();
+    let is_seen = share(&summary, "spin") > 0.4;
+    assert!(is_seen || notes.contains("are in no row") && notes.contains("(work)"), "{notes} {summary:#}");
+    assert!(is_seen || summary["run"]["complete"] == false, "{notes}");
+}

@@ -148,6 +148,28 @@ fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
     }
 }
 
+/// It has no sample, and records nothing.
+#[test]
+fn a_process_without_samples_that_still_runs_is_named() {
+    let place = Place::new();
+    for (output, script) in [
+        ("sleeps", "sleep 60 >/dev/null 2>&1 & sleep 0.3; exit 5"),
+        ("waits", "sh -c 'sleep 60; true' >/dev/null 2>&1 & sleep 0.3; exit 5"),
+    ] {
+        let done = run(&mut measured(&place, output, &["sh", "-c", script]));
+        assert_eq!(done.code, 5, "{done:#?}");
+        let notes = place.summary(output)["run"]["notes"].to_string();
+        for (pid, command) in place.processes() {
+            let name =
+                command.split(['/', ' ']).find(|word| ["sleep", "sh"].contains(word)).expect("it is one");
+            assert!(notes.contains(&format!("{name} (process {pid})")), "{command}: {notes}");
+            ampere_tests::jobs::kill(pid);
+        }
+        assert!(notes.contains("sleep (process "), "{notes}");
+        place.no_process_left();
+    }
+}
+
 /// What such a process starts later finds no session any more, and that is nothing to complain of.
 #[test]
 fn a_program_that_begins_after_the_run_says_nothing() {

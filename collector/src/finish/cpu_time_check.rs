@@ -2,9 +2,9 @@
 
 use crate::live::LiveRun;
 use crate::node_watch::NodeWatch;
-use ampere_attribution::LocationIndex;
 use ampere_counters::ProcessCpu;
 use ampere_model::LocationKind;
+use ampere_timeline::attributor::Attributor;
 use std::collections::HashMap;
 
 /// A larger part of the CPU time matters.
@@ -12,25 +12,43 @@ const PART_MAX: f64 = 0.05;
 /// Less is not known so well: the kernel counts in steps, and threads' last moments have no sample.
 const SECONDS_MIN: f64 = 0.1;
 
+/// By pid and start time of a process.
+type Seconds = HashMap<(u32, u64), f64>;
+
 impl LiveRun {
-    /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
-    pub(super) fn note_what_was_not_seen(&mut self) {
-        let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
-        // The CPU time of each process, by pid and start time.
-        let mut in_rows: HashMap<(u32, u64), f64> = HashMap::new();
+    /// The time in the rows of each process; and what its threads used that record nothing beside a main thread that does, whose rows
+    /// would hide it.
+    fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
+        let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
         for process in &self.ingest.processes {
             let threads = process.locations.iter().filter(|of| of.definition.kind == LocationKind::CpuThread);
-            let seconds = threads
-                .filter_map(|thread| thread.index)
-                .map(|index: LocationIndex| timeline.attributor.seconds_in_frames(index));
-            *in_rows.entry((process.info.pid, process.info.start_time)).or_default() += seconds.sum::<f64>();
+            let (mut main, mut others) = (0.0, 0.0);
+            for thread in threads {
+                let seconds = thread.index.map_or(0.0, |index| attributor.seconds_in_frames(index));
+                *(if thread.definition.id.0 == 0 { &mut main } else { &mut others }) += seconds;
+            }
+            let key = (process.info.pid, process.info.start_time);
+            *in_rows.entry(key).or_default() += main + others;
+            *hidden.entry(key).or_default() += (process.unsampled_seconds() - others).max(0.0);
         }
+        (in_rows, hidden)
+    }
+
+    /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
+    pub(super) fn note_what_was_not_seen(&mut self, samples_stacks: bool) {
+        let stacks = self.options.config.sampler.stacks;
+        let is_switched_off = !samples_stacks && stacks.is_some_and(|stacks| stacks.period().is_none());
+        if !samples_stacks && !is_switched_off {
+            return;
+        }
+        let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
+        let (in_rows, hidden) = self.seconds_of_processes(&timeline.attributor);
         let used = node.processes();
         let all = node.own_seconds();
         let of_process = |process: &ProcessCpu| {
             let used = (process.own_ns + process.children_ns) as f64 * 1e-9;
-            let seen = in_rows.get(&(process.pid, process.started)).copied().unwrap_or(0.0);
-            (used, used - seen.min(used))
+            let of = |map: &Seconds| map.get(&(process.pid, process.started)).copied().unwrap_or(0.0);
+            (used, (used - of(&in_rows)).max(of(&hidden).min(used)).max(0.0))
         };
         // Children that were too short for a look have rows that nothing is known to have used.
         let unknown = in_rows.iter().filter(|(key, _)| !used.iter().any(|of| (of.pid, of.started) == **key));
@@ -49,11 +67,20 @@ impl LiveRun {
                 format!(", {missing:.2} of {used:.2} s of process {pid} ({name}) among them")
             },
         );
-        self.notes.add_loss(format!(
-            "{missing:.2} s ({:.0} %) of the {all:.2} s of CPU time that the kernel has counted are in no row{of_most}: threads or \
-             processes that were neither sampled nor recorded then",
+        let said = format!(
+            "{missing:.2} s ({:.0} %) of the {all:.2} s of CPU time that the kernel has counted are in no row{of_most}: ",
             100.0 * missing / all
-        ));
+        );
+        match is_switched_off {
+            // The user has chosen it.
+            true => {
+                self.notes.add(said + "stacks are not sampled (--sample off), and their joules count as idle")
+            }
+            false => {
+                self.notes
+                    .add_loss(said + "threads or processes that were neither sampled nor recorded then");
+            }
+        }
     }
 }
 

@@ -24,9 +24,12 @@ use crate::live_timeline::LiveTimeline;
 use crate::run_directory::manifest::{self, SavedLosses};
 use crate::run_directory::{nodes, output, spool_place};
 use crate::sampling::clock::{CALIBRATION_MIN, Timer};
+use ampere_counters::ProcessCpu;
 use ampere_model::Timestamp;
+use ampere_model::text::printable;
 use ampere_report::summary::Summary;
 use ampere_ring::Session;
+use ampere_ring::process::{is_alive, is_ending};
 use ampere_timeline::conflicts;
 use ampere_trace::spool::Spool;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
@@ -62,9 +65,7 @@ impl LiveRun {
         self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
         self.publish_as(true);
-        if samples_stacks {
-            self.note_what_was_not_seen();
-        }
+        self.note_what_was_not_seen(samples_stacks);
         self.remake_output()?;
         self.ingest.look_for_unread(&mut self.notes);
         self.note_missing_parts();
@@ -162,7 +163,8 @@ impl LiveRun {
         if self.options.mode != Mode::Collector || !self.command_has_ended() {
             return;
         }
-        let running = self.ingest.still_running();
+        let mut running = self.ingest.still_running();
+        running.extend(self.unrecorded_and_running());
         if running.is_empty() {
             return;
         }
@@ -174,6 +176,25 @@ impl LiveRun {
             "the command has ended, and processes of it still run: they were measured up to its end: {}",
             named.join(", ")
         ));
+    }
+
+    /// Programs and pids of processes of the run that still run, and of which there are neither samples nor a record.
+    fn unrecorded_and_running(&self) -> Vec<String> {
+        let Some(node) = &self.node else { return Vec::new() };
+        node.read_processes();
+        let is_known = |of: &ProcessCpu| {
+            let mut known = self.ingest.processes.iter().filter(|process| process.has_pid_here());
+            known.any(|process| (process.info.pid, process.info.start_time) == (of.pid, of.started))
+        };
+        let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let launcher = rustix::process::getppid().and_then(|pid| program(pid.as_raw_nonzero().get() as u32));
+        // `ampere run` has a child of its own.
+        let is_of_the_command = |of: &ProcessCpu| launcher.is_none() || program(of.pid) != launcher;
+        let runs = |of: &ProcessCpu| is_alive(of.pid, of.started) && !is_ending(of.pid);
+        let running =
+            node.processes().into_iter().filter(|of| runs(of) && !is_known(of) && is_of_the_command(of));
+        let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        running.map(|of| format!("{} (process {})", printable(name(of.pid).trim_end()), of.pid)).collect()
     }
 
     fn catch_up_to_the_end(&mut self) {

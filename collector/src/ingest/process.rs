@@ -124,6 +124,9 @@ pub(crate) struct Losses {
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
     looks: Looks,
+    /// CPU time of all but the main thread when the process ceased to be sampled, and at the last look.
+    unsampled: Option<(f64, f64)>,
+    unsampled_looks: Looks,
 }
 
 /// Whether the GPUs are known that it uses.
@@ -355,6 +358,25 @@ impl Process {
         };
         self.functions = functions;
         news
+    }
+
+    /// While its main thread records its functions, it is not sampled: looks how long its other threads run meanwhile.
+    pub fn look_at_unsampled_threads(&mut self) {
+        let is_unsampled = self.functions == FunctionLooks::Recorded && self.replayed.is_none();
+        if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_looks.is_due() {
+            return;
+        }
+        let pid = self.info.pid;
+        let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time);
+        if let Some((whole, main)) = whole.zip(Stat::of_thread(pid, pid)) {
+            let others = whole.cpu_ns.saturating_sub(main.cpu_ns) as f64 * 1e-9;
+            self.threads.unsampled.get_or_insert((others, others)).1 = others;
+        }
+    }
+
+    /// CPU time of all but the main thread while it was not sampled.
+    pub fn unsampled_seconds(&self) -> f64 {
+        self.threads.unsampled.map_or(0.0, |(begin, end)| end - begin)
     }
 
     /// Pid and start time, the same in all logs of a process.

@@ -96,7 +96,7 @@ fn implausible_note(device: &Device) -> Option<String> {
         format!(
             "{}: {:.0} J in {:.3} s are more than such a device can have spent ({:.0} J): they are not shown. Look at the \
              scale and the unit of {} (a [[device]] in the configuration sets them), or set [counters] watts_max",
-            device.name, device.total_joules, device.sampled_seconds, most, device.metric
+            on_node(&device.name, &device.node), device.total_joules, device.sampled_seconds, most, device.metric
         )
     })
 }
@@ -114,12 +114,17 @@ fn clear_figures(device: &mut Device) {
     }
 }
 
+/// A device for people: other nodes of a trace have devices of the same name.
+fn on_node(name: &str, node: &str) -> String {
+    if node.is_empty() { name.to_owned() } else { format!("{name} on {node}") }
+}
+
 /// How much of a device's energy is not known, if it is not all.
 pub fn uncovered_note(device: &Device) -> Option<String> {
     (device.unit == "J" && device.uncovered_seconds > 0.0).then(|| {
         format!(
             "{}: the energy of {:.3} s is not known, because its counter was reset or what was read of it could not be true",
-            device.name, device.uncovered_seconds
+            on_node(&device.name, &device.node), device.uncovered_seconds
         )
     })
 }
@@ -298,7 +303,7 @@ impl Tables<'_> {
             format!(
                 "{}: its energy is known for {known:.2} s of {whole:.2} s: what it used in the rest is missing, and its watts are the mean \
                  of the time that is known",
-                device.info.name
+                on_node(&device.info.name, &device.info.node)
             )
         })
     }

@@ -2,9 +2,9 @@
 //! right for the next run, with other nodes and ranks, so each results in a note and not in an error.
 
 use crate::agreement;
-use crate::attributor::{Attributor, Device};
+use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
-use ampere_model::LocationKind;
+use ampere_model::{LocationKind, Quality};
 use ampere_settings::{DeviceSetting, listed, offered, plain};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,6 +36,7 @@ pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     run.several_gpus(&mut notes);
     run.one_gpu_for_all(&mut notes);
     run.models(&mut notes);
+    run.seldom_risen(&mut notes);
     notes.extend(agreement::notes(attributor));
     notes
 }
@@ -241,5 +242,30 @@ impl<'a> Run<'a> {
                 self.attributor.counted_part(at).evidence.model
             ));
         }
+    }
+
+    /// Counters that have risen once or never: it is not known when in the run their joules were used, or whether some were.
+    fn seldom_risen(&self, notes: &mut Vec<String>) {
+        let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (at, device) in self.attributor.devices.iter().enumerate() {
+            let is_counter = device.info.unit == Unit::Joules
+                && device.info.quality != Quality::Estimated
+                && !device.is_power()
+                && !self.attributor.counted_part(at).evidence.silent;
+            if is_counter
+                && device.rise_count() < 2
+                && device.counter_figures().samples > 0
+                && self.attributor.counts(at)
+            {
+                nodes.entry(&device.info.node).or_default().push(&device.info.name);
+            }
+        }
+        notes.extend(nodes.into_iter().map(|(node, names)| {
+            format!(
+                "{} on {node} rose fewer than twice in this run: up to one step of the counter is missing or too much, and when it was \
+                 used is not known",
+                listed(names.into_iter())
+            )
+        }));
     }
 }

@@ -199,7 +199,8 @@ pub struct Device {
     setting: Option<DeviceSetting>,
     /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
-    rises: bool,
+    /// Samples in which its counter had risen.
+    rises: u64,
     curve: Curve,
     /// Power sensors that were read besides its counter.
     pub(crate) sensors: Vec<PowerSensor>,
@@ -219,7 +220,7 @@ impl Device {
             is_power: false,
             setting: None,
             was_nonzero: None,
-            rises: false,
+            rises: 0,
             curve: Curve::new(ticks_per_second),
             sensors: Vec::new(),
             standing: Standing::default(),
@@ -288,7 +289,7 @@ impl Device {
     /// The next sample that is certain, with its own time: earlier than the reading's by the sensor's delay.
     pub fn sample(&mut self) -> Option<Sample> {
         let sample = self.counter.sample()?;
-        self.rises |= matches!(sample.increase, Increase::Joules(joules) if joules > 0.0);
+        self.rises += u64::from(matches!(sample.increase, Increase::Joules(joules) if joules > 0.0));
         self.curve.add_sample(sample.time, sample.increase);
         Some(sample)
     }
@@ -346,6 +347,11 @@ impl Device {
 
     /// Whether its counter has risen.
     pub fn rises(&self) -> bool {
+        self.rises > 0
+    }
+
+    /// In how many samples its counter had risen.
+    pub fn rise_count(&self) -> u64 {
         self.rises
     }
 
