@@ -1,5 +1,5 @@
-//! The yardstick of reading: OTF2's C library by itself, with callbacks that do nothing, as the library's own examples and
-//! `otf2-print` use it. A process of its own (this program, started with [`COMMAND`]), as `ampere attribute` is one.
+//! The yardstick for reading traces: OTF2's C library with callbacks that do nothing, as the library's own examples and
+//! `otf2-print` use it. It runs in a process of its own (this program, started with [`COMMAND`]), as `ampere attribute` does.
 
 use crate::load::{MESSAGE, Pattern};
 use ampere_ring::Kind;
@@ -44,7 +44,7 @@ pub fn main(order: &str, anchor: &str) {
 }
 
 /// # Safety
-/// An open reader.
+/// `reader` is open.
 unsafe fn read_definitions(reader: *mut sys::OTF2_Reader, locations: &mut Vec<u64>) {
     // SAFETY: as in main.
     unsafe {
@@ -58,10 +58,10 @@ unsafe fn read_definitions(reader: *mut sys::OTF2_Reader, locations: &mut Vec<u6
     }
 }
 
-/// All events in the order of time.
+/// Reads all events in the order of time.
 ///
 /// # Safety
-/// A reader with its event files open.
+/// `reader` is open, with its event files.
 unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     let mut read = 0;
     // SAFETY: as in main; the callbacks have the types that their events want.
@@ -81,10 +81,10 @@ unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     read
 }
 
-/// One location after the other: no order of time.
+/// Reads one location after the other, in no order of time over all of them.
 ///
 /// # Safety
-/// A reader with its event files open.
+/// `reader` is open, with its event files.
 unsafe fn read_local(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     let mut all = 0;
     for location in locations {
@@ -122,16 +122,16 @@ unsafe extern "C" fn on_location(
     _: u64,
     _: sys::OTF2_LocationGroupRef,
 ) -> sys::OTF2_CallbackCode {
-    // SAFETY: registered with such a vector, which nobody else uses while definitions are read.
+    // SAFETY: the callback is registered with such a vector, which nobody else uses while definitions are read.
     unsafe { (*user_data.cast::<Vec<u64>>()).push(location) };
     sys::OTF2_CALLBACK_SUCCESS
 }
 
-/// `ampere-bench write-with-otf2 LOCATIONS EVENTS CALLS_PER_MESSAGE DIRECTORY`: writes so many enters and leaves on each location,
+/// `ampere-bench write-with-otf2 LOCATIONS EVENTS CALLS_PER_MESSAGE DIRECTORY`: writes EVENTS enters and leaves on each location,
 /// and the messages among them.
 pub const WRITE_COMMAND: &str = "write-with-otf2";
 
-/// The events of the load that the collector gets, from the library's own interface and nothing else.
+/// Writes the events that the collector gets as its load with OTF2's library alone.
 pub fn write_main(locations: &str, events: &str, calls_per_message: &str, directory: &str) {
     let number = |text: &str| text.parse::<u64>().expect("a number");
     let (locations, events) = (number(locations), number(events));

@@ -1,4 +1,4 @@
-//! A program as a process of its own: how long it takes, and how much CPU time and memory.
+//! Runs a program as a process of its own, and measures how long it takes, its CPU time and its memory.
 
 use anyhow::{Context, bail};
 use std::io::{Read, Seek};
@@ -12,16 +12,16 @@ pub struct Ran {
     pub output: Vec<u8>,
 }
 
-/// Of a process and of all that it has waited for.
+/// What a process has used, with all children that it has waited for.
 pub struct Used {
     pub cpu_seconds: f64,
-    /// The most memory that was resident at once. Files that are read count only where they are mapped: of `ampere` and the
-    /// C library's reader that is their code. The kernel begins to count before the program is executed, so that it is
-    /// never less than this program's own peak.
+    /// The peak of resident memory. A file's pages count only where they are mapped, which for `ampere` and for the C library's
+    /// reader is their code alone. The kernel starts to count before the program is executed, so this is never less than the peak
+    /// of this program itself.
     pub peak_megabytes: f64,
 }
 
-/// Runs it to its end, which must be a good one.
+/// Runs a command to its end, which must be a success.
 pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     let mut errors = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
@@ -43,7 +43,6 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     }
 }
 
-/// Waits for it.
 pub fn wait(child: Child) -> anyhow::Result<Used> {
     let mut status = 0;
     // SAFETY: all bits zero are a good rusage; both outlive the call. The child has not been waited for, and Child does
@@ -61,18 +60,18 @@ pub fn wait(child: Child) -> anyhow::Result<Used> {
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
     Ok(Used {
         cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        // Linux gives it in units of 1024 bytes.
+        // Linux gives the peak in units of 1024 bytes.
         peak_megabytes: usage.ru_maxrss as f64 * 1024.0 / 1e6,
     })
 }
 
-/// A program or library that was built with this one.
+/// The path of a program or library that was built with this one.
 pub fn beside(name: &str) -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join(name)
 }
 
-/// The made-up librocm_smi64.
+/// The path of the stand-in for librocm_smi64.
 pub fn stand_in() -> anyhow::Result<PathBuf> {
     let library = beside("libstand_in_rocm_smi64.so");
     if !library.exists() {
@@ -81,7 +80,7 @@ pub fn stand_in() -> anyhow::Result<PathBuf> {
     Ok(library)
 }
 
-/// `ampere attribute`, with no configuration but the default.
+/// `ampere attribute` with the default configuration.
 pub fn attribute(trace: &Path) -> Command {
     let mut command = Command::new(beside("ampere"));
     command.arg("attribute").arg(trace).env_remove("AMPERE_CONFIG");

@@ -1,5 +1,5 @@
-//! The collector as a process, fed through rings as many processes would: what an event costs it, with and without a trace, how
-//! much memory it takes, whether the number of locations matters, and what it costs when nothing happens.
+//! The collector as a process whose rings are filled as many processes would: what an event costs it with and without a trace,
+//! how much memory it takes, whether the number of locations matters, and what it costs when nothing happens.
 
 use crate::load::{Feed, Load, Pattern, event_bytes};
 use crate::{Figure, child, median, medians};
@@ -14,7 +14,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// As a program's ranks do: some hundred call paths each, up to 20 frames deep.
+/// What the ranks of a program do: some hundred call paths each, up to 20 frames deep.
 const RANKS: Load = Load {
     processes: 8,
     threads: 1,
@@ -36,7 +36,7 @@ fn throughput() -> anyhow::Result<Figure> {
     })
 }
 
-/// The records are kept while the program runs and become OTF2 when it is over: both, and what a user waits for.
+/// The records are kept while the program runs and become OTF2 when it has ended: measures both, and how long a user waits.
 fn traced() -> anyhow::Result<[Figure; 3]> {
     const EVENTS: u64 = 32_000_000;
     let load = Load { trace: true, ..RANKS };
@@ -94,8 +94,8 @@ fn written_bare(
     child::run(command.arg(calls_per_message.to_string()).arg(directory))
 }
 
-/// What a user waits for when the program is over, without messages, with one in ten enters and leaves, and with one in each
-/// call; and what OTF2's library alone takes for the first and the last of these. Per enter and leave.
+/// How long a user waits when the program has ended: without messages, with a message in one of ten enters and leaves, and with
+/// one in each call; and what OTF2's library alone takes for the first and the last of these. All times are per enter or leave.
 pub fn messages() -> anyhow::Result<Vec<Figure>> {
     const EVENTS: u64 = 16_000_000;
     let waited = |calls_per_message| -> anyhow::Result<f64> {
@@ -134,10 +134,10 @@ pub fn messages() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Events of all locations together, each second.
+/// Events per second of all locations together.
 const RATE: f64 = 4e6;
 
-/// An hour of a program with 20,000 events a second, in 18 seconds; and a tenth of it.
+/// The memory for an hour of a program with 20,000 events a second, which is written in 18 seconds, and for a tenth of it.
 pub fn memory() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 64, pattern: Pattern::Tree { deep: 4, wide: 6 }, ..RANKS };
     let peak = |seconds| -> anyhow::Result<f64> {
@@ -157,7 +157,7 @@ pub fn memory() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// 1,098,048 call paths of 8 ranks, each of which is called twice or more.
+/// The cost of 1,098,048 call paths on 8 ranks, each of which is called at least twice.
 pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     const CALL_PATHS: f64 = 1_098_048.0;
     let load = Load { processes: 8, pattern: Pattern::Tree { deep: 6, wide: 7 }, ..RANKS };
@@ -186,7 +186,7 @@ pub fn callpaths() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// For a profiler: that load alone, of so many processes and threads, for so many seconds.
+/// Runs this load alone for a profiler: `--load PROCESSES THREADS SECONDS`.
 pub const LOAD_COMMAND: &str = "--load";
 
 pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()> {
@@ -198,7 +198,7 @@ pub fn load(processes: &str, threads: &str, seconds: &str) -> anyhow::Result<()>
 
 const LOCATIONS: Load = Load { pattern: Pattern::Tree { deep: 3, wide: 4 }, all_threads: true, ..RANKS };
 
-/// The same events a second from 1,024 threads of 64 processes and from 16 of 16.
+/// The same number of events per second, from 1,024 threads of 64 processes and from 16 threads of 16 processes.
 pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     let [few, many] = medians(ROUNDS, |which| {
         let (processes, threads) = [(16, 1), (64, 16)][which];
@@ -214,7 +214,7 @@ pub fn many_locations() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// A full node: what its shared memory, its collector and its output directory hold, and how often something is written.
+/// A full node: the size of its shared memory, the descriptors and files of its collector, and how often something is written.
 pub fn many_ranks() -> anyhow::Result<Vec<Figure>> {
     let load = Load { processes: 128, trace: true, ..RANKS };
     let of = Feed::start(&load)?.footprint(1e6, Duration::from_secs(4))?;

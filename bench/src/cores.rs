@@ -1,5 +1,5 @@
-//! `ampere attribute` with two threads against one: of a trace of two nodes, which are attributed beside each other, and of one,
-//! whose events are decoded ahead.
+//! `ampere attribute` with two threads against one, on a trace of two nodes, which are attributed in parallel, and on a trace of
+//! one node, whose events are decoded ahead.
 
 use crate::trace::{Shape, Walk};
 use crate::{Figure, Missing, child, medians};

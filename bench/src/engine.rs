@@ -7,9 +7,9 @@ use std::time::Instant;
 
 const EVENTS: u64 = 8_000_000;
 const DEPTH: u64 = 20;
-/// Of one rank, from one sample of the device to the next: more ranks are more events between two samples.
+/// Events of one rank between two samples of the device. With more ranks there are more events between two samples.
 const EVENTS_PER_SAMPLE: u64 = 125;
-/// The hard case: most frames that are paid at a sample were entered once since the one before.
+/// The hard case: most frames that receive energy at a sample were entered only once since the sample before.
 const FEW_EVENTS_PER_SAMPLE: u64 = 2;
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
@@ -39,10 +39,10 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         yardstick,
         yardstick_value,
     };
-    const LEAST: &str = "C: a stack, and the time added to the innermost frame";
+    const MINIMAL_C: &str = "C: a stack, and the time added to the innermost frame";
     Ok(vec![
-        figure("engine: an event, 8 ranks on one device, depth 20", few, LEAST, least_few),
-        figure("engine: an event, 512 ranks on one device", many, LEAST, least_many),
+        figure("engine: an event, 8 ranks on one device, depth 20", few, MINIMAL_C, least_few),
+        figure("engine: an event, 512 ranks on one device", many, MINIMAL_C, least_many),
         figure(
             "engine: an event, 512 ranks, 2 events each per sample",
             hard,
@@ -52,7 +52,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// Nanoseconds per event. Every rank goes up and down its 20 frames, one event in turn.
+/// Measures nanoseconds per event. The ranks take turns; each goes up and down its 20 frames.
 fn run(ranks: u64, events_per_sample: u64) -> f64 {
     let mut engine = Engine::new();
     let view = engine.add_view(Policy::TimeSliced, Sharing::Shared);

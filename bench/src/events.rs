@@ -1,5 +1,5 @@
-//! The event path as Score-P sees it: the built library, called through its function pointers, with a live collector; beside a
-//! plugin in C that does the least possible, and callbacks that count.
+//! The event path as Score-P sees it: the built library is called through its function pointers while a collector runs. Its
+//! yardsticks are a plugin in C that does the least possible, and callbacks that only count.
 
 use crate::{Figure, child, in_turn, least, median, medians};
 use scorep_abi::{
@@ -12,28 +12,28 @@ use std::process::Command;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Events a second of a program that works between its calls: a collector on the other core follows, and a main thread's ring
-/// wraps about ten times a second.
+/// Events per second of a program that works between its calls. At this rate a collector on the other core keeps up, and a main
+/// thread's ring wraps about ten times a second.
 const RATE: f64 = 5e6;
 
 static DATA: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// What this program is called with to measure folded calls: a process has one plugin.
+/// The option that makes this program measure coalesced calls. That takes a process of its own, as a process has one plugin.
 pub const CHILD: &str = "--folded-calls";
-/// Functions deep, as HPL_rand and those that it calls.
+/// Depth of the calls: as many frames as HPL_rand and the functions that it calls.
 const DEEP: u32 = 4;
-/// Of calls four deep.
+/// Number of measured trees of calls, each four calls deep.
 const TREES: u64 = 1_000_000;
 
-/// The same, for the event path beside a sampler, and for recorded calls.
+/// The options that make this program measure the event path while a sampler runs, and recorded calls.
 pub const SAMPLED_CHILD: &str = "--events-sampled";
 pub const RECORDED_CHILD: &str = "--events-recorded";
 
-const LEAST: &str = "C plugin that stores 16 bytes and a position";
+const MINIMAL_C: &str = "C plugin that stores 16 bytes and a position";
 const COUNTING: &str = "a callback that increments a counter";
 
-/// This program as such a child, with these variables: the numbers that it says.
+/// Runs this program as such a child with these variables, and returns the numbers that it prints.
 fn numbers_of(child: &str, variables: &[(&str, &OsStr)]) -> anyhow::Result<Vec<f64>> {
     let mut command = Command::new(std::env::current_exe()?);
     let ran = child::run(command.arg(child).envs(variables.iter().copied()))?;
@@ -41,7 +41,7 @@ fn numbers_of(child: &str, variables: &[(&str, &OsStr)]) -> anyhow::Result<Vec<f
     Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
-/// Of a child: its session, its results, and the plugin.
+/// A child's session, its results, and the plugin.
 struct Place {
     _shm: tempfile::TempDir,
     out: tempfile::TempDir,
@@ -79,7 +79,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Enter and leave.
+/// The functions for enter and leave.
 #[derive(Clone, Copy)]
 struct Functions {
     enter: RegionEvent,
@@ -94,7 +94,7 @@ unsafe extern "C" fn counting(_: *mut Location, _: u64, _: AnyHandle, _: *mut u6
 
 impl Functions {
     /// # Safety
-    /// A plugin's, after its init.
+    /// `info` is that of a plugin after its init.
     unsafe fn of(info: &SubstratePluginInfo) -> Functions {
         // SAFETY: the calls are made in Score-P's order, and the entries have these types.
         unsafe {
@@ -110,7 +110,7 @@ impl Functions {
         }
     }
 
-    /// Of the C plugin. It stays loaded.
+    /// Loads the C plugin, which stays loaded.
     fn least() -> Functions {
         let library = std::mem::ManuallyDrop::new(open(&least::plugin()));
         // SAFETY: the plugin's entry point has this type; the calls are made in Score-P's order.
@@ -135,7 +135,7 @@ impl Functions {
         }
     }
 
-    /// So many calls at a time, at the usual rate: nanoseconds an event in each batch, by each of the clocks.
+    /// Makes calls in batches at the usual rate. Returns nanoseconds per event in each batch, by each of the clocks.
     fn batches<const N: usize>(
         self,
         calls: u64,
@@ -160,7 +160,7 @@ impl Functions {
         all
     }
 
-    /// Both sides look at the clock once for each tree of calls.
+    /// Ampere and the yardstick both read the clock once for each tree of calls.
     fn trees(self) {
         let Functions { enter, leave } = std::hint::black_box(self);
         for _ in 0..TREES {
@@ -195,13 +195,13 @@ fn recorded() -> anyhow::Result<Vec<Figure>> {
     let figure = Figure::new;
     const RECORDED: &str = "plugin: an enter or leave recorded, in a ring that wraps, live collector";
     Ok(vec![
-        figure(RECORDED, ours, "ns", LEAST, least),
+        figure(RECORDED, ours, "ns", MINIMAL_C, least),
         figure("plugin: the same", ours, "ns", COUNTING, counting),
         figure("plugin: calls of that run that were not recorded", percent, "%", "at most", 0.0),
     ])
 }
 
-/// The child's side: nanoseconds an event, of ours and of the yardsticks, and what part of the calls was coalesced or
+/// Runs in the child. Prints nanoseconds per event, of ampere and of the yardsticks, and which part of the calls was coalesced or
 /// suppressed.
 pub fn recorded_child() {
     const ROUNDS: usize = 9;
@@ -209,7 +209,7 @@ pub fn recorded_child() {
     let place = Place::prepare();
     let host = Host::start(&place.library);
     let all = [host.functions, Functions::least(), COUNT_ONLY];
-    // Until the collector knows its clock and each ring has been written through.
+    // Runs until the collector knows its clock and each ring has been filled once.
     for functions in all {
         functions.batches(CALLS, Duration::from_secs(1), || [wall()]);
     }
@@ -225,9 +225,9 @@ pub fn recorded_child() {
     println!("{ours} {least} {counting} {}", 100.0 * aside / (aside + of("events") / 2.0));
 }
 
-/// With and without a sampler that reads all the time, in turn, each in processes of their own: a process has one collector.
-/// By the thread's CPU time it is what an event costs; by the wall clock there is also what the thread loses where the sampler
-/// finds no core but its own.
+/// Measures with and without a sampler that reads all the time, in turn. Each measurement has processes of its own, as a process
+/// has one collector. The thread's CPU time is what an event costs. The wall-clock time includes what the thread loses where the
+/// sampler finds no core of its own.
 fn sampled() -> anyhow::Result<[Figure; 2]> {
     const TURNS: usize = 5;
     let library = child::stand_in()?;
@@ -259,13 +259,13 @@ fn sampled() -> anyhow::Result<[Figure; 2]> {
     ])
 }
 
-/// The child's side: nanoseconds an event, by the wall clock and by the thread's CPU time.
+/// Runs in the child. Prints nanoseconds per event, by the wall clock and by the thread's CPU time.
 pub fn sampled_child() {
-    /// So many that the kernel's clock of a thread is nothing beside them.
+    /// With this number of calls, the cost of reading the kernel's clock of a thread is negligible.
     const CALLS: u64 = 10_000;
     let place = Place::prepare();
     let host = Host::start(&place.library);
-    // Until the counters are open and sampled, and the ring has been written through.
+    // Runs until the counters are open and sampled, and the ring has been filled once.
     host.functions.batches(CALLS, Duration::from_millis(700), || [wall()]);
     let cpu = || nanoseconds(rustix::time::ClockId::ThreadCPUTime);
     let [wall, cpu] = host.functions.batches(CALLS, Duration::from_secs(1), || [wall(), cpu()]);
@@ -274,7 +274,7 @@ pub fn sampled_child() {
     println!("{} {}", mean(wall), mean(cpu));
 }
 
-/// Folded from the start, in a process of its own.
+/// Measures calls that are coalesced from the start, in a process of its own.
 fn folded() -> anyhow::Result<Vec<Figure>> {
     let [ours, least, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..]
     else {
@@ -283,7 +283,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
     let figure = Figure::new;
     let made = (u64::from(DEEP) * TREES) as f64 * FOLDED_ROUNDS as f64;
     Ok(vec![
-        figure("plugin: an enter or leave of coalesced calls, 4 deep", ours, "ns", LEAST, least),
+        figure("plugin: an enter or leave of coalesced calls, 4 deep", ours, "ns", MINIMAL_C, least),
         figure("plugin: the same", ours, "ns", COUNTING, counting),
         figure("plugin: calls of that run in its summary", 100.0 * exact / made, "%", "of those made", 100.0),
     ])
@@ -291,7 +291,7 @@ fn folded() -> anyhow::Result<Vec<Figure>> {
 
 const FOLDED_ROUNDS: usize = 15;
 
-/// The child's side: nanoseconds an event, of the yardsticks, and how many calls the summary has.
+/// Runs in the child. Prints nanoseconds per event of the yardsticks, and how many calls the summary has.
 pub fn folded_child() {
     let place = Place::prepare();
     let host = Host::start(&place.library);
@@ -306,7 +306,7 @@ pub fn folded_child() {
     println!("{ours} {least} {counting} {calls}");
 }
 
-/// Just enough of a Score-P.
+/// The part of Score-P that the plugin needs.
 pub struct Host {
     info: SubstratePluginInfo,
     functions: Functions,
@@ -386,7 +386,7 @@ impl Host {
     }
 
     pub fn end(&self) {
-        // SAFETY: as Score-P does.
+        // SAFETY: the calls are made as Score-P makes them.
         unsafe {
             self.info.delete_location.expect("delete_location")(std::ptr::null());
             self.info.finalize.expect("finalize")();

@@ -1,5 +1,5 @@
-//! Programs without a measurement system and under one, with and without a plugin: HPL with every function instrumented, and
-//! a loop of calls of an empty function. The embedded host; and a real Score-P where there is one on the PATH.
+//! Programs without a measurement system and under one, with and without a plugin: HPL with every function instrumented, and a
+//! loop of calls of an empty function. The measurement systems are the embedded host, and a real Score-P if one is on the PATH.
 
 use crate::results::{Quality, Run};
 use crate::{Missing, child, least, median};
@@ -11,12 +11,12 @@ use std::process::Command;
 pub const CALLS: &str = "a call of an empty function";
 pub const HPL: &str = "HPL N=4000, every function, 2 ranks";
 const ROUNDS: usize = 5;
-/// What `ampere run` preloads, beside the benchmark.
+/// The library that `ampere run` preloads, relative to the folder of this program.
 pub const PRELOADED: &str = "ampere-preload/x86_64/libampere_preload.so";
 
-/// What Score-P keeps of a trace in each process; what does not find room there is written while the program runs.
+/// Memory in which Score-P keeps a trace in each process. It writes what does not fit while the program runs.
 const SCOREP_MEMORY: &str = "1500M";
-/// Free space that HPL's trace by Score-P needs.
+/// Free space that Score-P's trace of HPL needs.
 const SCOREP_TRACE_BYTES: u64 = 8 << 30;
 
 pub fn need(program: &str) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub fn need(program: &str) -> anyhow::Result<()> {
 }
 
 const SCOREP: &str = "Score-P";
-/// One thread for each rank, and Open MPI's consent.
+/// One thread for each rank, and permission for Open MPI to run as root.
 pub const OF_MPI: [(&str, &str); 3] =
     [("OPENBLAS_NUM_THREADS", "1"), ("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 
@@ -40,12 +40,12 @@ struct Way {
     how: &'static str,
     program: PathBuf,
     variables: Vec<(&'static str, String)>,
-    /// With `ampere run --host` this.
+    /// The argument of `ampere run --host`, if the program is run under ampere.
     ampere: Option<&'static str>,
 }
 
-/// All ways, and why those under Score-P are missing. `build` makes the program: a name, what comes before the compiler,
-/// and an option.
+/// All ways to run a program, and why those under Score-P are missing. `build` makes the program from a name, a command in front
+/// of the compiler, and an option.
 fn ways(
     build: impl Fn(&str, &[&str], &[&str]) -> anyhow::Result<PathBuf>,
 ) -> anyhow::Result<(Vec<Way>, Missed)> {
@@ -102,11 +102,11 @@ fn ways(
     Ok((ways, None))
 }
 
-/// Wall and CPU, and of an instrumented run with ampere the quality.
+/// Wall-clock time, CPU time and, for an instrumented run with ampere, the quality.
 pub type Measured = (f64, f64, Option<Quality>);
 
-/// A line for each way, by its name: medians of runs in turn, every second time in the opposite order. And one that says what is
-/// missing.
+/// A line for each way with its name: medians of runs in turn, every second round in the opposite order. One more line lists what
+/// is missing.
 pub fn lines(
     (program, unit): (&'static str, &'static str),
     rounds: usize,
@@ -141,7 +141,7 @@ fn hows(ways: &[Way]) -> Vec<&'static str> {
     ways.iter().map(|way| way.how).collect()
 }
 
-/// Runs these words in one of the ways, to their end.
+/// Runs a command in one of the ways to its end.
 fn run(way: &Way, words: &[&str], directory: &Path) -> anyhow::Result<(child::Ran, Option<Quality>)> {
     let place = tempfile::tempdir()?;
     let mut command = match way.ampere {
@@ -172,7 +172,7 @@ fn quality(summary: &Path) -> anyhow::Result<Quality> {
     })
 }
 
-/// Nanoseconds a call, by the program's own clocks: its CPU time, and not the collector's.
+/// Nanoseconds per call, by the CPU time of the program itself without the collector.
 pub fn calls() -> anyhow::Result<Vec<Value>> {
     let place = tempfile::tempdir()?;
     let build = |name: &str, before: &[&str], options: &[&str]| {
@@ -201,7 +201,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
     })
 }
 
-/// The directory of an `xhpl` that `before` and these options of the compiler have made.
+/// Builds `xhpl` with `before` in front of the compiler and these options, and returns its directory.
 pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Result<PathBuf> {
     ["mpicc", "mpirun"].iter().try_for_each(|program| need(program))?;
     let place = child::beside("bench-hpl");
@@ -219,15 +219,15 @@ pub fn build_hpl(name: &str, before: &[&str], options: &[&str]) -> anyhow::Resul
     Ok(place.join(name))
 }
 
-/// `hpccinf.txt`, for a matrix of so many rows and two ranks.
+/// The content of `hpccinf.txt` for two ranks and a matrix with this number of rows.
 pub fn hpl_input(rows: u32) -> String {
     format!(
         "HPL\nbench\nHPL.out\n6\n1\n{rows}\n1\n80\n0\n1\n1\n2\n16.0\n1\n2\n1\n4\n1\n2\n1\n1\n1\n1\n1\n0\n2\n64\n0\n0\n1\n8\n"
     )
 }
 
-/// Seconds of the whole command, start and end of everything included, and CPU seconds of all its processes, the collector's
-/// among them.
+/// Measures the seconds of the whole command, with its start and end, and the CPU seconds of all its processes, with the
+/// collector's.
 pub fn hpl() -> anyhow::Result<Vec<Value>> {
     let build = |name: &str, before: &[&str], options: &[&str]| {
         let program = build_hpl(name, before, options)?;

@@ -1,8 +1,8 @@
-//! From a counter's change to the first scrape of /metrics that shows it: a process with the plugin, its collector, and a stand-in
-//! for librocm_smi64 whose counter moves at known times of CLOCK_MONOTONIC.
+//! The time from a counter's change to the first scrape of /metrics that shows it: a process with the plugin, its collector, and
+//! a stand-in for librocm_smi64 whose counter changes at known times of CLOCK_MONOTONIC.
 //!
-//! A change is known by its number: the counter stands still at the end, at a value whose time is known, and each value
-//! before it is some steps less. So one that is shown late is not taken for the next one.
+//! A change is identified by its number: at the end the counter stands still at a value whose time is known, and each earlier
+//! value is a known number of steps less. A value that is shown late is therefore not taken for the next one.
 
 use crate::{Figure, events};
 use anyhow::{Context, anyhow, bail};
@@ -13,14 +13,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What this program is called with to be the process that is measured.
+/// The option that makes this program the process that is measured.
 pub const CHILD: &str = "--latency";
 
 const CHANGES: u32 = 240;
-/// No divisor or multiple of the collector's periods, so that changes come at all times of these.
+/// The step is no divisor or multiple of the collector's periods, so that changes fall at all phases of these.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
-/// Until the collector knows its clock and its counters.
+/// By this time the collector knows its clock and its counters.
 const BEGINS_SECONDS: f64 = 3.0;
 const SCRAPE_PERIOD: Duration = Duration::from_millis(5);
 
@@ -82,7 +82,7 @@ fn measure() -> anyhow::Result<Vec<f64>> {
     latencies(&scrapes?, epoch + BEGINS_SECONDS, epoch + ends)
 }
 
-/// (time, joules) of each scrape, from the first one that has any.
+/// Returns the time and the joules of each scrape, starting with the first one that has any.
 fn scrape_until(announced: &Path, end: f64) -> anyhow::Result<Vec<(f64, f64)>> {
     let (mut address, mut scrapes) = (None, Vec::new());
     while monotonic() < end {
@@ -111,11 +111,11 @@ fn scrape(address: &str) -> std::io::Result<String> {
     Ok(body)
 }
 
-/// Of the changes between two times, the second of which is when the counter stood still for good.
+/// The latencies of the changes between two times. At the second one the counter stands still for good.
 fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec<f64>> {
     let (_, all) = *scrapes.last().context("no scrape showed any energy")?;
     let last_step = (end / STEP_SECONDS).floor();
-    // Which steps a scrape shows.
+    // The number of steps that a scrape shows.
     let shown = |joules: f64| {
         let behind = (all - joules) / (STEP_SECONDS * WATTS);
         let whole = (behind - behind.round()).abs() < 0.01;
@@ -136,7 +136,7 @@ fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec
     Ok(latencies)
 }
 
-/// The child's side: calls now and then, until nobody wants it any more.
+/// Runs in the child: makes calls now and then until the parent has gone.
 pub fn child() {
     let library = crate::child::beside("libscorep_substrate_ampere.so");
     // SAFETY: our own library; its initialisers are Rust's.

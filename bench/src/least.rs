@@ -1,11 +1,11 @@
-//! C programs of ours that do the least possible: yardsticks.
+//! Yardsticks: our own C programs, which do the least possible.
 
 use crate::child;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where they are built.
+/// The directory in which they are built.
 pub fn directory() -> PathBuf {
     child::beside("bench-programs")
 }
@@ -23,7 +23,7 @@ pub fn build_plugin() -> anyhow::Result<PathBuf> {
     build("least.c", &[], "libscorep_substrate_least.so")
 }
 
-/// As [`build_plugin`], with a process that reads the events; none is lost.
+/// Like [`build_plugin`], with a process that reads the events, so that none is lost.
 pub fn build_lossless() -> anyhow::Result<PathBuf> {
     build("least.c", &["-DLOSSLESS"], "libscorep_substrate_lossless.so")
 }

@@ -1,4 +1,4 @@
-//! A collector under load: a real one, with rings that this program fills as fast as it is read, in the place of many processes.
+//! A real collector under load: this program takes the place of many processes and fills their rings as fast as they are read.
 
 use crate::ring_size::RingSizes;
 use crate::trace::{Event, Walk};
@@ -17,35 +17,36 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy)]
 pub struct Load {
     pub processes: u32,
-    /// Of each process: the first is its main one.
+    /// Threads of each process. The first one is its main thread.
     pub threads: u32,
     pub pattern: Pattern,
     pub trace: bool,
-    /// Whether all threads' frames are a rank's, not the main one's only.
+    /// Whether the frames of all threads count for their rank, not only those of the main thread.
     pub all_threads: bool,
-    /// Of one metric.
+    /// The limit on the number of series of one metric.
     pub most_series: u32,
 }
 
-/// What each location does again and again.
+/// What each location repeats.
 #[derive(Clone, Copy)]
 pub enum Pattern {
-    /// As a program does: some hundred call paths, up to 20 frames deep. One of so many calls sends or receives; 0: none does.
+    /// Like a program: some hundred call paths, up to 20 frames deep. One of `calls_per_message` calls sends or receives; 0 means
+    /// that none does.
     Walk { calls_per_message: usize },
-    /// All paths of a tree so many calls deep, each function calling so many others.
+    /// All paths of a tree that is `deep` calls deep, in which each function calls `wide` others.
     Tree { deep: u32, wide: u32 },
 }
 
-/// Records of one location that are written at once.
+/// Number of records of one location that are written at once.
 const CHUNK: usize = 1 << 10;
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 const SETTLING: Duration = Duration::from_secs(2);
 
 pub struct Feed {
     _shm: tempfile::TempDir,
     output: tempfile::TempDir,
     session: Session,
-    /// None: it has been waited for.
+    /// `None` once it has been waited for.
     collector: Option<Child>,
     hosts: Vec<Child>,
     logs: Vec<LogWriter>,
@@ -58,39 +59,40 @@ pub struct Feed {
 struct Fed {
     ring: RingProducer,
     gauge: RingGauge,
-    /// Positions that have been written, with when, and not been seen read.
+    /// Positions that have been written and were not yet seen as read, with the time of the write.
     written: VecDeque<(u64, Instant)>,
-    /// Place in the pattern.
+    /// Position in the pattern.
     at: usize,
 }
 
 pub struct Outcome {
     pub events: u64,
-    /// CPU of all threads, until all was attributed.
+    /// CPU time of all threads until all events were attributed.
     pub cpu_nanoseconds: f64,
-    /// The same until the end, with the writing of the trace.
+    /// CPU time of all threads until the end, with the writing of the trace.
     pub cpu_nanoseconds_at_end: f64,
-    /// From the last process' goodbye until the collector's end, by the wall clock.
+    /// Wall-clock time from the last process' goodbye to the collector's end.
     pub seconds_to_finish: f64,
-    /// Of the trace's events.
+    /// Size of the trace's event files.
     pub trace_bytes: f64,
     pub peak_bytes: f64,
-    /// From a record's being written to its having been read, as seen twice a millisecond. Of a run at a rate.
+    /// The longest time from the write of a record to its read, as seen twice a millisecond. It is known for a run at a given
+    /// rate.
     pub longest_wait_seconds: f64,
     pub summary: serde_json::Value,
-    /// Of summary.json, summary.txt and report.html.
+    /// Sizes of summary.json, summary.txt and report.html.
     pub results_bytes: [f64; 3],
 }
 
-/// What a run takes of its node, while it goes on.
+/// What a run takes of its node while it is running.
 pub struct Footprint {
-    /// Of the session.
+    /// Size of the session in shared memory.
     pub shared_bytes: f64,
-    /// Of the collector.
+    /// Open descriptors of the collector.
     pub descriptors: f64,
-    /// In the output directory.
+    /// Number of files in the output directory.
     pub files: f64,
-    /// System calls of the collector, whatever they write to.
+    /// Write calls of the collector, whatever they write to.
     pub writes_per_second: f64,
 }
 
@@ -101,7 +103,7 @@ impl Outcome {
 }
 
 impl Feed {
-    /// The output directory.
+    /// The path of the output directory.
     pub fn output(&self) -> PathBuf {
         self.output.path().join("out")
     }
@@ -152,7 +154,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// A process that does nothing stands for the one that would write.
+    /// Adds a process that does nothing and stands for the one that would write.
     fn add_process(&mut self, number: u32, load: &Load) -> anyhow::Result<()> {
         let host = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn()?;
         let pid = host.id();
@@ -214,7 +216,7 @@ impl Feed {
         self.last = now;
     }
 
-    /// As many events as this, or a few more, as fast as the collector takes them.
+    /// Writes at least this number of events as fast as the collector takes them.
     pub fn run_for_events(mut self, events: u64) -> anyhow::Result<Outcome> {
         let mut written = 0;
         while written < events {
@@ -223,13 +225,13 @@ impl Feed {
         self.finish(written)
     }
 
-    /// Events at a rate, in events a second of all locations together.
+    /// Writes `rate` events per second in all locations together.
     pub fn run_at_rate(mut self, rate: f64, duration: Duration) -> anyhow::Result<Outcome> {
         let written = self.write_at_rate(rate, duration)?;
         self.finish(written)
     }
 
-    /// CPU nanoseconds of all threads for an event, once the collector knows all processes and has read each ring.
+    /// CPU nanoseconds of all threads per event, once the collector knows all processes and has read each ring.
     pub fn settled_cpu_per_event(mut self, rate: f64, duration: Duration) -> anyhow::Result<f64> {
         let before = self.write_at_rate(rate, SETTLING)?;
         let begun = self.cpu_nanoseconds()?;
@@ -238,7 +240,7 @@ impl Feed {
         Ok((run.cpu_nanoseconds - begun) / events as f64)
     }
 
-    /// How many events it has written.
+    /// Returns the number of events that it has written.
     pub fn write_at_rate(&mut self, rate: f64, duration: Duration) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let mut written = 0;
@@ -252,9 +254,9 @@ impl Feed {
         Ok(written)
     }
 
-    /// What a run at a rate takes of the node.
+    /// Measures what a run at this rate takes of the node.
     pub fn footprint(mut self, rate: f64, duration: Duration) -> anyhow::Result<Footprint> {
-        let mut written = self.write_at_rate(rate, duration)?; // until it has settled
+        let mut written = self.write_at_rate(rate, duration)?; // until the collector has settled
         let before = self.write_calls()?;
         written += self.write_at_rate(rate, duration)?;
         let writes = self.write_calls()? - before;
@@ -274,7 +276,7 @@ impl Feed {
         Ok(footprint)
     }
 
-    /// Of the collector so far.
+    /// The write calls that the collector has made so far.
     fn write_calls(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id();
         let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
@@ -282,9 +284,9 @@ impl Feed {
         Ok(calls.parse()?)
     }
 
-    /// CPU seconds of the whole collector while nothing happens, each second.
+    /// CPU seconds per second of the whole collector while nothing happens.
     pub fn idle(self, duration: Duration) -> anyhow::Result<f64> {
-        std::thread::sleep(Duration::from_secs(5)); // until it has settled
+        std::thread::sleep(Duration::from_secs(5)); // until the collector has settled
         let (begun, before) = (Instant::now(), self.cpu_nanoseconds()?);
         std::thread::sleep(duration);
         let used = self.cpu_nanoseconds()? - before;
@@ -293,14 +295,14 @@ impl Feed {
         Ok(share)
     }
 
-    /// A chunk on every location; their times lie between the last ones and now.
+    /// Writes a chunk on every location. Its times lie between those of the chunk before and now.
     fn write_chunks(&mut self) -> anyhow::Result<u64> {
         let begun = Instant::now();
         let chunk = CHUNK.min(self.pattern.len());
         let room = (chunk + RECORDS_MAX) as u64;
         while self.locations.iter_mut().any(|location| location.ring.free() < room) {
             std::thread::sleep(Duration::from_micros(100));
-            if begun.elapsed() > LONGEST_WAIT {
+            if begun.elapsed() > WAIT_MAX {
                 bail!("the collector does not read");
             }
         }
@@ -331,7 +333,7 @@ impl Feed {
         Ok(events)
     }
 
-    /// Of all threads of the collector so far.
+    /// CPU time that all threads of the collector have used so far.
     pub fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id() as libc::pid_t;
         let mut clock = 0;
@@ -357,17 +359,17 @@ impl Feed {
         }
     }
 
-    /// Ends the processes, and waits for the collector.
+    /// Ends the processes and waits for the collector.
     pub fn finish(mut self, events: u64) -> anyhow::Result<Outcome> {
         let begun = Instant::now();
         let is_unread = |(written, read): (u64, u64)| read < written;
         while self.locations.iter().any(|location| is_unread(location.gauge.positions())) {
             std::thread::sleep(Duration::from_millis(1));
-            if begun.elapsed() > LONGEST_WAIT {
+            if begun.elapsed() > WAIT_MAX {
                 bail!("the collector does not read");
             }
         }
-        // Slack, and a snapshot.
+        // This is longer than the slack and the period of snapshots.
         std::thread::sleep(Duration::from_millis(250));
         let cpu_nanoseconds = self.cpu_nanoseconds()?;
         let begun = Instant::now();
@@ -424,7 +426,7 @@ impl Pattern {
         }
     }
 
-    /// Enters and leaves of regions from 1 on, well nested, and messages.
+    /// Enters and leaves of regions from 1 on, properly nested, and messages.
     pub fn records(self) -> Vec<Record> {
         let mut records = Vec::new();
         match self {
@@ -463,7 +465,7 @@ fn tree(level: u32, deep: u32, wide: u32, records: &mut Vec<Record>) {
     }
 }
 
-/// Of the files of a trace that have events.
+/// Size of a trace's event files.
 pub fn event_bytes(traces: &Path) -> f64 {
     let files = std::fs::read_dir(traces).into_iter().flatten().flatten();
     let events = files.filter(|file| file.path().extension().is_some_and(|end| end == "evt"));

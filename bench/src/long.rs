@@ -1,5 +1,5 @@
-//! `ampere attribute` of a long trace against OTF2's C library, which reads the same events and does nothing; both as whole
-//! processes. And of traces of two lengths, because its memory must not depend on the length.
+//! `ampere attribute` on a long trace, compared with OTF2's C library, which reads the same events and does nothing; both run as
+//! whole processes. Two lengths of the trace show that the memory does not depend on the length.
 
 use crate::trace::{Event, ManyPaths, Shape, Walk, Written};
 use crate::{Figure, bare, child, median, medians};
@@ -8,11 +8,11 @@ use std::process::Command;
 
 const RANKS: u64 = 8;
 const DEVICES: u64 = 2;
-/// Of all ranks; the devices' samples come on top.
+/// Enters and leaves of all ranks. The samples of the devices come on top.
 const EVENTS: u64 = 40_000_000;
 const EVENTS_OF_SHORT: u64 = EVENTS / 10;
 const EVENTS_OF_PATHS: u64 = EVENTS / 4;
-/// An event of the trace is 12 bytes: a timestamp of 9, and 3.
+/// An event takes 12 bytes of the trace: 9 for its timestamp, and 3.
 const BYTES: u64 = EVENTS * 12;
 const ROUNDS: usize = 5;
 const MEGABYTES_MAX: f64 = 200.0;
@@ -39,7 +39,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
         Ok(ran.seconds * per_event)
     })?;
     let [ours_cpu, merged_cpu, local_cpu] = cpu.map(median);
-    // Last, because these summaries are large, and this program's peak is a child's least.
+    // This comes last, because these summaries are large and a child's peak memory is never less than that of this program.
     assert_all_read(&short)?;
     assert_all_read(&long)?;
     let figure = |what, unit, value, yardstick, yardstick_value| Figure {
@@ -98,7 +98,7 @@ fn write_shape<I: Iterator<Item = Event>>(
     Ok(shape.write(directory, events_of)?)
 }
 
-/// That a summary has all of its events.
+/// Checks that a summary has all events.
 fn assert_all_read(trace: &Written) -> anyhow::Result<()> {
     let ran = child::run(child::attribute(&trace.anchor).arg("--json"))?;
     let summary: serde_json::Value = serde_json::from_slice(&ran.output)?;

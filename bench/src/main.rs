@@ -1,7 +1,7 @@
-//! `make bench`: each figure beside its yardstick, medians of runs that alternate with the yardstick's, as lines on the terminal
-//! and as JSON in `target/bench.json`. With arguments: only the groups of those names ("engine"). A group that lacks what this
-//! machine does not have says so; one that fails makes the exit status 1. `KEEP=1`, or `ampere-bench tables` afterwards, makes
-//! `target/bench.json` the source of the documents' tables.
+//! `make bench`: compares each figure with its yardstick, as medians of alternating runs, and prints them as lines on the
+//! terminal and as JSON in `target/bench.json`. Arguments select groups by name ("engine"). A group reports what it lacks on this
+//! machine; a group that fails makes the exit status 1. `KEEP=1`, or `ampere-bench tables` afterwards, makes `target/bench.json`
+//! the source of the documents' tables.
 
 mod bare;
 mod calls;
@@ -20,8 +20,8 @@ mod nodes;
 mod offline;
 mod results;
 mod ring;
-/// How large the plugin makes its rings.
-#[allow(dead_code)] // the environment's part
+/// How the plugin chooses the size of its rings.
+#[allow(dead_code)] // the benchmark does not use the part that reads the environment
 #[path = "../../plugin/src/ring_size.rs"]
 mod ring_size;
 mod sampler;
@@ -36,7 +36,7 @@ use std::fmt::{Display, Formatter};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// What is missing on this machine.
+/// Something that this machine lacks.
 #[derive(Debug)]
 pub struct Missing(pub String);
 
@@ -50,7 +50,7 @@ impl std::error::Error for Missing {}
 
 enum Bench {
     Figures(fn() -> anyhow::Result<Vec<Figure>>),
-    /// A program run in several ways.
+    /// Runs of one program in several ways.
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
@@ -65,7 +65,8 @@ const BENCHES: [(&str, Bench); 26] = [
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("engine", Bench::Figures(engine::figures)),
-    // Looks at the memory of children, which is never less than this process' own peak: before those that need much.
+    // This one measures the memory of children, which is never less than the peak of this process, so it comes before those that
+    // need much.
     ("long trace", Bench::Figures(long::figures)),
     ("cores", Bench::Figures(cores::figures)),
     ("calls", Bench::Figures(calls::figures)),
@@ -134,7 +135,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
         new.iter().for_each(results::print);
         lines.extend(new);
     }
-    // The file is for whole runs.
+    // The file is for runs of all groups.
     if wanted.is_empty() {
         let document = results::document(&lines, &start);
         std::fs::write(RESULTS, serde_json::to_string_pretty(&document)? + "\n").context(RESULTS)?;
@@ -146,7 +147,7 @@ fn measure(wanted: &[&str]) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Medians of several things timed in turn, in nanoseconds a step. Every second time they are in the opposite order.
+/// Times several steps in turn, every second round in the opposite order. Returns the medians in nanoseconds per step.
 pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn FnMut(); N]) -> [f64; N] {
     medians(rounds, |which| {
         let begun = Instant::now();
@@ -156,7 +157,7 @@ pub fn in_turn<const N: usize>(rounds: usize, steps: u64, mut works: [&mut dyn F
     .unwrap_or([f64::NAN; N])
 }
 
-/// Medians of several things measured in turn, every second time in the opposite order.
+/// Measures several things in turn, every second round in the opposite order. Returns the medians.
 pub fn medians<const N: usize>(
     rounds: usize,
     mut measure: impl FnMut(usize) -> anyhow::Result<f64>,

@@ -1,5 +1,5 @@
-//! /metrics with ten thousand series: how long a scrape takes, and what the rings notice of it; and what all that look at a run
-//! cost its collector.
+//! /metrics with ten thousand series: how long a scrape takes, and how it affects the rings; and what all clients that watch a
+//! run cost its collector.
 
 use crate::load::{Feed, Load, Pattern};
 use crate::{Figure, median};
@@ -47,7 +47,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// The longest that a record waited, and seconds for each scrape of so many series.
+/// Returns the longest time that a record waited, and the seconds that each scrape took.
 fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
     let feed = Feed::start(&LOAD)?;
     let announced = feed.output().join("collector.json");
@@ -72,7 +72,7 @@ fn run(scraped: bool) -> anyhow::Result<(f64, Vec<f64>)> {
     })
 }
 
-/// Series of the family with a series for each rank and function.
+/// The number of series of the family that has one for each rank and function.
 fn scrape(announced: &Path) -> Option<usize> {
     let mut body = String::new();
     ask(&address(announced)?, "/metrics")?.read_to_string(&mut body).ok()?;
@@ -102,15 +102,15 @@ const WATCHED: [(&str, Load); 2] = [
         Load { processes: 4, pattern: Pattern::Walk { calls_per_message: 0 }, most_series: 2000, ..LOAD },
     ),
 ];
-/// Until each rank has been everywhere.
+/// The rate and the duration after which each rank has called all paths.
 const ALL_PATHS: (f64, Duration) = (2e6, Duration::from_secs(3));
 const SETTLE: Duration = Duration::from_secs(2);
 const WATCH: Duration = Duration::from_secs(8);
 const WATCH_ROUNDS: usize = 5;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// CPU time of the collector while it is watched, less that while it is not, in turn. In the place of a browser is a client that
-/// reads the stream of events, in that of `ampere top`, which shows the call paths, one that asks for what it asks for.
+/// CPU time of the collector while it is watched, less that while it is not, measured in turn. A client that reads the stream of
+/// events stands for a browser; one that sends the same requests stands for `ampere top` with call paths shown.
 pub fn viewers() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (what, load) in WATCHED {
@@ -147,11 +147,11 @@ pub fn viewers() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Those that look at a run, and how often they got what they wanted.
+/// Clients that watch a run, and how often each got an answer.
 #[derive(Default)]
 struct Viewers {
     over: AtomicBool,
-    /// Events of the page, scrapes, snapshots, call paths.
+    /// Number of answers: events of the page, scrapes, snapshots, call paths.
     got: [AtomicU32; 4],
 }
 
@@ -162,7 +162,7 @@ impl Viewers {
         scope.spawn(|| self.look(address, &[(2, "/snapshot.json"), (3, "/page.json")]));
     }
 
-    /// Until the watch is over; the collector ends a stream after half a minute.
+    /// Reads events until the watch ends. The collector ends a stream after half a minute.
     fn read_events(&self, address: &str) {
         let mut bytes = vec![0; 1 << 16];
         while !self.over.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! `ampere report` on a run of many nodes with eight ranks each: time, memory, and what it asks of the file system.
+//! `ampere report` on a run of many nodes with eight ranks each: its time, its memory, and its calls to the file system.
 
 use crate::trace::{Event, Shape};
 use crate::{Figure, child};
@@ -10,15 +10,15 @@ use std::time::Instant;
 
 const RANKS: u64 = 8;
 const DEVICES: u64 = 2;
-/// Call paths of a rank.
+/// Number of call paths of a rank.
 const PATHS: u32 = 40;
 const NODES: [usize; 3] = [10, 100, 1000];
-/// A node's summary is smaller.
+/// Room for 1,000 nodes; the summary of a node is smaller than its part.
 const BYTES: u64 = 1000 * 300_000;
 const FORMS: [(&str, &[&str]); 3] = [("table", &[]), ("page", &["-f", "html"]), ("summary", &["-f", "json"])];
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
-    // More nodes than these take minutes to make: `NODES="3000 9000"`.
+    // Runs with more nodes take minutes to make: `NODES="3000 9000"`.
     let more = std::env::var("NODES").unwrap_or_default();
     let more: Vec<usize> = more.split_whitespace().filter_map(|nodes| nodes.parse().ok()).collect();
     let directory = child::directory(BYTES * (1 + more.iter().sum::<usize>() as u64 / 1000))?;
@@ -107,7 +107,7 @@ fn read(run: &Path) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Files that are opened, and other calls with a path; `None` without strace.
+/// Number of files that are opened, and of other calls with a path; `None` without strace.
 fn file_operations(command: &Command) -> anyhow::Result<Option<(f64, f64)>> {
     let counts = tempfile::NamedTempFile::new()?;
     let mut traced = Command::new("strace");

@@ -1,4 +1,4 @@
-//! A trace through `ampere attribute`'s code, against reading the same events and doing nothing.
+//! The code of `ampere attribute` on a trace, compared with reading the same events and doing nothing.
 
 use crate::trace::{Event, Shape};
 use crate::{Figure, medians};
@@ -35,13 +35,13 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// Of this process.
+/// CPU time of this process.
 fn cpu_nanoseconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Short calls, one frame deep, which the ranks make at the same times but for a tick.
+/// Short calls, one frame deep. The times of the ranks differ by one tick each.
 fn calls(rank: u64) -> impl Iterator<Item = Event> {
     (0..CALLS_PER_RANK).flat_map(move |call| {
         let (time, region) = (call * 20 + rank, (call % u64::from(REGIONS)) as u32);

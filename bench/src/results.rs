@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One figure beside what it is to be compared with.
+/// A figure and its yardstick.
 pub struct Figure {
     pub what: &'static str,
     pub value: f64,
@@ -38,7 +38,7 @@ pub struct Run {
     pub unit: &'static str,
     pub wall: f64,
     pub cpu: f64,
-    /// With ampere.
+    /// The quality of a run with ampere.
     pub quality: Option<Quality>,
 }
 
@@ -63,7 +63,7 @@ impl Run {
 /// What is measured, and how busy the machine is, before anything runs.
 pub struct Start {
     commit: String,
-    /// Of the last minute.
+    /// The average load of the last minute.
     load: String,
 }
 
@@ -107,7 +107,7 @@ fn machine() -> String {
     )
 }
 
-/// On the terminal.
+/// Prints a line on the terminal.
 pub fn print(line: &Value) {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
     let name = match text("program") {
@@ -133,7 +133,7 @@ fn quality(line: &Value) -> String {
     }
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn number(value: &Value) -> String {
     let value = value.as_f64().unwrap_or(f64::NAN);
     let decimals = match value.abs() {
@@ -150,13 +150,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where the tables are.
+/// The document that has the tables.
 const DOCUMENT: &str = "bench/README.md";
 const KEPT: &str = "bench/results.json";
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end of what was measured -->";
 
-/// Makes these the figures of the document.
+/// Makes these results the figures of the document.
 pub fn keep(results: &Value) -> anyhow::Result<()> {
     std::fs::write(root().join(KEPT), serde_json::to_string_pretty(results)? + "\n")?;
     let path = root().join(DOCUMENT);
@@ -165,7 +165,7 @@ pub fn keep(results: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The document with what lies between each pair of marks made anew.
+/// Returns the document with new text between each pair of marks.
 fn with_tables(text: &str, results: &Value) -> anyhow::Result<String> {
     let mut parts = text.split(BEGIN);
     let mut made = parts.next().unwrap_or_default().to_owned();
@@ -216,12 +216,12 @@ fn figures(results: &Value) -> String {
     table
 }
 
-/// The ways to run one program, each beside the first.
+/// A table of the ways to run one program, each compared with the first.
 fn runs(results: &Value, program: &str) -> String {
     let rows: Vec<&Value> = lines(results).filter(|line| line["program"] == program).collect();
     let of_first = |key: &str| rows.first().and_then(|line| line[key].as_f64()).unwrap_or(f64::NAN);
     let (wall, cpu) = (of_first("wall"), of_first("cpu"));
-    // Percents need another digit.
+    // Percentages need one more digit.
     let is_large = |line: &&Value| line["wall"].as_f64().is_some_and(|value| value > 1.2 * wall);
     let decimals = if rows.iter().any(is_large) { 2 } else { 3 };
     let mut table =

@@ -1,4 +1,4 @@
-//! Records through a ring with a consumer on another core, ours in shared memory and ringbuf's own on the heap.
+//! Records through a ring with a consumer on another core: ampere's ring in shared memory, and that of ringbuf on the heap.
 
 use crate::ring_size::RingSizes;
 use crate::{Figure, in_turn};
@@ -9,7 +9,7 @@ use ringbuf::traits::{Consumer, Producer, Split};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const RECORDS: u64 = 20_000_000;
-/// The consumer looks now and then, as the collector does: it does not fight for every cache line.
+/// The consumer polls with a pause, as the collector does, so that it does not compete for every cache line.
 const POLL: std::time::Duration = std::time::Duration::from_micros(200);
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
@@ -25,7 +25,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     }])
 }
 
-/// Both have so many slots: a main thread's ring.
+/// `capacity` is the number of slots of a main thread's ring; both rings have it.
 fn through_ours(capacity: u64) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let path = directory.path().join("b.ring");

@@ -1,5 +1,5 @@
-//! The sampler: its CPU time, by its thread's own clock, and how well it keeps its time. In a process of its own, as the
-//! stand-in for the vendor's library takes its script from the environment.
+//! The sampler: its CPU time by its thread's own clock, and how well it meets its deadlines. It runs in a process of its own, as
+//! the stand-in for the vendor's library takes its script from the environment.
 
 use crate::{Figure, child};
 use ampere_collector::sampling::clock::Timer;
@@ -18,7 +18,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
     let [eight, _] = measure("devices=8;busy_us=20")?;
     let [one, missed] = measure("devices=1")?;
-    // On a loaded machine some ticks are left out: what all of them would have cost.
+    // On a loaded machine some readings are left out: this is what all of them would have cost.
     let at_1_khz = |seconds_per_reading: f64, devices: f64| 100.0 * seconds_per_reading * devices * 1000.0;
     Ok(vec![
         Figure {
@@ -45,7 +45,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// CPU seconds of a reading, all else included, and the part of the deadlines that were missed.
+/// Returns the CPU seconds per reading, with all else that the sampler does, and the part of the deadlines that were missed.
 fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
     let mut child = Command::new(std::env::current_exe()?);
     child.arg(CHILD).arg(child::stand_in()?).env("STAND_IN_ROCM_SMI", script);
@@ -57,7 +57,7 @@ fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
     }
 }
 
-/// The child's side.
+/// Runs in the child.
 pub fn child(library: &str) {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a directory in /dev/shm");
     let settings = Settings {

@@ -1,4 +1,4 @@
-//! What sampling costs programs that nobody has instrumented, beside Linux' perf with the same timer.
+//! What stack sampling costs programs that are not instrumented, compared with Linux' perf at the same period.
 
 use crate::hosts::{self, build_hpl, hpl_input, lines, need};
 use crate::{child, least};
@@ -14,13 +14,14 @@ pub const PYTHON: &str = "a Python program";
 pub const CHILD: &str = "--timed";
 const ROUNDS: usize = 7;
 
-/// The atoms of a liquid: what LAMMPS' own benchmark has.
+/// LAMMPS' own benchmark of a Lennard-Jones liquid.
 const LAMMPS_INPUT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nregion box block 0 20 0 20 0 20\n\
     create_box 1 box\ncreate_atoms 1 box\nmass 1 1.0\nvelocity all create 1.44 87287 loop geom\n\
     pair_style lj/cut 2.5\npair_coeff 1 1 1.0 1.0 2.5\nneighbor 0.3 bin\nneigh_modify delay 0 every 20 check no\n\
     fix 1 all nve\nrun 300\n";
 
-/// What comes before a program's words. `OUT` is a place of its own. 983 microseconds are what ampere makes of a millisecond.
+/// The command in front of a program. `OUT` is replaced by a directory of its own. 983 microseconds is the period that ampere
+/// uses when a millisecond is asked for.
 const WAYS: [(&str, &str); 5] = [
     ("plain", ""),
     ("ampere run --sample off", "AMPERE run --sample off --listen 127.0.0.1:0 -o OUT --"),
@@ -49,7 +50,7 @@ pub fn python() -> anyhow::Result<Vec<Value>> {
     measure(PYTHON, 1, &["python3", &least::source("work.py").to_string_lossy()], place.path())
 }
 
-/// The longest of the ranks, and the CPU time of all: the programs' own, without the launcher, the collector or perf.
+/// Measures the time of the slowest rank, and the CPU time of all ranks, without the launcher, the collector or perf.
 fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyhow::Result<Vec<Value>> {
     let missing = need("perf").err().map(|why| ("perf record", why));
     let ways = if missing.is_some() { &WAYS[..3] } else { &WAYS[..] };
@@ -86,7 +87,7 @@ fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyh
     })
 }
 
-/// Runs a rank's words, and writes what it took.
+/// Runs a rank's command, and writes what it took.
 pub fn child(times: &str, words: &[&str]) -> anyhow::Result<()> {
     let begun = Instant::now();
     let process = Command::new(words[0]).args(&words[1..]).stdout(std::process::Stdio::null()).spawn()?;

@@ -1,4 +1,4 @@
-//! What a program pays for being started under ampere, and for ampere where it is switched off.
+//! What it costs a program to be started under ampere, and what ampere costs where it is disabled.
 
 use crate::hosts::{PRELOADED, need};
 use crate::{Figure, child, least, medians};
@@ -9,7 +9,7 @@ fn milliseconds(command: &mut Command) -> anyhow::Result<f64> {
     Ok(child::run(command)?.seconds * 1e3)
 }
 
-/// Programs that do nothing.
+/// Measures programs that do nothing.
 pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     let place = tempfile::tempdir()?;
     let plain = || Command::new("true");
@@ -44,7 +44,7 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// MPI_Comm_rank, which nothing is cheaper than, where ampere is switched off.
+/// Measures MPI_Comm_rank, the cheapest call of all, where ampere is disabled.
 pub fn disabled() -> anyhow::Result<Vec<Figure>> {
     need("mpicc")?;
     let place = tempfile::tempdir()?;

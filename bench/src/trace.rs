@@ -1,4 +1,4 @@
-//! Made-up traces to read: ranks that enter and leave regions, and energy counters that are sampled every millisecond.
+//! Generated traces: ranks that enter and leave regions, and energy counters that are sampled every millisecond.
 
 use otf2::{
     ArchiveWriter, ClockProperties, Definitions, LocationGroup, LocationGroupType, LocationRef, LocationType,
@@ -7,23 +7,23 @@ use otf2::{
 };
 use std::path::{Path, PathBuf};
 
-/// Ticks are nanoseconds.
+/// A tick is a nanosecond.
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
 const SAMPLE_TICKS: u64 = 1_000_000;
-/// A counter is in nanojoules: 100 W.
+/// The counters are in nanojoules, so this is a power of 100 W.
 const NANOJOULES_PER_SAMPLE: u64 = 100_000_000;
 
 pub struct Shape {
     pub ranks: u64,
     pub regions: u32,
     pub devices: u64,
-    /// Ranks and devices are on them in turn.
+    /// Ranks and devices are assigned to nodes in turn.
     pub nodes: u64,
 }
 
 pub struct Written {
     pub anchor: PathBuf,
-    /// Enters and leaves.
+    /// Number of enters and leaves.
     pub calls: u64,
     pub samples: u64,
 }
@@ -154,7 +154,7 @@ fn add_counter(definitions: &mut Definitions, number: u64) -> MetricClassRef {
 /// The events of one rank that has a great many call paths, one after the other.
 pub struct ManyPaths {
     time: u64,
-    /// Which innermost call, and how far in it: its frames are entered, and then left.
+    /// Number of the innermost call. Its frames are entered, and then left.
     call: u32,
     step: u32,
     left: u64,
@@ -164,14 +164,14 @@ impl ManyPaths {
     const DEPTH: u32 = 5;
     const CALLEES: u32 = 7;
     pub const REGIONS: u32 = ManyPaths::DEPTH * ManyPaths::CALLEES;
-    /// With their callers these are 12,503 call paths.
+    /// With their callers, these calls have 12,503 call paths.
     const INNERMOST: u32 = 10_716;
 
     pub fn new(rank: u64, events: u64) -> ManyPaths {
         ManyPaths { time: rank, call: 0, step: 0, left: events / u64::from(2 * ManyPaths::DEPTH) }
     }
 
-    /// The region at a depth, by a digit of the call's number.
+    /// The region at a depth, given by a digit of the call's number.
     fn region(&self, depth: u32) -> u32 {
         let digit = self.call / ManyPaths::CALLEES.pow(ManyPaths::DEPTH - 1 - depth) % ManyPaths::CALLEES;
         depth * ManyPaths::CALLEES + digit
@@ -200,8 +200,8 @@ impl Iterator for ManyPaths {
     }
 }
 
-/// The events of one rank of a program as they are: calls of irregular length, up to 20 frames deep, some hundred call
-/// paths, the same again and again.
+/// The events of one rank of a realistic program: calls of irregular length, up to 20 frames deep, with some hundred call paths
+/// that repeat.
 pub struct Walk {
     random: u64,
     time: u64,
@@ -216,7 +216,7 @@ impl Walk {
         Walk { random: rank + 1, time: 0, stack: Vec::new(), left: events }
     }
 
-    /// Marsaglia's xorshift.
+    /// A random number by Marsaglia's xorshift.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -227,10 +227,10 @@ impl Walk {
 
 const DEPTH: u32 = 20;
 const CALLEES: u32 = 3;
-/// Only a function that is so many frames deep, or a multiple of it, calls more than one other: else there would be
-/// more call paths than programs have.
+/// Only a function whose depth is a multiple of this calls more than one other. Otherwise there would be more call paths than
+/// programs have.
 const BRANCHES: u32 = 4;
-/// Ticks from one event to the next, on average: 100 events between two samples.
+/// Mean number of ticks between two events, so that there are 100 events between two samples.
 const MEAN_TICKS: u64 = 10_000;
 
 impl Iterator for Walk {
@@ -248,7 +248,7 @@ impl Iterator for Walk {
             self.stack.push(region);
             return Some(Event::Enter(self.time, region));
         }
-        // At the end everything is left.
+        // At the end all frames are left.
         self.stack.pop().map(|region| Event::Leave(self.time, region))
     }
 }

@@ -1,14 +1,14 @@
-//! A real Chromium, which playwright-core drives.
+//! Pages in a real Chromium, which playwright-core drives.
 
 use crate::jobs::{Place, built, run};
 use crate::runs::on_path;
 use serde_json::Value;
 use std::process::Command;
 
-/// Why a test is skipped.
+/// The reason with which a test is skipped.
 pub const WHY: &str = "no Chromium and playwright-core";
 
-/// Where Node.js finds what scripts/need-packages has got from npm, and what is installed for all.
+/// The folders in which Node.js finds what scripts/need-packages has installed from npm, and what is installed for all users.
 pub fn modules() -> String {
     let of_npm = Command::new("npm").args(["root", "-g"]).output();
     let for_all =
@@ -27,12 +27,12 @@ pub fn is_there() -> bool {
     on_path("chromium") && on_path("node") && has_library()
 }
 
-/// What a page shows at this width, by tests/programs/shown.js; `node`: the part of a node's name to search for.
+/// What a page shows at this width, by tests/programs/shown.js. `node` is the part of a node's name to search for.
 pub fn shown(place: &Place, url: &str, width: u32, node: Option<&str>) -> Value {
     shown_after(place, url, width, node, None)
 }
 
-/// The same after so many updates.
+/// Like [`shown`], after this number of updates.
 pub fn shown_after(
     place: &Place,
     url: &str,
@@ -52,7 +52,7 @@ pub fn shown_after(
     told
 }
 
-/// Joules of the kernel whose name ends so, as a page shows them.
+/// Joules of the kernel whose name ends in `end`, as a page shows them.
 pub fn kernel_joules(shown: &Value, end: &str) -> Option<f64> {
     let rows = shown["kernels"].as_array()?.iter();
     rows.filter(|row| row[0].as_str().is_some_and(|name| name.ends_with(end))).find_map(|row| row[1].as_f64())

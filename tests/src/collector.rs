@@ -1,4 +1,4 @@
-//! A run's collector, as its output directory names it while it runs.
+//! A run's collector, as its output directory announces it while it runs.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ pub struct Announced {
     pub node: String,
 }
 
-/// `None` while there is none.
+/// The announcement; `None` while there is no collector.
 pub fn announced(output: &Path) -> Option<Announced> {
     let text = std::fs::read(output.join("collector.json")).ok()?;
     let json: serde_json::Value =
@@ -20,7 +20,7 @@ pub fn announced(output: &Path) -> Option<Announced> {
     Some(Announced { pid: pid.expect("a pid"), url: word("url"), node: word("node") })
 }
 
-/// Events that the collector of a run has read; 0 while there is no collector.
+/// Number of events that the collector of a run has read; 0 while there is no collector.
 pub fn events(output: &Path) -> u64 {
     let body =
         announced(output).and_then(|collector| crate::http::get(collector.address(), "/snapshot.json").ok());

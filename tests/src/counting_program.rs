@@ -1,5 +1,5 @@
-//! `tests/programs/counting.c`: a program that writes down how many calls it has made, in a file that survives it, and does one
-//! of the things that programs do at their end, or at their worst. And what has to hold for a run of it, whatever has happened.
+//! `tests/programs/counting.c`: a program that counts its calls in a file that survives it, and then ends or fails in one of the
+//! ways in which programs do. Also what must hold for a run of it, whatever has happened.
 
 use crate::jobs::{Done, Place, have, run, until};
 use serde_json::Value;
@@ -8,21 +8,21 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 const SOURCE: &str = include_str!("../programs/counting.c");
-/// The part of a total that rounding may account for.
+/// The relative error of a total that rounding may cause.
 pub const CONSERVED: f64 = 1e-9;
 
-/// Compiles it without MPI.
+/// Compiles the program without MPI.
 pub fn build_serial(place: &Place) -> PathBuf {
     place.compile("cc", "serial", SOURCE, &["-finstrument-functions", "-pthread", "-ldl"])
 }
 
-/// Compiles it with Open MPI.
+/// Compiles the program with Open MPI.
 pub fn build_mpi(place: &Place) -> PathBuf {
     let options = ["-DWITH_MPI", "-finstrument-functions", "-pthread", "-ldl"];
     place.compile("mpicc.openmpi", "ranks", SOURCE, &options)
 }
 
-/// Whether Open MPI is here.
+/// Whether Open MPI is installed.
 pub fn have_mpi() -> bool {
     have(&["mpirun.openmpi", "mpicc.openmpi"])
 }
@@ -37,26 +37,26 @@ pub fn mpirun(ranks: u32, program: &Path, arguments: &[&str]) -> Vec<OsString> {
     words
 }
 
-/// Calls of `step` that had returned when the process ended, as the process itself has counted them.
+/// Number of calls of `step` that had returned when the process ended, as the process itself has counted them.
 pub fn counted(place: &Place, name: &str) -> u64 {
     let bytes = std::fs::read(place.path(format!("calls.{name}"))).unwrap_or_default();
     bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Waits until a process has made so many calls.
+/// Waits until a process has made this number of calls.
 #[track_caller]
 pub fn until_counted(place: &Place, name: &str, least: u64) {
     until("the program is under way", || counted(place, name) >= least);
 }
 
-/// What the command does without ampere, in the same place.
+/// Runs the command without ampere in the same place.
 pub fn without_ampere(place: &Place, words: &[OsString]) -> Done {
     let done = run(place.command(&words[0]).args(&words[1..]));
     forget_counts(place);
     done
 }
 
-/// Removes the files that the program has written.
+/// Removes the files with the counts.
 pub fn forget_counts(place: &Place) {
     for entry in std::fs::read_dir(place.path("")).expect("the place").flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -66,14 +66,14 @@ pub fn forget_counts(place: &Place) {
     }
 }
 
-/// Processes of this program, in no order.
+/// The processes of this program, in no particular order.
 pub fn ranks(place: &Place, program: &Path) -> Vec<u32> {
     let name = program.to_str().expect("UTF-8");
     let all = place.processes().into_iter();
     all.filter(|(_, command)| command.starts_with(name)).map(|(pid, _)| pid).collect()
 }
 
-/// Calls of a region by location group, over all call paths that end in it.
+/// Number of calls of a region by location group, over all call paths that end in it.
 pub fn calls(summary: &Value, region: &str) -> BTreeMap<String, u64> {
     let mut calls = BTreeMap::new();
     for row in summary["devices"][0]["views"][0]["callpaths"].as_array().into_iter().flatten() {
@@ -86,12 +86,12 @@ pub fn calls(summary: &Value, region: &str) -> BTreeMap<String, u64> {
     calls
 }
 
-/// Calls of a region in all processes.
+/// Number of calls of a region in all processes.
 pub fn total_calls(summary: &Value, region: &str) -> u64 {
     calls(summary, region).values().sum()
 }
 
-/// In every view, a device's joules are those attributed, idle and lost.
+/// Checks that a device's joules are the sum of those attributed, idle and lost, in every view.
 #[track_caller]
 pub fn assert_conserved(summary: &Value) {
     let devices = summary["devices"].as_array().expect("devices");
@@ -109,7 +109,8 @@ pub fn assert_conserved(summary: &Value) {
     assert!(error <= CONSERVED * total, "{error} J of {total} J");
 }
 
-/// The summary of a run whose results are whole: it can be read, its joules are conserved, and the trace says the same.
+/// Checks that the results of a run are consistent: the summary can be read, its joules are conserved, and the trace has the same
+/// figures. Returns the summary.
 #[track_caller]
 pub fn assert_whole_results(place: &Place, output: &str) -> Value {
     let summary = place.summary(output);
@@ -123,7 +124,7 @@ pub fn assert_whole_results(place: &Place, output: &str) -> Value {
     summary
 }
 
-/// The same of a run in which energy was measured, and which is complete or is not.
+/// Like [`assert_whole_results`], for a run in which energy was measured; checks whether it is complete.
 #[track_caller]
 pub fn check(place: &Place, output: &str, complete: bool) -> Value {
     let summary = assert_whole_results(place, output);
@@ -134,7 +135,7 @@ pub fn check(place: &Place, output: &str, complete: bool) -> Value {
     summary
 }
 
-/// What `ampere attribute` says of the trace, which OTF2's own tool can read as well.
+/// Attributes the trace with `ampere attribute`, and checks that OTF2's own tool can read it as well.
 #[track_caller]
 pub fn assert_trace_readable(place: &Place, output: &str) -> Value {
     let trace = place.path(output).join("traces.otf2");
@@ -147,7 +148,7 @@ pub fn assert_trace_readable(place: &Place, output: &str) -> Value {
     crate::runs::parse(&again.stdout).expect("JSON")
 }
 
-/// Every call that a rank has counted is in its figures. One more may be: a call that had not returned.
+/// Checks that every call that a rank has counted is in its figures. There may be one more: a call that had not returned.
 #[track_caller]
 pub fn assert_every_call_recorded(place: &Place, summary: &Value, ranks: u32) {
     let calls = calls(summary, "step");

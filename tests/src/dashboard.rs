@@ -1,15 +1,15 @@
-//! A Grafana dashboard's queries, as Grafana would send them.
+//! The queries of a Grafana dashboard, as Grafana would send them.
 
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub struct Query {
-    /// The panel, or the variable.
+    /// The name of the panel or of the variable.
     pub of: String,
     pub expression: String,
 }
 
-/// Every JSON file in `dashboards/grafana/`.
+/// The name and content of every JSON file in `dashboards/grafana/`.
 pub fn all() -> Vec<(String, Value)> {
     let directory = crate::root().join("dashboards/grafana");
     let entries =
@@ -28,7 +28,7 @@ pub fn items(of: &Value) -> impl Iterator<Item = &Value> {
     of.as_array().into_iter().flatten()
 }
 
-/// Panels, also those inside of rows.
+/// All panels, with those inside rows.
 pub fn panels(dashboard: &Value) -> Vec<&Value> {
     items(&dashboard["panels"])
         .flat_map(|panel| std::iter::once(panel).chain(items(&panel["panels"])))
@@ -58,7 +58,7 @@ pub fn variables(dashboard: &Value) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// What Grafana puts in for its variables when everything is chosen.
+/// The expression with the values that Grafana substitutes for its variables when everything is selected.
 pub fn substituted(expression: &str) -> String {
     let intervals = ["$__rate_interval", "$__interval", "$__range"];
     let text = intervals.iter().fold(expression.to_owned(), |text, name| text.replace(name, "5s"));

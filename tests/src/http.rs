@@ -1,4 +1,4 @@
-//! As much of an HTTP client as the tests need.
+//! A minimal HTTP client for the tests.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -14,12 +14,12 @@ pub struct Response {
     pub body: String,
 }
 
-/// GET. HTTP/1.0, so that a body never comes in chunks and ends with the connection.
+/// Sends a GET request. It uses HTTP/1.0, so that a body is not chunked and ends with the connection.
 pub fn get(address: SocketAddr, path: &str) -> std::io::Result<Response> {
     ask(address, "GET", path, None)
 }
 
-/// The same with any method, and a token.
+/// Sends a request with any method, and with a token.
 pub fn ask(address: SocketAddr, method: &str, path: &str, token: Option<&str>) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
     stream.set_read_timeout(Some(LIMIT))?;
@@ -41,7 +41,7 @@ fn parse(text: &str) -> Option<Response> {
     Some(Response { status, content_type: kind.unwrap_or_default(), body: body.to_owned() })
 }
 
-/// For a query's parameter.
+/// Encodes a value of a query's parameter.
 pub fn percent_encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut encoded, byte| {
         let _ = match byte {
@@ -54,7 +54,7 @@ pub fn percent_encoded(text: &str) -> String {
     })
 }
 
-/// A loopback address that is free just now.
+/// A loopback address whose port is free at the moment.
 pub fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     listener.local_addr().expect("its address")
