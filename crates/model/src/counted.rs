@@ -76,6 +76,31 @@ fn words(name: &str) -> Vec<(String, Option<u32>)> {
 /// Libraries that measure processors: their `gpu` is a part of the package.
 const OF_PROCESSORS: [&str; 4] = ["rapl", "x86_energy", "power/energy-", "powercap"];
 
+/// Words of GPUs.
+const GPUS: [&str; 13] = [
+    "gpu",
+    "gpus",
+    "rocm",
+    "nvml",
+    "amdsmi",
+    "smi",
+    "accel",
+    "acc",
+    "accelerator",
+    "accelerators",
+    "cuda",
+    "hip",
+    "dcgm",
+];
+/// Words of CPU packages, or of all of them.
+const PACKAGES: [&str; 9] =
+    ["package", "packages", "pkg", "pckg", "socket", "cpu", "cpus", "zone", "processor"];
+/// Words of whole nodes.
+const NODES: [&str; 11] = [
+    "node", "blade", "system", "server", "chassis", "host", "machine", "board", "total", "overall",
+    "combined",
+];
+
 impl Counted {
     /// Finds what a metric counts from its name.
     pub fn by_name(metric: &str) -> Counted {
@@ -118,13 +143,13 @@ impl Counted {
         };
         let pp = words.iter().find(|(word, _)| word == "pp").and_then(|(_, number)| *number);
         let is_memory = has(&["dram", "ram", "mem", "memory", "ddr", "dimm"]);
-        const GPUS: [&str; 9] = ["gpu", "rocm", "nvml", "amdsmi", "smi", "accel", "acc", "cuda", "hip"];
-        let package =
-            number_of(&["package", "packages", "pkg", "pckg", "socket", "cpu", "zone", "processor"]);
-        let core = number_of(&["core", "cores"]);
+        let package = number_of(&PACKAGES);
+        let core = number_of(&["core", "cores", "ccd", "ccx"]);
         let level = match () {
+            // Of both, as `CPU + GPU`.
+            () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && has(&GPUS) => {
-                let number = number_of(&["device", "gpu", "accel", "acc", "card"]);
+                let number = number_of(&["device", "gpu", "accel", "acc", "accelerator", "card"]);
                 let level = match () {
                     () if is_memory => Level::GpuPart,
                     () if has(&["board", "card", "module"]) => Level::GpuBoard,
@@ -134,26 +159,11 @@ impl Counted {
             }
             () if is_memory => Level::Memory,
             () if has(&["subzone"]) => Level::Subzone,
-            () if pp == Some(0) || has(&["core", "cores"]) => Level::Cores,
-            () if pp == Some(1) || has(&["uncore", "gpu", "igpu"]) => Level::Uncore,
+            () if pp == Some(0) || has(&["core", "cores", "ccd", "ccx"]) => Level::Cores,
+            () if pp == Some(1) || has(&["uncore", "gpu", "igpu", "iod"]) => Level::Uncore,
             () if has(&["psys", "platform"]) => Level::Platform,
-            () if has(&[
-                "package",
-                "packages",
-                "pkg",
-                "pckg",
-                "socket",
-                "cpu",
-                "cpus",
-                "zone",
-                "processor",
-            ]) =>
-            {
-                Level::Package
-            }
-            () if has(&["node", "blade", "system", "server", "chassis", "host", "machine", "board"]) => {
-                Level::Node
-            }
+            () if has(&PACKAGES) => Level::Package,
+            () if has(&NODES) => Level::Node,
             () => return Counted::default(),
         };
         Counted { level: Some(level), package, number: core.filter(|_| level == Level::Cores) }
@@ -180,7 +190,7 @@ impl Counted {
 }
 
 /// Words in the names of metrics in watts or joules that are no consumption.
-const NO_CONSUMPTION: [&str; 15] = [
+const NO_CONSUMPTION: [&str; 25] = [
     "cap",
     "limit",
     "limits",
@@ -196,21 +206,54 @@ const NO_CONSUMPTION: [&str; 15] = [
     "threshold",
     "timestamp",
     "freshness",
+    "units",
+    "tdp",
+    "rated",
+    "nominal",
+    "peak",
+    "factor",
+    "efficiency",
+    "state",
+    "uncertainty",
+    // What was used since the reading before: the running sum is another metric.
+    "delta",
 ];
 
 /// Whether a metric of this name is no consumption, but for example a limit.
 pub fn is_no_consumption(name: &str) -> bool {
     let is_one = |word: &str| NO_CONSUMPTION.contains(&word);
-    words(name).iter().any(|(word, _)| is_one(word)) || name.ends_with("_CNT") || name.contains("_CNT:")
+    words(name).iter().any(|(word, _)| is_one(word))
+        || name.ends_with("_CNT")
+        || name.contains("_CNT:")
+        || name.contains("powercap_ppc:::")
 }
 
 /// Whether a metric's name is that of an energy or a power.
 pub fn looks_like_energy(name: &str) -> bool {
-    const SIGNS: [&str; 6] = ["energy", "joule", "joules", "power", "watt", "watts"];
-    words(name).iter().any(|(word, _)| SIGNS.contains(&word.as_str()))
-        || ["energyconsum", "powerconsum", "powerusage", "energyusage", "totalenergy"]
-            .iter()
-            .any(|sign| name.to_lowercase().contains(sign))
+    const SIGNS: [&str; 3] = ["energy", "joule", "watt"];
+    const OF_POWER: [&str; 3] = ["powerconsum", "powerusage", "powerdraw"];
+    words(name).iter().any(|(word, _)| {
+        word.ends_with("power") || SIGNS.iter().chain(&OF_POWER).any(|sign| word.contains(sign))
+    })
+}
+
+/// Whether one name is that of what goes into a power supply, and the other one that of what comes out of it.
+pub fn is_output_of(input: &str, output: &str) -> bool {
+    let of_output = |(word, number): (String, Option<u32>)| match word.as_str() {
+        "in" => ("out".to_owned(), number),
+        "input" => ("output".to_owned(), number),
+        _ => (word, number),
+    };
+    let into = words(input);
+    let out: Vec<_> = into.iter().cloned().map(of_output).collect();
+    out != into && out == words(output)
+}
+
+/// What a name with parts is about: `elab.ariel` of `elab.ariel.power`. Only of names that end with what is measured.
+pub fn path_of(name: &str) -> Option<&str> {
+    let (path, last) = name.rsplit_once(['.', '/'])?;
+    let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());
+    Some(path).filter(|path| is_quantity && !path.is_empty())
 }
 
 #[cfg(test)]
@@ -250,6 +293,12 @@ mod tests {
             ("system/energy", Some(Node), None, None),
             ("gpu0 board energy", Some(GpuBoard), None, Some(0)),
             ("gpu0 memory energy", Some(GpuPart), None, Some(0)),
+            ("all gpus energy", Some(Gpu), None, None),
+            ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", Some(Gpu), None, None),
+            ("ccd1 energy", Some(Cores), None, Some(1)),
+            ("iod energy", Some(Uncore), None, None),
+            ("total energy", Some(Node), None, None),
+            ("Combined Power (CPU + GPU)", Some(Node), None, None),
             ("energy", None, None, None),
         ] {
             let counted = Counted::by_name(name);
@@ -293,6 +342,11 @@ mod tests {
             "rapl:::THERMAL_SPEC:PACKAGE0",
             "rapl:::PACKAGE_ENERGY_CNT:PACKAGE0",
             "powercap:::MAX_ENERGY_RANGE_UJ:ZONE0",
+            "powercap_ppc:::POWERCAP_CURRENT",
+            "libmsr:::PKG_DELTA_ENERGY:PACKAGE0",
+            "cray_rapl:::UNITS:ENERGY",
+            "package TDP",
+            "power_factor",
         ] {
             assert!(is_no_consumption(name), "{name}");
         }
@@ -301,6 +355,8 @@ mod tests {
         }
         assert!(
             looks_like_energy("nvmlPowerUsage")
+                && looks_like_energy("micpower:::inst")
+                && looks_like_energy("WattsUp")
                 && !looks_like_energy("powercap:::NAME")
                 && !looks_like_energy("PAPI_TOT_INS")
         );

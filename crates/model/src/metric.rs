@@ -69,38 +69,84 @@ pub enum Quantity {
     Power(f64),
 }
 
-/// The quantity of a metric's unit. `None` if it is neither energy nor power.
-pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
-    let unit = unit.trim();
-    let named = match unit {
-        "Joule" | "Joules" | "joules" | "joule" | "Ws" => Some(Quantity::Energy(1.0)),
-        "millijoules" => Some(Quantity::Energy(1e-3)),
-        "microjoules" | "microJoules" => Some(Quantity::Energy(1e-6)),
-        "nanojoules" => Some(Quantity::Energy(1e-9)),
-        "mWh" => Some(Quantity::Energy(3.6)),
-        "Wh" => Some(Quantity::Energy(3600.0)),
-        "kWh" => Some(Quantity::Energy(3.6e6)),
-        "Watt" | "Watts" | "watts" | "watt" | "J/s" => Some(Quantity::Power(1.0)),
-        "milliwatts" => Some(Quantity::Power(1e-3)),
-        "microwatts" | "microWatts" => Some(Quantity::Power(1e-6)),
-        _ => None,
-    };
-    if named.is_some() {
-        return named;
+impl Quantity {
+    /// The quantity of a unit that is `factor` of these.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Quantity {
+        match self {
+            Quantity::Energy(joules) => Quantity::Energy(joules * factor),
+            Quantity::Power(watts) => Quantity::Power(watts * factor),
+        }
     }
-    let (prefix, of): (&str, fn(f64) -> Quantity) = match unit.strip_suffix('J') {
-        Some(prefix) => (prefix, Quantity::Energy),
-        None => (unit.strip_suffix('W')?, Quantity::Power),
-    };
-    Some(of(match prefix {
-        "n" => 1e-9,
-        "u" | "\u{b5}" | "\u{3bc}" => 1e-6,
-        "m" => 1e-3,
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
+}
+
+/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. Longer names precede their own ends.
+type NamedUnit = (&'static str, bool, Quantity);
+const UNITS: [NamedUnit; 17] = {
+    use Quantity::{Energy, Power};
+    [
+        ("watthours", false, Energy(3600.0)),
+        ("watthour", false, Energy(3600.0)),
+        ("wattseconds", false, Energy(1.0)),
+        ("wattsecond", false, Energy(1.0)),
+        ("joulespersecond", false, Power(1.0)),
+        ("joules/second", false, Power(1.0)),
+        ("joules/s", false, Power(1.0)),
+        ("joules", false, Energy(1.0)),
+        ("joule", false, Energy(1.0)),
+        ("watts", false, Power(1.0)),
+        ("watt", false, Power(1.0)),
+        ("wsec", true, Energy(1.0)),
+        ("wh", true, Energy(3600.0)),
+        ("ws", true, Energy(1.0)),
+        ("j/s", true, Power(1.0)),
+        ("j", true, Energy(1.0)),
+        ("w", true, Power(1.0)),
+    ]
+};
+
+/// The factor of a prefix of the SI, as a symbol or, before a word, as a word.
+fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
+    let word = prefix.to_ascii_lowercase();
+    Some(match (prefix, word.as_str()) {
+        ("", _) => 1.0,
+        ("p", _) => 1e-12,
+        ("n", _) => 1e-9,
+        ("u" | "\u{b5}" | "\u{3bc}", _) => 1e-6,
+        ("m", _) => 1e-3,
+        ("k" | "K", _) => 1e3,
+        ("M", _) => 1e6,
+        ("G", _) => 1e9,
+        _ if is_symbol => return None,
+        (_, "pico") => 1e-12,
+        (_, "nano") => 1e-9,
+        (_, "micro") => 1e-6,
+        (_, "milli") => 1e-3,
+        (_, "kilo") => 1e3,
+        (_, "mega") => 1e6,
+        (_, "giga") => 1e9,
         _ => return None,
-    }))
+    })
+}
+
+/// The quantity of a metric's unit: `mJ`, `kilowatts`, `W*s`, or with a number in front, as perf has it. `None` for what is neither
+/// energy nor power.
+pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
+    let unit = unit.trim().trim_matches(['[', ']', '(', ')']).trim();
+    if let Some((number, unit)) = unit.split_once(char::is_whitespace)
+        && let Ok(number) = number.parse::<f64>()
+    {
+        let is_factor = number > 0.0 && number.is_finite();
+        return quantity_of_unit(unit).filter(|_| is_factor).map(|quantity| quantity.times(number));
+    }
+    let is_separator = |c: char| c.is_whitespace() || ['-', '_', '*', '.', '\u{b7}', '\u{22c5}'].contains(&c);
+    let compact: String = unit.chars().filter(|c| !is_separator(*c)).collect();
+    let lower = compact.to_ascii_lowercase();
+    let (name, is_symbol, quantity) = UNITS.iter().find(|(name, ..)| lower.ends_with(name))?;
+    let (prefix, written) = compact.split_at(compact.len() - name.len());
+    // A single small letter is a unit of other things.
+    let is_other = *is_symbol && prefix.is_empty() && !written.starts_with(['J', 'W']);
+    factor_of_prefix(prefix, *is_symbol).filter(|_| !is_other).map(|factor| quantity.times(factor))
 }
 
 /// The quantity of metrics of known names, whatever their unit is. PAPI's are among them, which Score-P records without a unit
@@ -126,7 +172,7 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
             Some(Quantity::Power(1.0))
         }
         // The kernel's counters are in 2^-32 J, whatever the processor's are.
-        () if begins(&["rapl::RAPL_ENERGY_"]) => Some(Quantity::Energy(2f64.powi(-32))),
+        () if begins(&["rapl::RAPL_ENERGY_", "power/energy-"]) => Some(Quantity::Energy(2f64.powi(-32))),
         () if begins(&["rapl:::"]) && metric.contains("_ENERGY") => Some(Quantity::Energy(1e-9)),
         () if begins(&["powercap:::ENERGY_UJ:"]) => Some(Quantity::Energy(1e-6)),
         () if begins(&["cray_pm:::PM_ENERGY"]) => Some(Quantity::Energy(1.0)),
@@ -142,6 +188,7 @@ pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
             Some(Quantity::Energy(1e-3))
         }
         () if begins(&["nvml:::"]) && metric.ends_with(":power") => Some(Quantity::Power(1e-3)),
+        () if begins(&["micpower:::"]) && metric.ends_with("tot0") => Some(Quantity::Power(1e-6)),
         () => cray_device(metric).map(|(_, quantity)| quantity).or_else(|| quantity_of_last_word(metric)),
     }
 }
@@ -291,9 +338,29 @@ mod tests {
             ("kW", Some(Power(1e3))),
             ("Ws", Some(Energy(1.0))),
             ("J/s", Some(Power(1.0))),
+            ("\u{3bc}J", Some(Energy(1e-6))),
+            ("MJ", Some(Energy(1e6))),
+            ("mJ/s", Some(Power(1e-3))),
+            ("W*s", Some(Energy(1.0))),
+            ("W s", Some(Energy(1.0))),
+            ("uWh", Some(Energy(3600.0 * 1e-6))),
+            ("[J]", Some(Energy(1.0))),
+            ("JOULES", Some(Energy(1.0))),
+            ("milliJoules", Some(Energy(1e-3))),
+            ("mWatts", Some(Power(1e-3))),
+            ("Kilowatts", Some(Power(1e3))),
+            ("watt-hours", Some(Energy(3600.0))),
+            ("uj", Some(Energy(1e-6))),
+            ("0.5 Joules", Some(Energy(0.5))),
+            ("-1 J", None),
             ("#", None),
             ("", None),
             ("xW", None),
+            ("w", None),
+            ("J*s", None),
+            ("FLOP/J", None),
+            ("W/m2", None),
+            ("news", None),
         ] {
             assert_eq!(quantity_of_unit(unit), quantity, "{unit}");
         }
@@ -310,6 +377,8 @@ mod tests {
             ("rapl::RAPL_ENERGY_PKG:cpu=0", Some(Energy(1.0 / 4_294_967_296.0))),
             ("powercap:::ENERGY_UJ:ZONE0_SUBZONE1", Some(Energy(1e-6))),
             ("powercap:::MAX_ENERGY_RANGE_UJ:ZONE0", None),
+            ("power/energy-pkg/", Some(Energy(1.0 / 4_294_967_296.0))),
+            ("host_micpower:::tot0", Some(Power(1e-6))),
             ("nvml:::NVIDIA_A100:device_0:total_energy_consumption", Some(Energy(1e-3))),
             ("nvml:::Tesla_K40c:device_0:power", Some(Power(1e-3))),
             ("nvml:::Tesla_K40c:device_0:power_management_limit", None),

@@ -215,3 +215,31 @@ impl Counts {
         Figures { cut_off, unnamed, unnamed_processes, guessed, ..self.figures.clone() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_that_the_kernel_held_back_are_counted_by_how_long_it_did() {
+        let tick = clock_getres(ClockId::MonotonicCoarse).tv_nsec as u64;
+        let period = tick / 4;
+        type Told<'a> = &'a [(u64, u64, bool)];
+        let cases: [(Told, u64); 5] = [
+            (&[(1, 1000, true), (1, 1000 + 2 * period, false)], 2),
+            // Two events at once, of which one is never heard of again.
+            (&[(1, 0, true), (2, 0, true), (2, period, false)], 1),
+            // The thread did not run after the next tick.
+            (&[(1, 0, true), (1, 9 * tick, false)], 4),
+            // The beginning was lost, and times that go back.
+            (&[(1, tick, false)], 0),
+            (&[(1, tick, true), (1, 0, false)], 0),
+        ];
+        for (told, expected) in cases {
+            let mut counts = Counts::default();
+            told.iter()
+                .for_each(|(event, time, is_stopped)| counts.throttled(*event, *time, *is_stopped, period));
+            assert_eq!(counts.figures(|_| "".into()).throttled, expected, "{told:?}");
+        }
+    }
+}

@@ -31,7 +31,7 @@ const NAMES_MAX: usize = 16;
 impl LeftOut {
     /// By its unit or its name.
     pub fn looks_like_energy(member: &MetricMember) -> bool {
-        quantity_of(member).is_some() || looks_like_energy(&member.name)
+        quantity_of(member).is_some() || looks_like_energy(&member.name) || looks_like_energy(&member.unit)
     }
 
     /// Whether joules of the metric may be missing in the figures.
@@ -50,7 +50,7 @@ impl LeftOut {
         }));
         notes.extend(self.without_unit.iter().map(|(name, unit)| {
             format!(
-                "metric {name} is left out: by its name it is energy or power, but its unit, '{unit}', is not known; a [[device]] with \
+                "metric {name} is left out: by its name or unit it is energy or power, but its unit, '{unit}', is not known; a [[device]] with \
                  its scale makes it a device"
             )
         }));

@@ -8,7 +8,7 @@ use crate::left_out::{self, Shown};
 use crate::metric_recorders::Recorders;
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::{Ranks, node_of};
+use crate::places::{Ranks, doubt_of_nodes, node_of};
 use crate::power;
 use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
@@ -336,7 +336,7 @@ impl Known {
         self.is_disproved_late = !disproved.is_empty();
         self.disproved.extend(disproved);
         self.disproved_notes.extend(notes);
-        self.doubts.extend(doubts);
+        self.doubts.extend(doubts.into_iter().chain(doubt_of_nodes(definitions)));
         self.missing = left_out::missing(definitions, &self.shown, &mean_watts(attributor, &joules));
     }
 }

@@ -2,7 +2,7 @@
 //! joules. A sum of all counts what is part of nothing else. A whole that has fewer joules than its parts is none: it is left out.
 
 use crate::devices::{Found, Series};
-use ampere_model::counted::{Counted, Level};
+use ampere_model::counted::{Counted, Level, is_output_of, path_of};
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,8 @@ const PARTS_BEYOND_WHOLE: f64 = 0.03;
 const SAME_BEYOND: f64 = 0.25;
 /// and by what they use in this many seconds: they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
+/// A counter of an unknown name is the sum of others if it differs from it by no more than this part of it.
+const SUM_DIFFERS: f64 = 0.01;
 /// Doubtful joules matter from this part of the total on.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
 /// Libraries that have counters of the same things.
@@ -160,6 +162,7 @@ impl Node<'_> {
                     false => {
                         told.iter().any(|name| name == self.metric(*part))
                             || self.is_part_by_name(whole, *part, packages.len() == 1)
+                            || self.is_part_by_path(whole, *part)
                             || self.is_same(whole, *part)
                     }
                 })
@@ -184,6 +187,7 @@ impl Node<'_> {
             }
         }
         self.place_cores(&packages, &mut parts, doubts);
+        self.judge_unknown(&mut parts, doubts);
         self.doubt_subzones(doubts);
         parts
     }
@@ -193,6 +197,50 @@ impl Node<'_> {
         // What a metric of an unknown name counts may be outside of it.
         let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_BEYOND_WHOLE);
         of.counted.contains(other.counted, has_one_package) && may_be
+    }
+
+    /// Of `elab.ariel.power`, `elab.ariel.s0.package.power`; of the power that goes into a supply, the power that comes out of it.
+    fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
+        let (of, other) = (self.metric(whole), self.metric(part));
+        let above = path_of(of).zip(path_of(other));
+        let is_below = |(path, other): (&str, &str)| {
+            other.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '/']))
+        };
+        self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
+    }
+
+    /// A counter whose name says nothing, and which has at least the joules of all others: if it has just these, it is their sum.
+    fn judge_unknown(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
+        let all = 0..self.devices.len();
+        let is_part = |parts: &[Vec<usize>], at: usize| parts.iter().any(|parts| parts.contains(&at));
+        for whole in all.clone() {
+            let of = &self.devices[whole];
+            if of.counted.level.is_some()
+                || of.is_told
+                || of.joules <= 0.0
+                || !parts[whole].is_empty()
+                || is_part(parts, whole)
+            {
+                continue;
+            }
+            let is_one = |at: &usize| self.devices[*at].counted.level.is_some() && !is_part(parts, *at);
+            let known: Vec<usize> = all.clone().filter(is_one).collect();
+            let sum: f64 = known.iter().map(|at| self.devices[*at].joules).sum();
+            if known.len() > 1 && (of.joules - sum).abs() <= SUM_DIFFERS * sum {
+                parts[whole] = all
+                    .clone()
+                    .filter(|at| known.iter().any(|top| top == at || parts[*top].contains(at)))
+                    .collect();
+            } else if sum > DOUBTFUL_PART_MAX * of.joules && of.joules >= sum * (1.0 - PARTS_BEYOND_WHOLE) {
+                let names: Vec<String> = known.iter().map(|at| self.counter(*at)).collect();
+                doubts.push(format!(
+                    "whether {} has the joules of {} in it is not known from its name: they are added; with a [[device]] for each that is to \
+                     be counted, the others are left out",
+                    self.of(whole).text(),
+                    names.join(", ")
+                ));
+            }
+        }
     }
 
     /// Two libraries' counters of one thing: the one with more joules, or else the first, has the other in it.

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap};
 pub(crate) const COUNTED_PART: &str = "counted part";
 /// Classes of nodes in trees without the domain of shared memory, the surest first.
 const CLASSES: [&[&str]; 3] =
-    [&["node"], &["host", "hostname", "compute node", "computenode", "server"], &["machine"]];
+    [&["node"], &["host", "hostname", "computenode", "server", "computer", "blade"], &["machine"]];
 
 /// The name of the node that a location is on.
 pub(crate) fn node_of(definitions: &Definitions, location: LocationRef) -> String {
@@ -35,7 +35,58 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
 /// The node is what shares memory, whatever its class is: the outermost such part of the tree, or else by its class.
 fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
-    node_place(definitions, &path).map_or_else(String::new, |place| path[place].name.clone())
+    node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
+}
+
+/// The name of the node at the beginning of a path to the root: with its path, where another node has the same name.
+fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
+    let names =
+        |path: &[&SystemTreeNode]| path.iter().rev().map(|part| part.name.clone()).collect::<Vec<_>>();
+    let own = &path[0].name;
+    let is_another = |(at, node): (SystemTreeNodeRef, &SystemTreeNode)| {
+        node.name == *own && {
+            let other = path_of(definitions, Some(at));
+            node_place(definitions, &other) == Some(0) && names(&other) != names(path)
+        }
+    };
+    if definitions.system_tree_nodes.iter().any(is_another) { names(path).join("/") } else { own.clone() }
+}
+
+/// Why it is not known which parts of the system tree are the nodes: processes are in several of which neither domain nor class
+/// says what they are.
+pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
+    const OF_ONE_NODE: [&str; 7] = ["numa", "die", "cache", "tile", "chip", "process", "thread"];
+    let is_known = |part: &SystemTreeNode| {
+        let class = part.class_name.to_lowercase();
+        !part.domains.is_empty()
+            || counted_at(part).level.is_some()
+            || OF_ONE_NODE.iter().any(|word| class.contains(word))
+    };
+    let (mut places, mut classes) = (BTreeSet::new(), BTreeSet::new());
+    for group in definitions.location_groups.values().filter(|g| g.kind == LocationGroupType::Process) {
+        let path = path_of(definitions, group.system_tree_parent);
+        let node = node_place(definitions, &path);
+        if node.is_some_and(|at| shares_memory(path[at]) || !is_class(path[at], "machine")) {
+            continue;
+        }
+        let below = &path[..node.unwrap_or(path.len())];
+        if let Some(innermost) = below.iter().position(|part| !is_known(part)) {
+            places.insert(below[innermost..].iter().map(|part| part.name.as_str()).collect::<Vec<_>>());
+            classes.insert(below[innermost].class_name.as_str());
+        }
+    }
+    let classes: Vec<&str> = classes.into_iter().collect();
+    (places.len() > 1).then(|| {
+        format!(
+            "the system tree does not say whether these are nodes or parts of one, and its counters are taken as one node's: {}",
+            classes.join(", ")
+        )
+    })
+}
+
+fn is_class(node: &SystemTreeNode, class: &str) -> bool {
+    let letters = node.class_name.chars().filter(|c| c.is_alphanumeric());
+    letters.flat_map(char::to_lowercase).eq(class.chars())
 }
 
 /// From a node of the tree to its root.
@@ -50,9 +101,7 @@ fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<
 
 /// Which of a path to the root is the node. What is above the nodes of a trace is none.
 fn node_place(definitions: &Definitions, path: &[&SystemTreeNode]) -> Option<usize> {
-    let is_one = |node: &SystemTreeNode, of: &[&str]| {
-        of.iter().any(|class| node.class_name.eq_ignore_ascii_case(class))
-    };
+    let is_one = |node: &SystemTreeNode, of: &[&str]| of.iter().any(|class| is_class(node, class));
     if let Some(place) = path.iter().rposition(|node| shares_memory(node)) {
         return Some(place);
     }
@@ -244,7 +293,12 @@ impl Place {
             path[..node].iter().rev().fold(Counted::default(), |counted, part| counted.at(counted_at(part)));
         let level = path[..node].first().and_then(|innermost| counted_at(innermost).level);
         let counted = Counted { level, ..counted };
-        Place { node: path[node].name.clone(), part: parts.join("/"), counted, ..Place::default() }
+        Place {
+            node: node_name(definitions, &path[node..]),
+            part: parts.join("/"),
+            counted,
+            ..Place::default()
+        }
     }
 }
 
@@ -300,7 +354,7 @@ mod tests {
     fn a_node_is_what_shares_memory() {
         use SystemTreeDomain::{Machine, SharedMemory, Socket};
         type Nodes<'a> = &'a [(&'a str, &'a str, &'a [SystemTreeDomain])];
-        let cases: [(Nodes, &str); 8] = [
+        let cases: [(Nodes, &str); 10] = [
             (&[("machine", "cluster", &[Machine]), ("node", "n1", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("blade", "b1", &[SharedMemory]), ("numa", "0", &[])], "b1"),
             // As lo2s has it.
@@ -308,12 +362,45 @@ mod tests {
             (&[("host", "n1", &[SharedMemory]), ("node", "numa 0", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("node", "n1", &[]), ("package", "0", &[])], "n1"),
             (&[("machine", "cluster", &[]), ("Host", "n1", &[])], "n1"),
+            (&[("cluster", "c", &[]), ("compute-node", "n1", &[])], "n1"),
+            (&[("machine", "cluster", &[]), ("Blade", "b1", &[])], "b1"),
             (&[("machine", "n1", &[])], "n1"),
             (&[("thing", "a", &[]), ("part", "b", &[])], ""),
         ];
         for (nodes, expected) in cases {
             let innermost = SystemTreeNodeRef(nodes.len() as u32 - 1);
             assert_eq!(node_of_tree(&tree(nodes), Some(innermost)), expected, "{nodes:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_an_unknown_class_are_no_nodes_and_that_is_said() {
+        let definitions = |class: &str, domains: &[SystemTreeDomain]| {
+            let mut definitions = tree(&[("machine", "cluster", &[])]);
+            for name in ["h1", "h2"] {
+                let node = definitions.system_tree_nodes.push(SystemTreeNode {
+                    name: name.to_owned(),
+                    class_name: class.to_owned(),
+                    parent: Some(SystemTreeNodeRef(0)),
+                    domains: domains.to_vec(),
+                    ..SystemTreeNode::default()
+                });
+                let kind = LocationGroupType::Process;
+                let group =
+                    LocationGroup { kind, system_tree_parent: Some(node), ..LocationGroup::default() };
+                definitions.location_groups.push(group);
+            }
+            definitions
+        };
+        assert!(doubt_of_nodes(&definitions("box", &[])).is_some_and(|said| said.ends_with(": box")));
+        for (class, domains) in [
+            ("server", &[][..]),
+            ("package", &[]),
+            ("NUMA domain", &[]),
+            ("box", &[SystemTreeDomain::SharedMemory]),
+            ("box", &[SystemTreeDomain::Socket]),
+        ] {
+            assert_eq!(doubt_of_nodes(&definitions(class, domains)), None, "{class}");
         }
     }
 

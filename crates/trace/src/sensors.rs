@@ -10,6 +10,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(crate) struct TraceSensors {
     by_class: HashMap<MetricClassRef, Vec<Sensor>>,
+    /// The node of each location that has recorded some.
+    nodes: HashMap<LocationRef, String>,
 }
 
 struct Sensor {
@@ -56,9 +58,9 @@ impl TraceSensors {
         (metric, values): (MetricRef, &[MetricValue]),
     ) {
         let Some(sensors) = self.by_class.get_mut(&metric.class) else { return };
-        let node = node_of(definitions, location);
+        let node = self.nodes.entry(location).or_insert_with(|| node_of(definitions, location));
         for sensor in sensors {
-            let is_its = |info: &DeviceInfo| info.node == node && info.metric == sensor.counter;
+            let is_its = |info: &DeviceInfo| info.node == *node && info.metric == sensor.counter;
             let mut devices = attributor.devices.iter_mut().filter(|device| is_its(&device.info));
             // Where several counters have this name, it is not known which it belongs to.
             let (Some(device), None) = (devices.next(), devices.next()) else { continue };

@@ -183,7 +183,7 @@ impl Trace {
     /// A class with these metrics, in joules or in another unit, whose values have a fraction.
     fn class(&mut self, metrics: &[(&str, &str)]) -> MetricClassRef {
         let members = metrics.iter().map(|(name, unit)| {
-            let is_power = unit.ends_with('W');
+            let is_power = is_unit_of_power(unit);
             self.definitions.metric_members.push(MetricMember {
                 name: (*name).into(),
                 mode: if is_power { MetricMode::AbsolutePoint } else { MetricMode::AccumulatedStart },
@@ -304,6 +304,11 @@ fn a_second(trace: &Trace, writer: &mut EventWriter, class: MetricClassRef, unit
         writer.metric(time + late, class, &[MetricValue::U64(value)]).expect("a sample");
     }
     writer.leave(2 * SECOND + late, trace.main).expect("an event");
+}
+
+fn is_unit_of_power(unit: &str) -> bool {
+    let unit = unit.to_lowercase();
+    unit.ends_with('w') || unit.ends_with("watt") || unit.ends_with("watts") || unit.ends_with("/s")
 }
 
 fn joules(summary: &Value) -> Vec<f64> {

@@ -72,7 +72,7 @@ fn of_watts(watts: &[(&str, f64)]) -> Value {
 #[test]
 fn parts_are_not_added_to_their_whole() {
     type Case<'a> = (&'a [(&'a str, f64)], f64);
-    let cases: [Case; 9] = [
+    let cases: [Case; 15] = [
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("system/energy", 200.0)], 200.0),
         (&[("package/energy", 100.0), ("core/energy", 70.0), ("dram/energy", 20.0)], 120.0),
         (
@@ -109,6 +109,25 @@ fn parts_are_not_added_to_their_whole() {
         (&[("cpu energy", 170.0), ("cpu0 energy", 80.0), ("cpu1 energy", 90.0)], 170.0),
         // One package, by two libraries.
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 99.5)], 100.0),
+        (&[("total energy", 300.0), ("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0)], 300.0),
+        (&[("all gpus energy", 210.0), ("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0)], 210.0),
+        (
+            &[
+                ("package 0 energy", 200.0),
+                ("ccd0 energy", 50.0),
+                ("ccd1 energy", 60.0),
+                ("iod energy", 40.0),
+            ],
+            200.0,
+        ),
+        // A name that begins with the whole's path; what goes into a supply, and what comes out of it.
+        (
+            &[("lab.a.energy", 300.0), ("lab.a.s0.package.energy", 100.0), ("lab.a.s1.package.energy", 90.0)],
+            300.0,
+        ),
+        (&[("PSU1_ENERGY_IN", 150.0), ("PSU1_ENERGY_OUT", 140.0), ("PSU2_ENERGY_IN", 30.0)], 180.0),
+        // A name that says nothing, of what has just the joules of all others.
+        (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
     ];
     for (watts, expected) in cases {
         let summary = of_watts(watts);
@@ -142,6 +161,9 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("powercap:::ENERGY_UJ:ZONE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0_SUBZONE0", 30.0)][..], 100.0),
         (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
+        // These may be parts of it, or beside it.
+        (&[("VDD_IN energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
+        (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
     ] {
         let summary = of_watts(watts);
         are(&[total(&summary)], &[4.0 * expected]);

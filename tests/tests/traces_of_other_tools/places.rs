@@ -152,6 +152,37 @@ fn what_shares_memory_is_a_node() {
     }
 }
 
+/// Each is a rack's node 0, or a part of the tree whose class does not say that it is a node.
+#[test]
+fn nodes_of_one_name_are_two_and_parts_of_an_unknown_class_make_a_run_incomplete() {
+    for (class, names, expected, complete) in [
+        ("node", ["node 0", "node 0"], &[400.0, 400.0][..], true),
+        ("compute-node", ["h1", "h2"], &[400.0, 400.0], true),
+        ("Blade", ["b1", "b2"], &[400.0, 400.0], true),
+        ("box", ["h1", "h2"], &[400.0], false),
+    ] {
+        let mut trace = Trace::new();
+        let cluster = trace.part("cluster", "c", None, &[]);
+        let counter = trace.class(&[("package energy", "J")]);
+        for (rank, name) in names.into_iter().enumerate() {
+            let rack = trace.part("rack", &format!("rack {rank}"), Some(cluster), &[]);
+            let node = trace.part(class, name, Some(rack), &[]);
+            let group = trace.group(&format!("MPI Rank {rank}"), node);
+            let thread = trace.location(LocationType::CpuThread, "main", group);
+            let reader = trace.location(LocationType::Metric, "reader", group);
+            trace.calls(thread, &[(0, "+work"), (40, "-work")]);
+            trace.reads(reader, &[(counter.into(), &[(0.0, 100.0)])]);
+        }
+        let summary = trace.everywhere();
+        are(&joules(&summary), expected);
+        assert_eq!(summary["run"]["complete"], complete, "{class}: {}", notes(&summary));
+        assert_eq!(notes(&summary).contains("whether these are nodes"), !complete, "{}", notes(&summary));
+        if class == "node" {
+            assert_eq!(summary["run"]["nodes"], serde_json::json!(["c/rack 0/node 0", "c/rack 1/node 0"]));
+        }
+    }
+}
+
 #[test]
 fn ranks_are_those_of_their_communicator() {
     // Names of the groups, and the ranks that the communicator gives them; without one, names have to say it.

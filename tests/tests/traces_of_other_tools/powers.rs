@@ -108,29 +108,61 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     assert_eq!(summary["run"]["energy"], "measured");
 }
 
-/// A thread that works for 4 s, and what is recorded beside it: name, unit, rise in a second or power.
-fn recorded(metrics: &[(&str, &str, f64)]) -> Trace {
-    let mut trace = Trace::new();
-    let node = trace.node("a");
-    let group = trace.group("MPI Rank 0", node);
+/// A rank on a node, whose thread works for 4 s, and what is recorded beside it: name, unit, rise in a second or power.
+fn record(trace: &mut Trace, node: SystemTreeNodeRef, rank: usize, metrics: &[(&str, &str, f64)]) {
+    let group = trace.group(&format!("MPI Rank {rank}"), node);
     let thread = trace.location(LocationType::CpuThread, "main", group);
     let reader = trace.location(LocationType::Metric, "reader", group);
     trace.calls(thread, &[(0, "+work"), (40, "-work")]);
     let members: Vec<(&str, &str)> = metrics.iter().map(|(name, unit, _)| (*name, *unit)).collect();
     let class = trace.class(&members);
-    let is_power = |name: &str, unit: &str| unit.ends_with('W') || name.to_lowercase().ends_with("power");
+    let is_power = |name: &str, unit: &str| {
+        let name = name.to_lowercase();
+        is_unit_of_power(unit) || name.contains("power") && !name.contains("energy")
+    };
     let values: Vec<(f64, f64)> = metrics
         .iter()
         .map(|(name, unit, value)| if is_power(name, unit) { (*value, 0.0) } else { (0.0, *value) })
         .collect();
     trace.reads(reader, &[(class.into(), &values)]);
+}
+
+fn recorded(metrics: &[(&str, &str, f64)]) -> Trace {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    record(&mut trace, node, 0, metrics);
     trace
+}
+
+/// Each is 100 W.
+#[test]
+fn units_of_energy_and_power_are_known_however_they_are_written() {
+    for (unit, value) in [
+        ("MJ", 100e-6),
+        ("kJ", 0.1),
+        ("uJ", 100e6),
+        ("nanojoules", 100e9),
+        ("JOULES", 100.0),
+        ("W*s", 100.0),
+        ("mWh", 100.0 / 3.6),
+        ("watt-hours", 100.0 / 3600.0),
+        ("[J]", 100.0),
+        ("0.5 Joules", 200.0),
+        ("kW", 0.1),
+        ("MilliWatts", 100e3),
+        ("mWatt", 100e3),
+        ("J/s", 100.0),
+    ] {
+        let summary = recorded(&[("supply", unit, value)]).everywhere();
+        are(&[total(&summary)], &[400.0]);
+        assert_eq!(summary["run"]["complete"], true, "{unit}: {}", notes(&summary));
+    }
 }
 
 #[test]
 fn energies_of_papis_components_and_others_are_found_by_name() {
     type Case<'a> = (&'a [(&'a str, &'a str, f64)], f64);
-    let cases: [Case; 6] = [
+    let cases: [Case; 10] = [
         (
             &[
                 ("rocm_smi:::energy_count:device=0", "#", 100e6),
@@ -153,6 +185,28 @@ fn energies_of_papis_components_and_others_are_found_by_name() {
         ),
         (&[("cray_pm:::PM_ENERGY:NODE", "#", 500.0), ("cray_pm:::PM_ENERGY:MEMORY", "#", 40.0)], 500.0),
         (&[("power/energy-pkg/", "Joules", 70.0), ("power/energy-ram/", "Joules", 7.0)], 77.0),
+        (&[("power/energy-pkg/", "#", 70.0 * 4_294_967_296.0)], 70.0),
+        // GEOPM's, LIKWID's, CodeCarbon's.
+        (
+            &[
+                ("BOARD_ENERGY", "joules", 400.0),
+                ("CPU_ENERGY", "joules", 100.0),
+                ("GPU_ENERGY", "joules", 200.0),
+            ],
+            400.0,
+        ),
+        (
+            &[("PWR_PKG_ENERGY", "J", 90.0), ("PWR_PP0_ENERGY", "J", 50.0), ("PWR_DRAM_ENERGY", "J", 10.0)],
+            100.0,
+        ),
+        (
+            &[
+                ("cpu_energy", "kWh", 100.0 / 3.6e6),
+                ("gpu_energy", "kWh", 200.0 / 3.6e6),
+                ("energy_consumed", "kWh", 300.0 / 3.6e6),
+            ],
+            300.0,
+        ),
     ];
     for (metrics, watts) in cases {
         let summary = recorded(metrics).everywhere();
@@ -195,7 +249,11 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
         ("power_cap", "W", "no consumption", true),
         ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "no consumption", true),
         ("package 0 power", "W", "powers of devices whose energy is there", true),
+        ("libmsr:::PKG_DELTA_ENERGY:PACKAGE0", "J", "no consumption", true),
+        ("powercap_ppc:::POWERCAP_CURRENT", "W", "no consumption", true),
+        ("package 0 TDP", "W", "no consumption", true),
         ("board_energy_counter", "#", "its unit, '#', is not known", false),
+        ("supply", "dBW (watts)", "its unit, 'dBW (watts)', is not known", false),
         ("nvmlPowerUsage", "units", "its unit, 'units', is not known", false),
         ("supply", "W", "powers beside energies", false),
     ] {
@@ -213,15 +271,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
 fn a_power_that_is_left_out_matters_by_its_watts() {
     for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
         let sensor = ("A2coretemp:::hwmon2:power1_input", "#", watts * 1e6);
-        let mut trace = Trace::new();
-        let node = trace.node("a");
-        let group = trace.group("MPI Rank 0", node);
-        let thread = trace.location(LocationType::CpuThread, "main", group);
-        let reader = trace.location(LocationType::Metric, "reader", group);
-        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
-        let class = trace.class(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#"), (sensor.0, sensor.1)]);
-        trace.reads(reader, &[(class.into(), &[(0.0, 50e9), (sensor.2, 0.0)])]);
-        let summary = trace.everywhere();
+        let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), sensor]).everywhere();
         are(&[total(&summary)], &[200.0]);
         assert!(notes(&summary).contains(sensor.0), "{}", notes(&summary));
         assert_eq!(summary["run"]["complete"], complete, "{watts} W: {}", notes(&summary));
@@ -234,13 +284,13 @@ fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {
     let mut trace = Trace::new();
     for (rank, name) in ["a", "b"].into_iter().enumerate() {
         let node = trace.node(name);
-        let group = trace.group(&format!("MPI Rank {rank}"), node);
-        let thread = trace.location(LocationType::CpuThread, "main", group);
-        let reader = trace.location(LocationType::Metric, "reader", group);
-        trace.calls(thread, &[(0, "+work"), (40, "-work")]);
         let sensor = format!("supply of {name}");
-        let class = trace.class(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#"), (&sensor, "W")]);
-        trace.reads(reader, &[(class.into(), &[(0.0, 50e9), (80.0, 0.0)])]);
+        record(
+            &mut trace,
+            node,
+            rank,
+            &[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), (&sensor, "W", 80.0)],
+        );
     }
     let (_place, trace) = trace.finish();
     let [one, two] = ["1", "2"].map(|threads| attribute(&trace, &["--threads", threads]));

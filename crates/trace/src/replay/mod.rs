@@ -12,7 +12,7 @@ use crate::devices::{Found, Metrics, Series, TraceDevices};
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::{Ranks, node_of, node_of_group};
+use crate::places::{Ranks, doubt_of_nodes, node_of, node_of_group};
 use crate::value_type;
 use crate::{evidence, index, left_out};
 use ampere_attribution::Increase;
@@ -485,7 +485,8 @@ impl<'a> Survey<'a> {
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
         let counted = mean_watts(&self.attributor, &of);
         let missing = left_out::missing(self.devices.definitions(), &self.devices.missing, &counted);
-        notes.into_iter().chain(doubts).chain(left_out::doubt(&missing)).collect()
+        let of_nodes = doubt_of_nodes(self.devices.definitions());
+        notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
     }
 
     /// Finds which devices are parts of others, and which are no whole of theirs.
