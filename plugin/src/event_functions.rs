@@ -1,5 +1,4 @@
-//! The event functions that Score-P gets, by what is recorded. Those that are not in [`crate::events`] or
-//! [`crate::communication`] are here.
+//! The tables of event functions that Score-P gets, by what is recorded, and the functions for rare events.
 
 use crate::calling_contexts::{context_enter, context_leave, sample};
 use crate::communication::{self, is_wanted};

@@ -7,14 +7,14 @@
 //! Blocks up to 32 KiB come from free lists by powers of two, cut from 256 KiB pieces that are never given back;
 //! larger ones are mapped and unmapped one by one. This is for definitions and symbol tables, not for speed.
 //!
-//! When no more can be mapped, there is a reserve: a failed allocation aborts a Rust process, but a program that survives a lack
-//! of memory must not be ended by us. The reserve is for work that is under way when memory runs out, and its blocks are not
-//! given back. New work checks [`is_low`] first, and work that needs much memory checks [`has_room`].
+//! When no more can be mapped, there is a reserve. New work checks [`is_low`] first, and work that needs much memory checks
+//! [`has_room`].
 
+use ampere_signal_safety::Reserve;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const BLOCK_BYTES_MIN: usize = 16;
 const BLOCK_BYTES_MAX: usize = 32 * 1024;
@@ -71,20 +71,11 @@ impl Pages {
 #[global_allocator]
 pub static MEMORY: Pages = Pages::new();
 
-const RESERVE_BYTES: usize = 1 << 20;
-
-#[repr(align(4096))]
-struct Reserve(UnsafeCell<[u8; RESERVE_BYTES]>);
-
-// SAFETY: every byte is handed out once, by the counter below.
-unsafe impl Sync for Reserve {}
-
-static RESERVE: Reserve = Reserve(UnsafeCell::new([0; RESERVE_BYTES]));
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static RESERVE: Reserve<{ 1 << 20 }> = Reserve::new();
 
 /// Whether half of the reserve is used.
 pub fn is_low() -> bool {
-    TAKEN.load(Ordering::Relaxed) > RESERVE_BYTES / 2
+    RESERVE.is_low()
 }
 
 /// Whether this many bytes can be mapped. They are not committed, even after `mlockall`.
@@ -101,25 +92,6 @@ pub fn has_room(bytes: usize) -> bool {
         libc::munmap(probe, bytes);
         may_write
     }
-}
-
-fn is_in_reserve(block: *mut u8) -> bool {
-    let start = RESERVE.0.get() as usize;
-    (start..start + RESERVE_BYTES).contains(&(block as usize))
-}
-
-/// A block of the reserve, which is aligned to a page. Null when the reserve is used up or a larger alignment is asked for.
-fn take_from_reserve(size: usize, align: usize) -> *mut u8 {
-    if align > PAGE {
-        return null_mut();
-    }
-    let mut place = 0;
-    let taken = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-        place = taken.next_multiple_of(align);
-        place.checked_add(size).filter(|end| *end <= RESERVE_BYTES)
-    });
-    // SAFETY: `size` bytes from this place on are within the reserve.
-    taken.map_or(null_mut(), |_| unsafe { RESERVE.0.get().cast::<u8>().add(place) })
 }
 
 /// The index of the free list for this layout. `None` for a block that is mapped on its own, as are all blocks whose alignment is
@@ -190,7 +162,7 @@ unsafe impl GlobalAlloc for Pages {
         let Some(class) = class(layout) else {
             let block = map_aligned(layout.size(), layout.align());
             let align = layout.align().max(PAGE);
-            return if block.is_null() { take_from_reserve(layout.size(), align) } else { block };
+            return if block.is_null() { RESERVE.take(layout.size(), align) } else { block };
         };
         self.lock();
         // SAFETY: between lock and unlock no other thread uses the lists.
@@ -205,14 +177,14 @@ unsafe impl GlobalAlloc for Pages {
         };
         self.unlock();
         if block.is_null() {
-            take_from_reserve(BLOCK_BYTES_MIN << class, (BLOCK_BYTES_MIN << class).min(PAGE))
+            RESERVE.take(BLOCK_BYTES_MIN << class, (BLOCK_BYTES_MIN << class).min(PAGE))
         } else {
             block
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if is_in_reserve(block) {
+        if RESERVE.contains(block) {
             return;
         }
         let Some(class) = class(layout) else {

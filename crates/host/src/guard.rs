@@ -1,5 +1,5 @@
-//! Entering the host: from the event path, where this thread is marked as inside, and for rare work, which is protected from the
-//! program and the program from it.
+//! Ways to enter the host. An event marks its thread as inside the host. Rare work runs guarded: errno is preserved, and neither
+//! cancellation nor a panic leaves it; if it needs much stack, it runs on a stack of our own.
 
 use crate::preloaded::slot;
 use crate::state::{self, State, state};
