@@ -1,5 +1,5 @@
-//! A place of its own for a test: a directory, programs, commands with a clean environment, what they did, and what they left
-//! behind. With `AMPERE_TEST_KEEP` set the directory of a test that fails is kept.
+//! A place for one test: a directory, programs, commands with a clean environment, what they did, and what they left behind. With
+//! `AMPERE_TEST_KEEP` set, the directory of a test that fails is kept.
 
 use crate::artifact;
 use crate::runs::{may_mount, succeed};
@@ -11,14 +11,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// No command of these tests takes a tenth of this on an idle machine.
+/// On an idle machine, no command of these tests takes a tenth of this.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
-/// What several tests at once may need.
-const LEAST_SHARED_BYTES: u64 = 1 << 30;
-/// How long processes that are not waited for may take to end.
+/// Shared memory that several tests at once may need.
+const SHARED_BYTES_MIN: u64 = 1 << 30;
+/// Limit on the time that processes may take to end when nothing waits for them.
 const LEFT_LIMIT: Duration = Duration::from_secs(60);
 
-/// Goes on until there is a file "go".
+/// A program that runs until there is a file "go".
 pub const WAITS: &str = r#"
     #include <stdio.h>
     #include <unistd.h>
@@ -30,7 +30,7 @@ pub const WAITS: &str = r#"
     }
 "#;
 
-/// Where the built programs are.
+/// The folder with the built programs.
 pub fn built() -> PathBuf {
     artifact("ampere").parent().expect("a directory").to_owned()
 }
@@ -43,12 +43,12 @@ pub fn host() -> PathBuf {
     artifact("libampere_host.so")
 }
 
-/// What is preloaded, and loads the host.
+/// The library that is preloaded, and which loads the host.
 pub fn preloaded() -> PathBuf {
     artifact("ampere-preload").join(ampere_preload::PLATFORM).join(ampere_preload::FILE)
 }
 
-/// Whether these commands exist. Says so if not: the test is then skipped.
+/// Whether these commands exist. If one does not, prints which one; the test is then skipped.
 pub fn have(commands: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing =
@@ -67,10 +67,10 @@ pub struct Place {
     dir: TempDir,
 }
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Done {
-    /// As a shell says it: 128 + n for signal n.
+    /// The exit status as a shell gives it: 128 + n for signal n.
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
@@ -78,7 +78,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Lines of ampere's on standard error, but for the two that every measured run has.
+    /// Ampere's lines on standard error, except the two that every measured run has.
     pub fn said(&self) -> Vec<&str> {
         let usual = |line: &str| {
             line.starts_with("ampere: live metrics at ")
@@ -89,7 +89,7 @@ impl Done {
         self.stderr.lines().filter(|line| line.starts_with("ampere") && !usual(line)).collect()
     }
 
-    /// Exactly one line, with these words in it.
+    /// Checks that ampere printed exactly one line, and that it has these words.
     #[track_caller]
     pub fn said_once(&self, words: &[&str]) {
         let said = self.said();
@@ -111,20 +111,20 @@ impl Done {
         assert!(!self.stderr.contains("panicked"), "{self:#?}");
     }
 
-    /// The application did the same as without ampere.
+    /// Checks that the application did the same as without ampere.
     #[track_caller]
     pub fn as_without(&self, plain: &Done) {
         assert_eq!((self.code, &self.stdout), (plain.code, &plain.stdout), "{self:#?}");
     }
 }
 
-/// Where places are made: in shared memory, where it is large enough and programs can be run from it, as they cannot in most
-/// containers.
+/// The directory in which places are made: shared memory, if it is large enough and programs can be run from it. In most
+/// containers they cannot.
 fn base() -> PathBuf {
     use rustix::fs::{StatVfsMountFlags, statvfs};
     let shared = Path::new("/dev/shm");
     let is_fit = statvfs(shared).is_ok_and(|found| {
-        found.f_bavail * found.f_frsize > LEAST_SHARED_BYTES
+        found.f_bavail * found.f_frsize > SHARED_BYTES_MIN
             && !found.f_flag.contains(StatVfsMountFlags::NOEXEC)
     });
     if is_fit { shared.to_owned() } else { std::env::temp_dir() }
@@ -149,7 +149,7 @@ impl Place {
         self.dir.path()
     }
 
-    /// A file or directory in this place.
+    /// The path of a file or directory in this place.
     pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -167,7 +167,7 @@ impl Place {
         path
     }
 
-    /// A program in this place, with nothing of the environment that ampere, Score-P or a launcher would look at.
+    /// A command in this place. Its environment has nothing that ampere, Score-P or a launcher would read.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
@@ -190,17 +190,17 @@ impl Place {
         }
         command
             .current_dir(self.dir.path())
-            // cargo puts its build's libraries there, among them stand-ins for vendors' libraries.
+            // cargo adds the folders of its build, which have stand-ins for vendors' libraries.
             .env_remove("LD_LIBRARY_PATH")
-            // Whatever counters this machine has: a run that wants others names them.
+            // The default does not depend on the counters of this machine. A run that needs counters names them.
             .env("AMPERE_COUNTERS", "estimate")
             .env("AMPERE_SHM", self.path("shm"))
             .env("AMPERE_LISTEN", "127.0.0.1:0")
-            // Rows of all processes of a command are what `any_program` tests.
+            // The rows of all processes of a command are tested by `any_program`.
             .env("AMPERE_SAMPLE", "off")
-            // What Open MPI and compilers leave behind when they are killed goes with the place.
+            // The temporary files that Open MPI and compilers leave when they are killed are removed with the place.
             .env("TMPDIR", self.path("tmp"))
-            // It is in memory, where a spool does not belong unless it is told to.
+            // The place is in memory, where ampere keeps no spool by default.
             .env("AMPERE_SPOOL_DIRECTORY", self.path("tmp/spool"))
             .env("OMPI_MCA_btl_vader_backing_directory", self.path("tmp"))
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
@@ -214,7 +214,7 @@ impl Place {
         command
     }
 
-    /// `ampere run -o <output> -- <command>`.
+    /// The command `ampere run -o <output> -- <command>`.
     pub fn ampere_run<A: AsRef<OsStr>>(
         &self,
         output: &str,
@@ -225,14 +225,15 @@ impl Place {
         command
     }
 
-    /// Without `ampere run`: the embedded host preloaded, and the rest is the plugin's.
+    /// A command without `ampere run`: the embedded host is preloaded, and the plugin does the rest.
     pub fn bare(&self, output: &str, program: &Path) -> Command {
         let mut command = self.command(program);
         command.env("LD_PRELOAD", preloaded()).env("AMPERE_OUTPUT", self.path(output));
         command
     }
 
-    /// For a shell: a command as on another node, which has that name, another boot, and shared memory of its own.
+    /// A shell command that runs `command` as on another node, which has that name, another boot ID, and shared memory of its
+    /// own.
     pub fn on_another_node(&self, node: &str, command: &str) -> String {
         let digits: String = node.bytes().map(|byte| format!("{byte:02x}")).collect();
         let boot = self.write(&format!("boot-of-{node}"), &format!("{digits:0>32}\n"));
@@ -246,7 +247,7 @@ impl Place {
         )
     }
 
-    /// `ssh HOST COMMAND...`, but for options. Nothing of this environment but the path comes to the other node.
+    /// A script for `ssh HOST COMMAND...`, which ignores options. Only the path of this environment reaches the other node.
     pub fn ssh(&self) -> PathBuf {
         for name in ["shm-b", "tmp-b"] {
             std::fs::create_dir(self.path(name)).expect("a directory");
@@ -270,7 +271,7 @@ impl Place {
         )
     }
 
-    /// The root of a node that has CPU time and no counter, whatever this machine has.
+    /// The root of a made-up node that has CPU time but no counter, whatever this machine has.
     pub fn made_up_node(&self) -> PathBuf {
         let root = self.path("node");
         std::fs::create_dir_all(root.join("proc")).expect("a directory");
@@ -278,7 +279,7 @@ impl Place {
         root
     }
 
-    /// Compiles C. The name says what it is; the options make it instrumented or not.
+    /// Compiles a C program. Its instrumentation depends on the options.
     pub fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
         let file = self.write(&format!("{name}.c"), source);
         let program = self.path(name);
@@ -288,12 +289,12 @@ impl Place {
         program
     }
 
-    /// A program that works a moment, prints and returns 7; instrumented.
+    /// An instrumented program that works for a moment, prints and returns 7.
     pub fn instrumented(&self) -> PathBuf {
         self.compile("cc", "instrumented", WORK, &["-finstrument-functions"])
     }
 
-    /// Results as of a run of two ranks, one of which has a stream on a GPU.
+    /// Makes results like those of a run of two ranks, one of which has a stream on a GPU.
     pub fn gpu_run(&self, output: &str) {
         const TRACE: &str = "
             counter 0 model=MI250X pci=193
@@ -311,8 +312,8 @@ impl Place {
         std::fs::remove_dir_all(figures).expect("a directory");
     }
 
-    /// Two ranks of a program that prints from rank 0 and returns 5, or 0 with an argument: mpirun ends the other ranks as
-    /// soon as one has returned something else.
+    /// Two ranks of a program that prints from rank 0. It returns 5, or 0 with an argument: mpirun ends the other ranks as soon
+    /// as one has returned another status than 0.
     pub fn mpi(&self, program: &Path) -> Vec<OsString> {
         let mut words: Vec<OsString> =
             ["mpirun.openmpi", "--oversubscribe", "-n", "2"].map(OsString::from).into();
@@ -324,12 +325,12 @@ impl Place {
         self.mpi_program_by("mpicc.openmpi")
     }
 
-    /// The same by another MPI's compiler.
+    /// Compiles the same program with the compiler of another MPI.
     pub fn mpi_program_by(&self, compiler: &str) -> PathBuf {
         self.compile(compiler, "mpi", MPI, &[])
     }
 
-    /// The summary that a run left.
+    /// The summary that a run has written.
     #[track_caller]
     pub fn summary(&self, output: &str) -> serde_json::Value {
         let path = self.path(output).join("summary.json");
@@ -337,7 +338,7 @@ impl Place {
         crate::runs::parse(&text).expect("JSON")
     }
 
-    /// Nothing of ours runs any more, and nothing is left in shared memory.
+    /// Checks that no process of ampere runs any more, and that nothing is left in shared memory.
     #[track_caller]
     pub fn is_clean(&self) {
         self.no_process_left();
@@ -360,7 +361,7 @@ impl Place {
         processes_of(self.dir.path())
     }
 
-    /// The collectors of this place.
+    /// The collectors that run in this place.
     pub fn collectors(&self) -> Vec<u32> {
         let is_collector = |(pid, command): (u32, String)| {
             let starts = command.contains("--detach") || command.contains("--supervise");
@@ -376,7 +377,7 @@ impl Drop for Place {
             self.dir.disable_cleanup(true);
             println!("kept in {}", self.dir.path().display());
         }
-        // After a failed test. By pid, and only what has this place in its environment.
+        // This matters after a failed test. Only processes with this place in their environment are killed, by their pids.
         for (pid, _) in self.processes() {
             if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -396,7 +397,7 @@ pub fn files_below(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A tmpfs of a few megabytes, unmounted at the end.
+/// A tmpfs of a few megabytes, which is unmounted at the end.
 pub struct Tiny {
     pub at: PathBuf,
 }
@@ -413,7 +414,7 @@ impl Tiny {
         Some(Tiny { at })
     }
 
-    /// Takes all that is left.
+    /// Fills all remaining space.
     pub fn fill(&self) {
         use std::io::Write;
         let mut file = std::fs::File::create(self.at.join("filler")).expect("a file");
@@ -427,7 +428,7 @@ impl Drop for Tiny {
     }
 }
 
-/// A command that runs, in a process group of its own.
+/// A running command in a process group of its own.
 pub struct Running {
     child: Child,
     readers: Vec<std::thread::JoinHandle<String>>,
@@ -454,14 +455,14 @@ pub fn start(command: &mut Command) -> Running {
     Running { child, readers: readers.into(), begun: Instant::now() }
 }
 
-/// The signals that a process ignores, signal n as bit n - 1, by the line of its `/proc/PID/status`. The C library's own are left out: it
-/// ignores them in some ways of starting a program.
+/// The signals that a process ignores, signal n as bit n - 1, from the line of its `/proc/PID/status`. The signals of the C
+/// library are left out, because it ignores them in some ways of starting a program.
 pub fn ignored_signals(status: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
     Some(u64::from_str_radix(mask.trim(), 16).ok()? & 0x7fff_ffff)
 }
 
-/// Sends a signal to a process that may just have ended by itself.
+/// Sends a signal to a process that may have just ended.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
     let _ = rustix::process::kill_process(pid, signal);
@@ -484,7 +485,7 @@ impl Running {
         rustix::process::kill_process(self.pid(), signal).expect("a signal");
     }
 
-    /// As a terminal does it.
+    /// Sends a signal to the process group, as a terminal does.
     pub fn signal_group(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process_group(self.pid(), signal).expect("a signal");
     }
@@ -503,11 +504,11 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         };
         let took = self.begun.elapsed();
-        // What it has left running may hold its output open: that ends a test, too.
+        // Processes that the command left running may hold its output open: the test waits for these, too.
         while !self.readers.iter().all(|reader| reader.is_finished()) {
             if self.begun.elapsed() > COMMAND_LIMIT {
                 let _ = rustix::process::kill_process_group(self.pid(), rustix::process::Signal::KILL);
-                panic!("{status}, but its output stayed open for {COMMAND_LIMIT:?}: a process of it goes on");
+                panic!("{status}, but its output stayed open for {COMMAND_LIMIT:?}: a process of the command still runs");
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -524,7 +525,7 @@ pub fn run(command: &mut Command) -> Done {
     start(command).wait()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -534,7 +535,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Not instrumented, no MPI.
+/// A program without instrumentation and MPI.
 pub const PLAIN: &str = r#"
 #include <stdio.h>
 int main(void) { puts("hello"); return 7; }
@@ -560,7 +561,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Processes in whose environment a directory is, with their command lines.
+/// The processes that have this directory in their environment, with their command lines.
 pub fn processes_of(directory: &Path) -> Vec<(u32, String)> {
     let mark = directory.as_os_str().as_encoded_bytes().to_vec();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();

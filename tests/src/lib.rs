@@ -1,19 +1,18 @@
-//! What tests of whole processes and of the built libraries share.
+//! Helpers of the tests of whole processes and of the built libraries.
 //!
 //! ```text
-//! jobs.rs              a place for a test, commands in it, what they did and what they left behind
+//! jobs.rs              a place for a test, commands in it, their results and what they left behind
 //! runs.rs              figures of a run; what is installed on this machine
-//! counting_program.rs  a program that counts its own calls, and what has to hold for a run of it
+//! counting_program.rs  a program that counts its own calls, and what must hold for a run of it
 //! random.rs            tests with random numbers that repeat from a seed
-//! small_trace.rs       a trace from a few lines of text
+//! small_trace.rs       a small trace from a few lines of text
 //! stand_ins.rs         counters of the stand-ins for vendors' libraries
 //! stand_in_scorep.rs   plays Score-P to the plugin, through its C interface
 //! collector.rs         a run's collector, as its output directory announces it
 //! power.rs             the attributed power in a trace
 //! process.rs           programs that do not outlive a test; MPI
-//! terminal.rs          a real terminal, tmux's
-//! browser.rs           a page in a real Chromium       terminal.rs   a program in a terminal (tmux)
-//! terminal.rs          a terminal, tmux's
+//! terminal.rs          a program in a real terminal (tmux)
+//! browser.rs           a page in a real Chromium
 //! http.rs, openmetrics.rs, prometheus.rs, dashboard.rs    what reads a run's metrics
 //! ```
 
@@ -36,18 +35,18 @@ pub mod terminal;
 
 use std::path::{Path, PathBuf};
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// A built program or library. The release build is what users have, so it is preferred to the test's own profile.
+/// The path of a built program or library. The release build is what users have, so it is preferred to the test's own profile.
 ///
 /// # Panics
-/// Where neither is there.
+/// Panics if there is neither.
 pub fn artifact(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
-    // target/<profile>/deps/<test>
+    // The path of the test is target/<profile>/deps/<test>.
     let profile = test.ancestors().nth(2).expect("a test is in target/<profile>/deps");
     let release = profile.with_file_name("release");
     let found = [release.as_path(), profile].map(|directory| directory.join(name));

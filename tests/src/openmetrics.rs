@@ -1,4 +1,4 @@
-//! A reader of the text format that shares nothing with the library that writes it.
+//! A parser of the OpenMetrics text format that shares no code with the library that writes it.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ impl Sample {
     }
 }
 
-/// All samples of a scrape.
+/// Returns all samples of a scrape.
 ///
 /// # Errors
-/// The line that is no sample, or comes twice; a body without its end.
+/// Fails on a line that is no sample or is repeated, and on a body without its end marker.
 pub fn parse(body: &str) -> Result<Vec<Sample>, String> {
     let body = body.strip_suffix("# EOF\n").ok_or("no # EOF at the end")?;
     let mut samples: Vec<Sample> = Vec::new();
@@ -48,7 +48,7 @@ fn parse_line(line: &str) -> Option<Sample> {
     Some(Sample { name: name.to_owned(), labels, value })
 }
 
-/// A label's value up to its closing quote, and what follows.
+/// A label's value up to its closing quote, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

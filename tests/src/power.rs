@@ -4,7 +4,7 @@ use crate::runs::{succeed, text};
 use std::path::Path;
 use std::process::Command;
 
-/// Integrates the power of each location of `traces.otf2` and compares it with `summary.json`, in one directory.
+/// Integrates the power of each location of `traces.otf2` and compares it with `summary.json` in one directory.
 const CHECK: &str = r#"
 import collections, json, os, sys
 import otf2
@@ -51,7 +51,8 @@ for view, total in totals.items():
 print(len(values), sum(values.values()), json.dumps(totals))
 "#;
 
-/// Panics if a power's integral is not what the summary says was attributed there. Returns how many locations have a power, and how many
+/// Panics if the integral of a power differs from the joules that the summary attributes there. Returns the number of locations
+/// with a power, and the number of values.
 /// values there are.
 #[track_caller]
 pub fn is_what_is_attributed(run: &Path) -> (usize, usize) {

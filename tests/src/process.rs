@@ -1,10 +1,10 @@
-//! Programs that tests start and, whatever happens, end.
+//! Programs that are started by tests and end with them, whatever happens.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How long a program that is asked to end may take.
+/// Limit on the time that a program takes when it is asked to end.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A child that does not outlive its test.
@@ -23,7 +23,7 @@ impl Running {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Its status, or `None` if it still runs after `limit`.
+    /// Waits for the status; `None` if the program still runs after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -41,7 +41,7 @@ impl Drop for Running {
         if self.has_ended() {
             return;
         }
-        // Asked first: a launcher passes it on to processes that are not our children.
+        // It is asked to end first: a launcher passes the signal on to processes that are not our children.
         let pid = rustix::process::Pid::from_child(&self.0);
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         if self.wait(END_LIMIT).is_none() {
@@ -51,13 +51,13 @@ impl Drop for Running {
     }
 }
 
-/// Where a program is on the PATH.
+/// The path of a program on the PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// Open MPI, under the names that it has beside another MPI or alone.
+/// Open MPI's commands. Their names depend on whether another MPI is installed as well.
 pub struct Mpi {
     pub mpirun: PathBuf,
     pub mpicc: PathBuf,
@@ -82,7 +82,7 @@ impl Mpi {
         program
     }
 
-    /// What goes before a program: as many ranks as wanted, on however few cores, also in a container as root.
+    /// The command in front of a program. It allows any number of ranks on any number of cores, also as root in a container.
     pub fn launch(&self, ranks: u32) -> Vec<String> {
         let mpirun = self.mpirun.display().to_string();
         vec![mpirun, "--oversubscribe".to_owned(), "-n".to_owned(), ranks.to_string()]
@@ -92,7 +92,7 @@ impl Mpi {
         [("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")];
 }
 
-/// Tries until there is something, or `limit` is over.
+/// Repeats `attempt` until it returns something. Panics after `limit`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

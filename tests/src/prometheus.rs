@@ -1,4 +1,4 @@
-//! A real Prometheus, with the configuration that we ship.
+//! A real Prometheus with the configuration that ampere ships.
 
 use crate::dashboard::{self, Query};
 use crate::http;
@@ -14,7 +14,7 @@ pub struct Prometheus {
     _process: Running,
 }
 
-/// A result of a query: its labels, and (seconds, value) pairs.
+/// One result of a query: its labels, and (seconds, value) pairs.
 #[derive(Debug)]
 pub struct Series {
     pub labels: Value,
@@ -22,20 +22,20 @@ pub struct Series {
 }
 
 impl Prometheus {
-    /// Scrapes `target` as `dashboards/prometheus.yml` says; all its files are in `directory`.
+    /// Scrapes `target` with `dashboards/prometheus.yml`. All its files are in `directory`.
     pub fn start(program: &Path, target: SocketAddr, directory: &Path) -> Prometheus {
         Prometheus::start_with(program, directory, |shipped| {
             shipped.replace("127.0.0.1:9977", &target.to_string())
         })
     }
 
-    /// With `dashboards/prometheus.yml` as it is changed.
+    /// Starts Prometheus with a changed `dashboards/prometheus.yml`.
     pub fn start_with(program: &Path, directory: &Path, change: impl Fn(&str) -> String) -> Prometheus {
         let shipped = std::fs::read_to_string(crate::root().join("dashboards/prometheus.yml"));
         let shipped = shipped.expect("dashboards/prometheus.yml");
         let ours = change(&shipped);
         assert_ne!(ours, shipped, "the configuration has what is changed");
-        // The runs of tests are short.
+        // The runs of tests are short, so rules are evaluated more often.
         let ours = ours.replace("evaluation_interval: 5s", "evaluation_interval: 1s");
         let config = directory.join("prometheus.yml");
         std::fs::write(&config, ours).expect("a configuration can be written");
@@ -60,7 +60,7 @@ impl Prometheus {
         Prometheus { address, _process: process }
     }
 
-    /// What the HTTP API answers; a refusal in Prometheus' own words.
+    /// An answer of the HTTP API, or its error text.
     pub fn api(&self, path: &str) -> Result<Value, String> {
         let reply = http::get(self.address, &format!("/api/v1/{path}")).map_err(|e| e.to_string())?;
         let mut json: Value =
@@ -68,21 +68,22 @@ impl Prometheus {
         if json["status"] == "success" { Ok(json["data"].take()) } else { Err(json["error"].to_string()) }
     }
 
-    /// An instant query, as of now.
+    /// Evaluates a query at the present time.
     pub fn query(&self, expression: &str) -> Result<Vec<Series>, String> {
         let data = self.api(&format!("query?query={}", http::percent_encoded(expression)))?;
         Ok(series(&data, |result| std::iter::once(&result["value"]).collect()))
     }
 
-    /// Every variable and every expression of the dashboards, and what their alerts compare with limits and their rules record, has
-    /// data; but what has one of these words may have none. Returns how many expressions and rules there are.
+    /// Checks that there are data for every variable and every expression of the dashboards, for what their alerts compare with
+    /// limits, and for what their rules record. Expressions with one of the words in `may_lack` may have none. Returns the number
+    /// of expressions and of rules.
     pub fn all_have_data(&self, may_lack: &[&str]) -> (usize, usize) {
         let has_data = |what: &str, expression: &str| {
             if may_lack.iter().any(|word| expression.contains(word)) {
                 self.query(expression).unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
                 return;
             }
-            // A rate needs two scrapes, and a rule with it its second evaluation.
+            // A rate needs two scrapes, and a rule with a rate needs its second evaluation.
             wait_for(&format!("data for {what}: {expression}"), Duration::from_secs(10), || {
                 let found = self.query(expression);
                 let found = found.unwrap_or_else(|why| panic!("{what}: {expression}: {why}"));
@@ -108,7 +109,7 @@ impl Prometheus {
         for rule in all {
             let [name, text] = ["name", "query"].map(|key| rule[key].as_str().expect("text"));
             assert_ne!(rule["health"], "err", "{rule}");
-            // An alert's expression is a comparison, and usually empty: its left side is asked for.
+            // An alert's expression is a comparison, which usually has no result. Its left side is queried instead.
             let side = text.rsplit_once(" > ").or_else(|| text.rsplit_once(" == "));
             has_data(name, if rule["type"] == "alerting" { side.expect("a comparison").0 } else { text });
             rules += 1;
@@ -116,7 +117,7 @@ impl Prometheus {
         (expressions, rules)
     }
 
-    /// A query at every quarter of a second from `start` to `end`.
+    /// Evaluates a query every quarter of a second from `start` to `end`.
     pub fn query_range(&self, expression: &str, start: f64, end: f64) -> Result<Vec<Series>, String> {
         let query = http::percent_encoded(expression);
         let data = self.api(&format!("query_range?query={query}&start={start}&end={end}&step=0.25"))?;

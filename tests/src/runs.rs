@@ -7,18 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Score-P's own trace of a real run on two MI300A, which is too large for the repository: beside it, if it is there.
+/// Score-P's own trace of a real run on two MI300A. It is too large for the repository, so tests use it only if it lies next to
+/// it.
 pub fn recorded_trace() -> Option<PathBuf> {
     let beside = crate::root().join("../shared/traces/mi300a-two-kernels/traces.otf2");
     beside.exists().then_some(beside)
 }
 
-/// The definition of attribution, in a slow and readable implementation of its own. It needs python3-otf2.
+/// The definition of attribution as a slow and readable program that shares no code with ampere. It needs python3-otf2.
 pub fn oracle() -> PathBuf {
     crate::root().join("tests/oracle/attribute.py")
 }
 
-/// Whether Debian's python3-otf2 is installed. One that is there and cannot be imported is no reason to skip a test.
+/// Whether Debian's python3-otf2 is installed. If it is installed but cannot be imported, tests fail instead of being skipped.
 pub fn has_python_otf2() -> bool {
     let probe = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('otf2') else 3)";
     match Command::new("/usr/bin/python3").args(["-c", probe]).status() {
@@ -32,7 +33,7 @@ pub fn has_python_otf2() -> bool {
     }
 }
 
-/// A Python that has these modules: `AMPERE_TEST_PYTHON`, or one of the PATH or of the distribution.
+/// A Python that has these modules: `AMPERE_TEST_PYTHON`, one on the PATH, or the distribution's.
 pub fn python_with(modules: &[&str]) -> Option<PathBuf> {
     let chosen = std::env::var_os("AMPERE_TEST_PYTHON").map(PathBuf::from);
     let pythons = chosen.into_iter().chain([PathBuf::from("python3"), PathBuf::from("/usr/bin/python3")]);
@@ -52,13 +53,13 @@ pub fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|out| out.stdout.starts_with(b"0"))
 }
 
-/// Whether namespaces can be made and file systems mounted in them: it takes root, and a container that lets it.
+/// Whether namespaces can be made and file systems mounted in them. This requires root, and a container that permits it.
 pub fn may_mount() -> bool {
     Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|done| done.status.success())
 }
 
-/// Ends the calling test with a word if it cannot run here: something is absent, which is looked for first. What is there and
-/// fails is a failure. scripts/run-tests knows the words of the skips that are allowed from tests/skips.txt.
+/// Ends the calling test with a message if something that it needs is absent, which is checked first. What is present and fails
+/// is a failure of the test. tests/skips.txt lists the messages that scripts/run-tests accepts.
 #[macro_export]
 macro_rules! skip_unless {
     ($condition:expr, $why:expr) => {
@@ -69,7 +70,7 @@ macro_rules! skip_unless {
     };
 }
 
-/// A summary, or other JSON. A summary's columns of call paths become rows with names, as people think of them.
+/// Parses a summary or other JSON. A summary's columns of call paths become rows with names.
 pub fn parse(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     let mut json: Value = serde_json::from_slice(text.as_ref())?;
     if json["schema"] == "ampere-summary/2" {
@@ -91,14 +92,14 @@ pub fn parse(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     Ok(json)
 }
 
-/// Of a deeper path the innermost frames: a deep recursion has so many rows that all of their names would fill the memory.
-const MOST_FRAMES: usize = 64;
+/// Only this number of innermost frames of a path get names: with deep recursion, all names of all rows would fill the memory.
+const NAMED_FRAMES_MAX: usize = 64;
 
 fn rows(columns: &Value, paths: &Value, name: &dyn Fn(&Value) -> Value) -> Value {
     let frames = |last: &Value| {
         let up = |at: &Value| paths["parent"].get(at.as_u64()? as usize).filter(|up| !up.is_null()).cloned();
         let mut path: Vec<Value> = std::iter::successors(Some(last.clone()), up)
-            .take(MOST_FRAMES)
+            .take(NAMED_FRAMES_MAX)
             .map(|at| name(&paths["name"][at.as_u64().expect("a path") as usize]))
             .collect();
         path.reverse();
@@ -125,7 +126,7 @@ pub fn json(path: &Path) -> Value {
     parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Runs to a good end.
+/// Runs a command, which must succeed.
 #[track_caller]
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -137,14 +138,14 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// `ampere attribute TRACE --json` with more arguments.
+/// Runs `ampere attribute TRACE --json` with more arguments.
 pub fn attribute(trace: &Path, more: &[&str]) -> Value {
     let output =
         succeed(Command::new(artifact("ampere")).arg("attribute").arg(trace).arg("--json").args(more));
     parse(&output.stdout).expect("JSON on standard output")
 }
 
-/// The MPI example, built. Several tests, of several processes, ask for it at once.
+/// Builds the MPI example. Several tests in several processes request it at the same time.
 pub fn stencil() -> String {
     let directory = crate::root().join("examples/mpi");
     succeed(Command::new("flock").arg(&directory).args(["make", "-s", "-C"]).arg(&directory));
@@ -157,13 +158,13 @@ pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> Pa
     std::fs::write(&file, source).expect("room for a source file");
     let program = place.path(name);
     let mut command = Command::new(compiler[0]);
-    // Score-P's wrapper leaves files where it is called, by names that two tests can share.
+    // Score-P's wrapper leaves files in its current directory, under names that two tests can have in common.
     command.current_dir(place.directory());
     succeed(command.args(&compiler[1..]).arg("-o").arg(&program).arg(&file));
     program
 }
 
-/// |a - b| relative to the larger.
+/// The difference of two numbers relative to the larger one.
 pub fn relative(a: f64, b: f64) -> f64 {
     if a == b { 0.0 } else { (a - b).abs() / a.abs().max(b.abs()) }
 }
@@ -185,7 +186,7 @@ const ROW_FIGURES: [&str; 6] = [
     "exclusive_seconds",
 ];
 
-/// Every figure of a summary, by name.
+/// All figures of a summary by name.
 pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
@@ -201,7 +202,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
                 let name =
                     format!("{view_name} {} {} {}", row["location_group"], row["location"], row["path"]);
                 for key in ROW_FIGURES {
-                    // Several locations may have one name.
+                    // Several locations may have the same name.
                     *all.entry(format!("{name} {key}")).or_default() += number(row, key);
                 }
             }
@@ -215,7 +216,7 @@ pub fn figures(summary: &Value) -> BTreeMap<String, f64> {
     all
 }
 
-/// Panics if two summaries have different rows, or figures that differ by more than 1e-9 of them.
+/// Panics if two summaries have different rows, or figures that differ by more than 1e-9 of their value.
 #[track_caller]
 pub fn assert_same_figures(one: &Value, other: &Value) {
     let (one, other) = (figures(one), figures(other));

@@ -1,5 +1,5 @@
-//! A small trace of one or several nodes, written from a few lines of text: counters, ranks, GPU streams. Two seconds long, and
-//! always the same.
+//! A small trace of one or several nodes, written from a few lines of text: counters, ranks, GPU streams. It is two seconds long
+//! and always the same.
 //!
 //! ```text
 //! counter 0                    rocm_smi's counter of GPU 0. "silent": it stays 0. "model=MI250X", "pci=193": what our own
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 const TICKS_PER_SECOND: u64 = 1_000_000;
 const START: u64 = 1 << 40;
-/// Two seconds, in steps of a millisecond.
+/// The trace is two seconds long, in steps of a millisecond.
 const STEPS: u64 = 2000;
 
 fn at(step: u64) -> u64 {
@@ -36,7 +36,7 @@ struct Trace {
     nodes: BTreeMap<String, SystemTreeNodeRef>,
 }
 
-/// Writes it into a new directory. The path of its anchor file.
+/// Writes the trace into a new directory. Returns the path of its anchor file.
 pub fn write(directory: &Path, text: &str) -> PathBuf {
     std::fs::create_dir_all(directory).expect("a directory");
     let mut trace = Trace {
@@ -116,7 +116,7 @@ impl Trace {
         self.definitions.locations.insert(reference, location);
     }
 
-    /// main all the time, with solve in it for as long as the rank's number says.
+    /// Writes a rank that is in `main` all the time, and in `solve` for a time that depends on the rank's number.
     fn rank(&mut self, node: &str, rank: u64, variables: &[&str]) -> (LocationGroupRef, SystemTreeNodeRef) {
         let node = self.node(node);
         let variables: Vec<(&str, &str)> =
@@ -209,7 +209,8 @@ impl Trace {
         })
     }
 
-    /// Every counter has a power of its own. Their first samples come one after the other, when something already runs.
+    /// Writes the samples of counters, each with a power of its own. Their first samples are one after the other, when some
+    /// location is already running.
     fn samples(&mut self, name: &str, node: SystemTreeNodeRef, counters: &[(MetricClassRef, bool)]) {
         let group = self.definitions.location_groups.push(LocationGroup {
             name: format!("samplers of {name}"),

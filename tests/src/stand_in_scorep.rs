@@ -1,5 +1,5 @@
-//! A Score-P for tests: loads the real plugin and calls it through its C interface. For a child process, see
-//! `plugin_interface.rs`: what goes wrong must not take the test with it.
+//! A stand-in for Score-P, which loads the real plugin and calls it through its C interface. It runs in a child process (see
+//! `plugin_interface.rs`), so that a crash does not end the test.
 
 use scorep_abi::{
     Callbacks, CallingContextEvent, EventFunction, GetInfo, Location, ProgramBeginEvent, ProgramEndEvent,
@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-/// What Score-P's `struct SCOREP_Location` is here. Never freed.
+/// Our version of Score-P's `struct SCOREP_Location`. It is never freed.
 pub struct HostLocation {
     id: AtomicU32,
     kind: c_int,
@@ -29,12 +29,12 @@ impl HostLocation {
         }))
     }
 
-    /// Another location, at the address of this one, which was deleted.
+    /// Puts another location at the address of this one, which was deleted.
     pub fn becomes(&self, id: u32) {
         self.id.store(id, Ordering::Relaxed);
     }
 
-    /// Whether the plugin has hung something on it.
+    /// Whether the plugin has attached data to it.
     pub fn has_data(&self) -> bool {
         !self.data.load(Ordering::Relaxed).is_null()
     }
@@ -48,7 +48,7 @@ static MPP_IS_KNOWN: AtomicBool = AtomicBool::new(false);
 static RANK: AtomicU32 = AtomicU32::new(0);
 static SIZE: AtomicU32 = AtomicU32::new(1);
 
-/// What Score-P does where a plugin asks too early.
+/// Ends the process, as Score-P does if a plugin calls the function too early.
 fn abort_unless_mpp_is_known(what: &str) {
     if !MPP_IS_KNOWN.load(Ordering::Relaxed) {
         eprintln!("[Score-P] {what} was called before the MPP was initialized: aborting");
@@ -66,14 +66,14 @@ unsafe extern "C" fn size() -> c_int {
     SIZE.load(Ordering::Relaxed) as c_int
 }
 
-/// Never to be called, known or not: one call too early and the job is gone.
+/// Must never be called: a call that is too early ends the job.
 unsafe extern "C" fn global_id(_location: *const Location) -> u64 {
     eprintln!("[Score-P] SCOREP_Location_GetGlobalId was called: aborting");
     std::process::abort();
 }
 
 fn of(location: *const Location) -> &'static HostLocation {
-    // SAFETY: the only locations that the plugin is given are leaked HostLocations.
+    // SAFETY: all locations that the plugin gets are leaked HostLocations.
     unsafe { &*location.cast() }
 }
 
@@ -97,16 +97,16 @@ unsafe extern "C" fn get_data(location: *const Location, _plugin: usize) -> *mut
     of(location).data.load(Ordering::Acquire)
 }
 
-/// Those that are asked for in signal handlers are made before.
-const MOST_NAMES: u32 = 10_000;
+/// Names that are requested in signal handlers are made in advance.
+const NAMES_MAX: u32 = 10_000;
 static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
 
 fn names() -> &'static [CString] {
     let name = |handle| CString::new(format!("region_{handle}")).expect("no zero byte");
-    NAMES.get_or_init(|| (0..MOST_NAMES).map(name).collect())
+    NAMES.get_or_init(|| (0..NAMES_MAX).map(name).collect())
 }
 
-/// Regions with these names: the first is region 0. Once in a process, before the plugin is loaded.
+/// Sets the names of the regions from region 0 on. It is called once in a process, before the plugin is loaded.
 pub fn set_names(names: &[Vec<u8>]) {
     let names = names.iter().map(|name| CString::new(name.clone()).expect("no zero byte")).collect();
     assert!(NAMES.set(names).is_ok(), "names are set once");
@@ -116,16 +116,16 @@ unsafe extern "C" fn region_name(handle: u32) -> *const c_char {
     names().get(handle as usize).map_or(null(), |name| name.as_ptr())
 }
 
-/// The region and the parent of each calling context; the first one is none.
+/// The region and the parent of each calling context. The first entry is unused.
 static CONTEXTS: OnceLock<Vec<(u32, u32)>> = OnceLock::new();
 
-/// Calling contexts 1, 2, ... by region and parent. Once in a process.
+/// Sets the region and the parent of the calling contexts 1, 2, ... It is called once in a process.
 pub fn set_contexts(contexts: &[(u32, u32)]) {
     let contexts = [(0, 0)].iter().chain(contexts).copied().collect();
     assert!(CONTEXTS.set(contexts).is_ok(), "contexts are set once");
 }
 
-/// As in Score-P, where asking for a context that is none ends the process.
+/// Looks a context up. An invalid handle ends the process, as in Score-P.
 fn context(handle: u32) -> (u32, u32) {
     if handle == 0 {
         std::process::abort();
@@ -153,7 +153,7 @@ unsafe extern "C" fn no_type(_handle: u32) -> c_int {
     1
 }
 
-/// All that the plugin needs, and what it must not call.
+/// All functions that the plugin needs, and those that it must not call.
 pub fn callbacks() -> Callbacks {
     Callbacks {
         ipc_get_rank: Some(rank),
@@ -182,22 +182,22 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Works for some milliseconds, so that a few samples fall into it.
+/// Works for some milliseconds, in which a few samples fall.
 pub fn work() {
     let begun = now();
     while now() < begun + 5_000_000 {}
 }
 
-/// The plugin, as Score-P sees it. May be used by several threads.
+/// The plugin as Score-P sees it. Several threads may use it.
 pub struct Plugin {
     info: SubstratePluginInfo,
     events: [EventFunction; event::COMM_DESTROY + 1],
 }
 
 impl Plugin {
-    /// Loads it; nothing is called yet.
+    /// Loads the plugin without calling any function of it.
     pub fn load() -> Plugin {
-        // SAFETY: the plugin under test; its constructors are Rust's own. It is never closed.
+        // SAFETY: this is the plugin under test; its constructors are those of Rust. It is never closed.
         let library = unsafe { libloading::Library::new(crate::jobs::plugin()).expect("the plugin") };
         let library = Box::leak(Box::new(library));
         // SAFETY: the symbol has this type by Score-P's interface.
@@ -210,16 +210,16 @@ impl Plugin {
     }
 
     pub fn init(&self) -> c_int {
-        // SAFETY: the plugin's own function, as are all that follow.
+        // SAFETY: this is the plugin's own function, as are all below.
         unsafe { self.info.init.expect("init")() }
     }
 
     pub fn set_callbacks(&self, callbacks: Callbacks, size: usize) {
-        // More room than a table needs, zeroed: a later Score-P hands over a longer one.
+        // The table has more room than it needs, filled with zeros, because a later Score-P passes a longer one.
         let room: &'static mut [u64] = Box::leak(vec![0u64; 256].into_boxed_slice());
         let table = room.as_mut_ptr().cast::<Callbacks>();
         assert!(size <= 2048 && std::mem::size_of::<Callbacks>() <= 2048);
-        // SAFETY: the room is large enough, aligned, and lives for ever.
+        // SAFETY: the table is large enough, aligned, and never freed.
         unsafe {
             table.write(callbacks);
             self.info.set_callbacks.expect("set_callbacks")(table, size);
@@ -227,11 +227,11 @@ impl Plugin {
     }
 
     pub fn set_no_callbacks(&self) {
-        // SAFETY: as above. NULL is what is tested.
+        // SAFETY: as above. The test passes NULL on purpose.
         unsafe { self.info.set_callbacks.expect("set_callbacks")(null(), 0) };
     }
 
-    /// Takes the event functions of both modes, and keeps those for recording.
+    /// Gets the event functions of both modes, and keeps those for recording.
     pub fn get_event_functions(&mut self) {
         for recording in [mode::RECORDING_DISABLED, mode::RECORDING_ENABLED] {
             let mut functions = null();
@@ -239,7 +239,7 @@ impl Plugin {
             let count = unsafe { self.info.get_event_functions.expect("events")(recording, &mut functions) };
             self.events = [None; event::COMM_DESTROY + 1];
             for at in 0..(count as usize).min(self.events.len()) {
-                // SAFETY: inside of the array.
+                // SAFETY: the index is inside the array.
                 self.events[at] = unsafe { *functions.add(at) };
             }
         }
@@ -291,7 +291,8 @@ impl Plugin {
         }
     }
 
-    /// With unwinding, in the place of `enter`: `distance` as Score-P says it. Returns its time.
+    /// Enters a context, in the place of `enter`, when unwinding is on. `distance` is Score-P's unwind distance. Returns the time
+    /// of the event.
     pub fn context_enter(&self, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         self.context(event::CALLING_CONTEXT_ENTER, location, context, distance)
     }
@@ -312,7 +313,7 @@ impl Plugin {
         time
     }
 
-    /// A sample is taken: the thread is in this context.
+    /// Records a sample that finds the thread in this context.
     pub fn sample(&self, location: &'static HostLocation, context: u32, distance: u32) -> u64 {
         let time = now();
         if let Some(function) = self.events[event::SAMPLE] {
@@ -337,7 +338,7 @@ impl Plugin {
 
     pub fn program_end(&self, location: &'static HostLocation) {
         if let Some(function) = self.events[event::PROGRAM_END] {
-            // SAFETY: as above. INT64_MIN is Score-P's word for an unknown status.
+            // SAFETY: as above. INT64_MIN is Score-P's value for an unknown status.
             unsafe {
                 let function: ProgramEndEvent = std::mem::transmute(function);
                 function(location.raw(), now(), i64::MIN, 0);
@@ -350,7 +351,7 @@ impl Plugin {
         unsafe { self.info.finalize.expect("finalize")() };
     }
 
-    /// Everything up to the first event, in Score-P's order, with regions 1 to 3 and the main location.
+    /// Makes all calls up to the first event in Score-P's order, with regions 1 to 3 and the main location.
     pub fn begin() -> (Plugin, &'static HostLocation) {
         names();
         let mut plugin = Plugin::load();
@@ -365,7 +366,7 @@ impl Plugin {
         (plugin, main)
     }
 
-    /// Region 2 inside region 1, so often, with some work in it the first time.
+    /// Calls region 2 inside region 1 `calls` times, with some work in the first call.
     pub fn calls(&self, location: &'static HostLocation, calls: usize) {
         for call in 0..calls {
             self.enter(location, 2);

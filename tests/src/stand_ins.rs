@@ -1,9 +1,10 @@
-//! The stand-ins for vendors' libraries: `tests/stand-ins`. The table of what a script may say is in `script/src/script.rs`.
+//! The stand-ins for vendors' libraries in `tests/stand-ins`. `scripted-counters/src/script.rs` has the table of a script's
+//! entries.
 
 use crate::artifact;
 use std::process::Command;
 
-/// Lets ampere read GPUs of the stand-in for librocm_smi64 alone, which follow `script`.
+/// Makes ampere read only the GPUs of the stand-in for librocm_smi64, which follow `script`.
 pub fn with_rocm_smi<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
     command
         .env("AMPERE_COUNTERS", "rocm_smi")

@@ -1,4 +1,4 @@
-//! A real terminal, tmux's.
+//! A real terminal, provided by tmux.
 
 use crate::jobs::{Place, until};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub struct Terminal<'a> {
 }
 
 impl<'a> Terminal<'a> {
-    /// Of so many columns and lines.
+    /// Opens a terminal with this number of columns and lines.
     pub fn open(place: &'a Place, (columns, lines): (u16, u16)) -> Terminal<'a> {
         let terminal = Terminal { place };
         let (columns, lines) = (columns.to_string(), lines.to_string());
@@ -18,10 +18,10 @@ impl<'a> Terminal<'a> {
         terminal
     }
 
-    /// A command of tmux.
+    /// Runs a command of tmux and returns its output.
     pub fn tmux(&self, arguments: &[&str]) -> String {
         let mut command = self.place.command("tmux");
-        // Without an rc file, and with a prompt that is the same for all.
+        // The shell reads no rc file, and has the same prompt everywhere.
         command.env_remove("TMUX").env("LC_ALL", "C.UTF-8").env("PS1", "$ ").env_remove("ENV");
         command.env("AMPERE", crate::artifact("ampere"));
         let done = command.arg("-u").arg("-S").arg(self.place.path("tmp/tmux")).args(arguments).output();
@@ -30,28 +30,28 @@ impl<'a> Terminal<'a> {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// Keys by tmux's names.
+    /// Presses keys, which are given by tmux's names.
     pub fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
 
-    /// These characters.
+    /// Types characters.
     pub fn types(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
     }
 
-    /// A line.
+    /// Types a line and presses Enter.
     pub fn says(&self, command: &str) {
         self.types(command);
         self.press(&["Enter"]);
     }
 
-    /// What is shown.
+    /// The text on the screen.
     pub fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The first screen of which that is so.
+    /// Waits for a screen for which `holds` is true, and returns it.
     #[track_caller]
     pub fn until(&self, what: &str, mut is_so: impl FnMut(&str) -> bool) -> String {
         let mut last = String::new();
@@ -65,7 +65,7 @@ impl<'a> Terminal<'a> {
         last
     }
 
-    /// The terminal is as it was before a program that has ended with this status.
+    /// Checks that the terminal is as it was before a program, which has ended with this status.
     #[track_caller]
     pub fn is_given_back(&self, status: i32) {
         self.is_as_before(status);
@@ -73,7 +73,7 @@ impl<'a> Terminal<'a> {
         assert!(shown.contains("before"), "what was on the terminal is there again: {shown}");
     }
 
-    /// The same of a program that writes on it.
+    /// Like `is_given_back`, for a program that does not restore what was on the screen.
     #[track_caller]
     pub fn is_as_before(&self, status: i32) {
         self.until("the shell has its terminal again", |screen| screen.contains(&format!("status {status}")));
@@ -85,7 +85,7 @@ impl<'a> Terminal<'a> {
         let height: u32 =
             flags.trim().rsplit('/').next().and_then(|height| height.parse().ok()).expect("a height");
         assert_eq!(flags.trim(), format!("0 1 0-{}/{height}", height - 1));
-        // The first line has its size.
+        // The first line has the size of the terminal.
         let settings = |name: &str| {
             let text = std::fs::read_to_string(self.place.path(name)).unwrap_or_default();
             text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
@@ -94,7 +94,7 @@ impl<'a> Terminal<'a> {
         assert_eq!(settings("before"), settings("after"));
     }
 
-    /// Runs a command between two looks at the terminal's settings.
+    /// Runs a command, with the terminal's settings printed before and after it.
     pub fn runs(&self, command: &str) {
         let _ = std::fs::remove_file(self.place.path("after"));
         self.says(&format!("echo before; stty -a >before; {command}; echo status $?; stty -a >after"));

@@ -1,4 +1,4 @@
-//! Counters against each other: what a run, its own trace and traces of other tools say of it.
+//! Checks of counters against each other: how a run, its own trace and traces of other tools report them.
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 const RATIO: &str = "ampere_device_counter_agreement_ratio";
 
-/// What a device of a summary is held against.
+/// A check of a summary's device by its kind.
 #[track_caller]
 fn check<'a>(summary: &'a Value, device: &str, kind: &str) -> &'a Value {
     let device = list(summary, "devices").iter().find(|d| d["name"] == device).expect("the device");
@@ -48,7 +48,7 @@ fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
     command
 }
 
-/// Its sensor goes on when its counter stands still for three seconds.
+/// The sensor continues while the counter stands still for three seconds.
 #[test]
 fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -75,7 +75,7 @@ fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     let change = &check(&summary, "GPU-0", "power sensor")["change"];
     let [from, to] = ["from_seconds", "to_seconds"].map(|key| number(change, key));
     assert!((3.0..=8.0).contains(&from) && (from..=9.0).contains(&to), "{change}");
-    // Either the time in which it stood still, or that in which it made up for it.
+    // The change is either in the time in which the counter stood still, or in that in which it caught up.
     let [counter, sensor] = ["device_joules", "joules"].map(|key| number(change, key));
     assert!((counter - sensor).abs() > 0.5 * sensor, "{change}");
     let notes = notes(&summary);
@@ -91,14 +91,14 @@ fn a_counter_that_stalls_disagrees_with_the_power_sensor() {
     }
 }
 
-/// At once, as the kernel's files are: never empty, and of one length.
+/// Replaces a file's content in place, like the kernel's files: it is never empty, and its length does not change.
 fn overwrite(path: &Path, text: &str) {
     let mut file =
         std::fs::OpenOptions::new().create(true).write(true).truncate(false).open(path).expect("a file");
     file.write_all(text.as_bytes()).expect("room");
 }
 
-/// Writes what a Cray node's controller would have counted since a moment, ten times a second, until it is told to stop.
+/// Until `stop` is set, writes ten times a second what a Cray node's controller would have counted.
 fn cray_node(root: &Path, stop: &AtomicBool) {
     let folder = root.join("sys/cray/pm_counters");
     let begun = Instant::now();
@@ -149,10 +149,10 @@ fn a_node_and_its_accelerator_are_held_against_other_counters() {
     check(&summary, "GPU-0", "power sensor");
 }
 
-/// What its counter shows by the second, and its sensor's watts.
+/// The value of a GPU's counter at a time in seconds, and the watts of its sensor.
 type Gpu = (fn(f64) -> f64, f64);
 
-/// A trace of GPUs as Score-P writes PAPI's counters, every 50 ms for 60 s.
+/// A trace of GPUs with PAPI's counters, as Score-P writes them: a reading every 50 ms for 60 s.
 fn trace_of(place: &Place, gpus: &[Gpu]) -> std::path::PathBuf {
     const SECOND: u64 = 1_000_000;
     let directory = place.path("trace");
@@ -213,7 +213,7 @@ fn trace_of(place: &Place, gpus: &[Gpu]) -> std::path::PathBuf {
 #[test]
 fn a_trace_says_where_a_counter_stalled_and_corrects_nothing() {
     let place = Place::new();
-    // It stands still from 20 s to 30 s, and what was spent then is lost.
+    // The counter stands still from 20 s to 30 s, and the energy of that time is lost.
     let stalls = |at: f64| 300.0 * (at.min(20.0) + (at - 30.0).max(0.0));
     let trace = trace_of(&place, &[(stalls, 300.0), (|at| 200.0 * at, 198.0)]);
     let summary = attribute(&trace, &[]);
@@ -232,7 +232,7 @@ fn a_trace_says_where_a_counter_stalled_and_corrects_nothing() {
     assert!(notes.contains("GPU-0 on n: between ") && !notes.contains("GPU-1"), "{notes}");
 }
 
-/// What the sensors of a real node say of its counters.
+/// Compares the sensors of a real node with its counters.
 #[test]
 fn recorded_counters_agree_with_their_sensors() {
     let trace = recorded_trace();

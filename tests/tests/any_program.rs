@@ -1,4 +1,4 @@
-//! Programs that are not instrumented: a row for each process, and call paths by samples of their stacks.
+//! Programs that are not instrumented: a row for each process, and call paths from samples of their stacks.
 
 use ampere_stacks::{Options, Sampler};
 use ampere_tests::jobs::{Done, Place, files_below, is_root, kill, run, start, until};
@@ -13,12 +13,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The kernel lets this user sample the stacks of processes. Containers often forbid it.
+/// Whether the kernel lets this user sample the stacks of processes. Containers often forbid it.
 fn may_sample() -> bool {
     Sampler::begin(&Options::default()).is_ok()
 }
 
-/// Spends three parts of its time in one function, and two in another, below a third.
+/// Spends three fifths of its time in one function and two fifths in another, both called by a third.
 const WORK: &str = r#"
     #include <math.h>
     #include <stdio.h>
@@ -71,14 +71,14 @@ fn sampled(place: &Place, command: &[&str]) -> Command {
     run
 }
 
-/// As people run it: samples are where nothing is said.
+/// A command with default settings, which sample stacks.
 fn as_it_is(place: &Place, command: &[&str]) -> Command {
     let mut run = place.ampere_run("out", command);
     run.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
     run
 }
 
-/// Exclusive joules of the rows of the ranks view, by group and path.
+/// Exclusive joules of the rows of the ranks view, by location group and call path.
 fn rows(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices").iter().filter(|device| device["unit"] != "s") {
@@ -94,7 +94,7 @@ fn rows(summary: &Value) -> BTreeMap<(String, String), f64> {
     all
 }
 
-/// Of the rows whose path has this in it.
+/// The joules of the rows whose path contains `part`.
 fn joules(rows: &BTreeMap<(String, String), f64>, part: &str) -> f64 {
     rows.iter().filter(|((_, path), _)| path.contains(part)).map(|(_, joules)| joules).sum()
 }
@@ -103,7 +103,7 @@ fn notes(summary: &Value) -> Vec<&str> {
     list(&summary["run"], "notes").iter().filter_map(Value::as_str).collect()
 }
 
-/// Live and from the trace, the figures are the same.
+/// Checks that the figures of the trace equal those of the live run.
 fn agrees_with_its_trace(output: &Path, summary: &Value) {
     let again = attribute(&output.join("traces.otf2"), &[]);
     assert_same_figures(summary, &again);
@@ -134,7 +134,7 @@ fn a_program_as_it_is_has_its_call_paths() {
     place.is_clean();
 }
 
-/// In every form; CSV, Parquet and the page have the standard error instead.
+/// Checks that no output has a number of calls for sampled functions; CSV, Parquet and the page have the standard error instead.
 fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
     const READ: &str = "import csv, json, sqlite3\n\
          rows = [row for row in csv.DictReader(open('rows.csv', newline='')) if row['region'] == 'spin']\n\
@@ -177,7 +177,7 @@ fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
     assert!(relative(error, number(row, "sampled_error_joules")) < 1e-6, "{error} J: {row}");
 }
 
-/// Of n of N samples: √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
+/// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
 fn has_standard_errors(summary: &Value) {
     assert_eq!(summary["run"]["stack_period_seconds"], 0.000983);
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
@@ -202,7 +202,7 @@ fn each_process_of_a_command_has_its_rows() {
     assert_eq!(done.code, 5, "{done:#?}");
     let rows = rows(&json(&place.path("out/summary.json")));
     let (first, second) = (joules(&rows, "work > "), joules(&rows, "other > "));
-    // The one has twice as much to do; how long that takes depends on what else runs.
+    // The first function has more to do than the second; the ratio of their times depends on what else runs.
     assert!(first > second && second > 0.0, "{first} J and {second} J: {rows:#?}");
     place.is_clean();
 }
@@ -246,7 +246,7 @@ const MPI_POLLING: &str = r#"
     }
 "#;
 
-/// A program may ask whether something has happened more often than its calls could be timed.
+/// A program may poll for an event more often than its calls could be timed.
 #[test]
 fn calls_that_only_ask_are_sampled_unless_functions_are_recorded() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -278,7 +278,7 @@ fn calls_that_only_ask_are_sampled_unless_functions_are_recorded() {
     }
 }
 
-/// Formats with single events have the frames of samples and the recorded calls of a thread as one stack.
+/// Checks that formats with single events have the frames of a thread's samples and its recorded calls as one stack.
 fn events_are_those_of_the_summary(place: &Place) {
     let report = |arguments: &[&str]| {
         let done = run(place.ampere([&["report", "out"], arguments].concat()).current_dir(place.path("")));
@@ -309,7 +309,8 @@ fn events_are_those_of_the_summary(place: &Place) {
     }
 }
 
-/// Two ranks that began with `before`, or were found when they had done that.
+/// Runs two ranks, which run `before` first, or are found once they have. Checks that they have functions, and returns their
+/// rows.
 fn has_ranks_with_functions(place: &Place) -> BTreeMap<(String, String), f64> {
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
@@ -320,7 +321,7 @@ fn has_ranks_with_functions(place: &Place) -> BTreeMap<(String, String), f64> {
         }
     }
     assert!(rows.keys().all(|(group, _)| !group.ends_with("(work)")), "{rows:#?}");
-    // MPI's calls are counted as without samples.
+    // Calls of MPI are counted as they are without samples.
     let calls: u64 = list(&summary["devices"][0]["views"][0], "regions")
         .iter()
         .filter(|row| row["region"] == "MPI_Allreduce")
@@ -331,7 +332,7 @@ fn has_ranks_with_functions(place: &Place) -> BTreeMap<(String, String), f64> {
     rows
 }
 
-/// Starts what it is told to, in the environment that it is given, as a batch system's daemon does.
+/// Starts the command that it receives, in the environment that it is given, as a batch system's daemon does.
 const DAEMON: &str = r#"
     for number in 1 2 3; do
         read program < ask
@@ -365,7 +366,7 @@ fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mp
     place.is_clean();
 }
 
-/// `ampere run` behind a launcher, of programs that know nothing of MPI.
+/// `ampere run` behind a launcher, with programs that do not use MPI.
 #[test]
 fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -390,7 +391,7 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
     let first = rank("0");
     let done = first.wait();
     assert_eq!((done.code, done.stdout.is_empty()), (3, false), "{done:#?}");
-    // The other one is awaited.
+    // The run waits for the other rank.
     assert_eq!(rank("1").wait().code, 3);
     place.no_process_left();
     let summary = json(&place.path("out/summary.json"));
@@ -416,7 +417,7 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
-    // The program works until the other collector has sampled it for a while, however late that one comes.
+    // The program works until the other collector has sampled it for a while, however late that collector starts.
     let enough = place.path("enough");
     let script = format!(
         "{} 1000000 & until [ -e {} ]; do sleep 0.05; done; kill $!; exit 5",
@@ -458,7 +459,7 @@ fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
         [program, place.path("enough"), place.path("begun")].map(|path| path.to_string_lossy().into_owned());
     let command = ["mpirun", "--oversubscribe", "-n", "2", &program, &enough, &begun];
     let running = start(&mut sampled(&place, &command));
-    // Locations of threads that are sampled.
+    // The locations of sampled threads.
     let sampled = |of: &str| {
         let files = files_below(&place.path("shm"));
         files.iter().filter(|path| path.to_string_lossy().ends_with(&format!("-{of}.0.ring"))).count()
@@ -486,7 +487,7 @@ fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
     place.is_clean();
 }
 
-/// Works until a file is there.
+/// A program that works until there is a file.
 const WORK_UNTIL: &str = r#"
     #include <math.h>
     #include <unistd.h>
@@ -495,7 +496,7 @@ const WORK_UNTIL: &str = r#"
     int main(int argc, char **argv) { while (argc > 1 && access(argv[1], F_OK)) work(); return 0; }
 "#;
 
-/// Three programs, and what the driver tells of them: the queues of a process are there as long as it is, and of one it knows nothing.
+/// Three programs and a driver's state: it has queues of two processes for as long as they live, and none of the third one.
 const ON_GPUS: &str = r#"
     has_queue() { mkdir -p node/sys/class/kfd/kfd/proc/$1/queues/0; echo $2 > node/sys/class/kfd/kfd/proc/$1/queues/0/gpuid; }
     ./one one-ends & one=$!
@@ -509,7 +510,7 @@ const ON_GPUS: &str = r#"
     wait $other $none
 "#;
 
-/// Pids mean there what they mean to drivers.
+/// Makes the test's process IDs the same as the kernel's, which drivers report.
 fn has_the_kernels_pids(node: &Path) {
     std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
@@ -526,7 +527,7 @@ fn gpu_links(summary: &Value) -> BTreeSet<String> {
     links.filter(|link| !link.starts_with("node ") && !link.contains(" <- dash: ")).collect()
 }
 
-/// Which GPU one of them had is known to the collector that is killed, and to nobody else then.
+/// Only the collector that is killed knows which GPU one of the programs had.
 #[test]
 fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -557,7 +558,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     until("one is over", || place.path("one-has-ended").exists());
     let collectors = place.collectors();
     collectors.iter().for_each(|collector| kill(*collector));
-    // A ring is made when it has been written what the process is.
+    // A ring is made after the file that describes the process.
     let is_sampled = |path: &std::path::PathBuf| {
         let name = path.to_string_lossy();
         name.contains("-s2.") && name.ends_with(".ring")
@@ -578,7 +579,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     place.is_clean();
 }
 
-/// Two programs, and what the driver tells of them: it lists one, with others, and knows nothing of the other.
+/// Two programs and a driver that lists one of them, along with other processes, and does not know the other one.
 const ON_NVIDIA_GPUS: &str = r#"
     ./one end & one=$!
     ./none end & none=$!
@@ -639,7 +640,7 @@ fn doctor_says_whether_stacks_can_be_sampled() {
     assert_eq!(check["status"], if may_sample() { "ok" } else { "note" }, "{check}");
 }
 
-/// It works before its first recorded function; most of its time it spends in one that is not recorded.
+/// A program that works before its first recorded function. It spends most of its time in a function that is not recorded.
 const RECORDED: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -669,10 +670,10 @@ fn a_program_that_records_its_functions_leaves_the_samples_of_others_as_they_are
         let paths = rows.iter().filter(|((group, _), _)| group.contains(name));
         paths.map(|(_, joules)| joules).sum::<f64>()
     };
-    // What it did before its first recorded function is sampled.
+    // The work before its first recorded function is sampled.
     let of_main = rows.get(&("Process".to_owned(), "main".to_owned())).copied().unwrap_or_default();
     assert!(joules(&rows, "work > ") < 0.3 * of_main, "{rows:#?}");
-    // It ran for as long.
+    // It ran for the same time.
     assert!(of_process("(other)") > 0.6 * of_main, "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
 }
@@ -691,7 +692,7 @@ fn a_program_whose_functions_are_recorded_needs_no_samples() {
     agrees_with_its_trace(&place.path("out"), &summary);
 }
 
-/// Ranges by roctx, which is a library here, and by NVTX, whose header does this where it is first used.
+/// Ranges by roctx, which is a library here, and by NVTX, whose header does this when it is first used.
 const RANGES: &str = r#"
     #include <dlfcn.h>
     #include <stdint.h>
@@ -750,7 +751,7 @@ const RANGES: &str = r#"
             work(0.02);
             printf("%d", roctxRangePop());
         }
-        pop(); // one too many
+        pop(); // one more than there are ranges
         push(NULL);
         work(0.02);
         pop();
@@ -808,7 +809,7 @@ fn pythons_ranges_are_frames() {
     assert!(relative(forward, backward) < 0.3, "{forward} J and {backward} J: {rows:#?}");
 }
 
-/// Python's functions are made while it runs, with code of their own around them.
+/// Python's functions are made at run time, and each has a small piece of machine code around it.
 #[test]
 fn functions_of_python_are_called_as_in_the_script() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -840,7 +841,7 @@ fn functions_of_python_are_called_as_in_the_script() {
     agrees_with_its_trace(&place.path("out"), &summary);
 }
 
-/// V8 has frame pointers, and writes where its functions are.
+/// V8 has frame pointers, and writes a list of its functions' addresses.
 #[test]
 fn functions_that_node_compiles_have_names() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
@@ -857,7 +858,7 @@ fn functions_that_node_compiles_have_names() {
     assert!(spin / all > 0.4, "{spin} J of {all} J: {rows:#?}");
 }
 
-/// Of all threads: how often they have waited.
+/// How often each thread has waited.
 fn waits(pid: u32) -> BTreeMap<String, u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("threads").flatten();
     let of = |thread: std::fs::DirEntry| {
@@ -875,7 +876,7 @@ fn a_job_that_does_nothing_is_seldom_looked_at() {
     let run = start(&mut as_it_is(&place, &["sleep", "6"]));
     until("the collector runs", || place.collectors().len() == 1);
     let collector = place.collectors()[0];
-    // That nothing happens is known after a second.
+    // The sampler finds after a second that nothing happens.
     std::thread::sleep(Duration::from_millis(2500));
     let before = [collector, run.pid().as_raw_nonzero().get() as u32].map(waits);
     std::thread::sleep(Duration::from_secs(2));
@@ -889,7 +890,7 @@ fn a_job_that_does_nothing_is_seldom_looked_at() {
     assert_eq!(run.wait().code, 0);
 }
 
-/// Functions that are each large beside the hooks at their begin and end; the library's are not instrumented.
+/// Functions that are each large compared with the hooks at their start and end. The library's functions are not instrumented.
 const LARGE_FUNCTIONS: &str = r#"
     #include <algorithm>
     #include <cmath>
@@ -934,7 +935,7 @@ const LARGE_FUNCTIONS: &str = r#"
     }
 "#;
 
-/// Shares of what all of these have together, in percent: those whose paths have this in them.
+/// For each function, the share in percent of rows whose path contains it, relative to all these functions together.
 fn shares(output: &Path, functions: &[&str]) -> Vec<f64> {
     let rows = rows(&json(&output.join("summary.json")));
     let each: Vec<f64> = functions.iter().map(|function| joules(&rows, function)).collect();
@@ -951,7 +952,7 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
     let of_stencil = ["relax_block", "sum_block"];
     let of_large = ["fill(", "multiply(", "order<double>", "order<float>", "tally("];
     let hooks = "-finstrument-functions-exclude-file-list=/usr/";
-    // What is inlined is a part of its caller in samples, and a call to the hooks.
+    // In samples, inlined code is a part of its caller; for the hooks, it is a call.
     let mut cases =
         vec![("c++", LARGE_FUNCTIONS, vec!["-xc++", "-O2", hooks], vec![], vec![], &of_large[..])];
     if on_path("mpicc") {
@@ -964,7 +965,7 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
         let hooks = ["-finstrument-functions", "-rdynamic"];
         let ways = [(build("plain", &[]), "250us"), (build("exact", &hooks), "off")];
         let mut means = [vec![0.0; functions.len()], vec![0.0; functions.len()]];
-        // By turns, as what else the machine does is not the same all the time.
+        // The cases alternate, because the load of the machine changes.
         for round in 0..4 {
             for (at, (program, sample)) in ways.iter().enumerate() {
                 let output = format!("{compiler}-{sample}-{round}");
@@ -978,7 +979,7 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
         }
         let [sampled, exact] = means;
         println!("{functions:?}: sampled {sampled:.1?} %, instrumented {exact:.1?} %");
-        // Two, and one for what else the machine does.
+        // The tolerance is two percent, and one more for other load on the machine.
         let is_near = |(sampled, exact): (&f64, &f64)| (sampled - exact).abs() < 3.0;
         assert!(
             sampled.iter().zip(&exact).all(is_near),
@@ -987,7 +988,7 @@ fn sampled_functions_have_the_joules_that_they_have_when_they_are_instrumented()
     }
 }
 
-/// What programs do that a sampler could disturb, one after the other by the first argument; each works for a while in `work`.
+/// Things that a sampler could disturb. The first argument selects one; each works for a while in `work`.
 const ODD_PROGRAMS: &str = r#"
     #define _GNU_SOURCE
     #include <dlfcn.h>
@@ -1240,7 +1241,7 @@ fn programs_with_sanitizers_are_as_without_samples() {
             let done = run(command.env("AMPERE_COUNTERS", "estimate"));
             done.as_without(&plain);
             done.no_panic();
-            // ThreadSanitizer ends at once where the kernel places programs at random.
+            // ThreadSanitizer ends immediately where the kernel randomises the addresses of programs.
             if plain.code == 23 {
                 let summary = json(&place.path(output).join("summary.json"));
                 let rows = rows(&summary);
@@ -1251,8 +1252,8 @@ fn programs_with_sanitizers_are_as_without_samples() {
     }
 }
 
-/// So many threads as the first argument says, all at once; each works for a moment, two at a time: of a thousand that compete
-/// with the collector for the CPUs, samples would be lost.
+/// As many threads as the first argument gives, all at once. Each works for a moment, two at a time: if a thousand threads
+/// competed with the collector for the CPUs, samples would be lost.
 const MANY_THREADS: &str = r#"
     #include <math.h>
     #include <pthread.h>
@@ -1310,13 +1311,13 @@ fn threads_are_not_bounded_by_the_files_that_may_be_open() {
     let rows = rows(&summary);
     let (work, all) = (joules(&rows, " > work"), rows.values().sum::<f64>());
     assert!(work > 0.7 * all, "{work} J of {all} J: {:#?}", notes(&summary));
-    // Where the tests beside it have the CPUs, samples may be lost, or come late: to charge these as of their time, all locations of
-    // the trace would be read at once.
+    // If other tests occupy the CPUs, samples may be lost or come late: to charge late ones at their own time, all locations of
+    // the trace would have to be read at once.
     let is_of_files = |note: &&str| note.contains("files") && !note.contains("came late");
     assert!(!notes(&summary).iter().any(is_of_files), "{:#?}", notes(&summary));
 }
 
-/// `ampere run` of a user who is not root and may lock no memory but what every user may for sampling.
+/// `ampere run` as a user who is not root, and who may lock no more memory than every user may for sampling.
 fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
     let user = Some(65534);
     for of in [place.path(""), place.path("shm"), place.path("tmp")] {
@@ -1331,7 +1332,7 @@ fn as_other_user(place: &Place, output: &str, command: &[&str]) -> Command {
 
 fn other_user_may_run() -> bool {
     let mut other = Command::new("setpriv");
-    // What `setpriv` executes itself may still be executed with root's rights.
+    // `setpriv` executes this first command while it still has root's rights.
     other.args(["--reuid=65534", "--regid=65534", "--clear-groups", "env"]);
     other.arg(artifact("ampere")).arg("--version");
     other.output().is_ok_and(|done| done.status.success())
@@ -1349,7 +1350,7 @@ fn where_no_memory_is_left_to_sample_a_note_says_so() {
     skip_unless!(other_user_may_run(), "another user than root may not run what is built here");
     skip_unless!(kernel_setting("perf_event_mlock_kb") == "516", "other limits than usual");
     let place = Place::new();
-    // What the first one takes is all that a user has.
+    // The first program uses all the memory that the user may lock.
     let work = "i=0; while [ $i -lt 1000000 ]; do i=$((i + 1)); done; exit 23";
     let script = &format!("\"$0\" run --sample 1ms -o inner -- sh -c '{work}'");
     let ampere = place.ampere([""; 0]).get_program().to_string_lossy().into_owned();
@@ -1364,7 +1365,7 @@ fn where_no_memory_is_left_to_sample_a_note_says_so() {
         )
     };
     assert!(notes(&summary).iter().any(is_it), "{:#?}", notes(&summary));
-    // What is not sampled is not seen, and is not idle.
+    // What is not sampled is unseen, and does not count as idle.
     let rows = rows(&summary);
     let not_seen = joules(&rows, "(not seen)");
     assert!(not_seen > 0.9 * rows.values().sum::<f64>() && not_seen > 0.0, "{rows:#?}");
@@ -1373,7 +1374,7 @@ fn where_no_memory_is_left_to_sample_a_note_says_so() {
     assert_eq!(summary["run"]["complete"], false, "{:#?}", summary["run"]);
 }
 
-/// Most of its time is the kernel's.
+/// A program that spends most of its time in the kernel.
 const KERNEL_WORK: &str = r#"
     #include <fcntl.h>
     #include <math.h>

@@ -1,4 +1,4 @@
-//! `ampere attribute` with several threads and several processes: the figures are those of one.
+//! `ampere attribute` with several threads and several processes has the same figures as with one.
 
 #[path = "oracle/random.rs"]
 #[allow(dead_code)]
@@ -29,7 +29,8 @@ fn good(command: &mut Command) -> Done {
     done
 }
 
-/// With its configuration. Two nodes, each with its own devices, in one of two traces.
+/// Writes a random trace, and returns its path and that of its configuration. Every second trace has two nodes, each with its own
+/// devices.
 fn random_trace(place: &Place, seed: u64) -> (PathBuf, String) {
     let directory = place.path(format!("trace-{seed}"));
     std::fs::create_dir(&directory).expect("a directory");
@@ -39,7 +40,7 @@ fn random_trace(place: &Place, seed: u64) -> (PathBuf, String) {
     (directory.join("traces.otf2"), config.display().to_string())
 }
 
-/// Ranks on two nodes, with more events than are decoded ahead.
+/// A trace of ranks on two nodes, with more events than are decoded ahead.
 fn large_trace(place: &Place) -> (PathBuf, String) {
     let trace = synthetic_trace::write(&place.path("large"), &Shape { calls: 30_000, samples: 900 });
     let config = place.write("large.toml", synthetic_trace::CONFIG);
@@ -89,7 +90,7 @@ fn the_number_of_threads_changes_no_call() {
     }
 }
 
-/// Figures that differ by more than 1e-12 of them, and anything else that differs.
+/// Collects figures that differ by more than 1e-12 of their value, and all other differences.
 fn differences(one: &Value, other: &Value, at: &str, found: &mut Vec<String>) {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) if one.len() == other.len() => {
@@ -121,12 +122,12 @@ fn assert_same(one: &str, other: &str) {
     assert_eq!(found, [""; 0]);
 }
 
-/// As a launcher starts it.
+/// Sets the variables with which a launcher starts a rank.
 fn member(command: &mut Command, rank: u32, size: u32) -> &mut Command {
     command.env("PMI_RANK", rank.to_string()).env("PMI_SIZE", size.to_string())
 }
 
-/// Names of the files in a directory.
+/// The names of the files in a directory.
 fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = files_below(directory)
         .iter()
@@ -144,7 +145,7 @@ fn several_processes_attribute_what_one_does() {
     for (at, (trace, config)) in traces.iter().enumerate() {
         let one = run(&mut attribute(&place, trace, &["--config", config]));
         let output = format!("out-{at}");
-        // In any order.
+        // The processes start in any order.
         let size = 2 + at as u32 % 2;
         let ranks = (0..size).map(|rank| (rank + at as u32) % size);
         let done: Vec<Done> = ranks
@@ -184,7 +185,7 @@ fn what_open_mpis_launcher_starts_is_one_attribution() {
     assert_eq!(done.code, 0, "{done:#?}");
     assert_same(&one.stdout, &done.stdout);
     assert_eq!(names(&place.path("out")), ["report.html", "summary.json", "summary.txt"]);
-    // Where nothing can be joined, one process does all.
+    // If the processes cannot be joined, one of them does all the work.
     let done = launched(&[]);
     assert_eq!((done.code, &done.stdout), (0, &one.stdout), "{done:#?}");
     done.said_once(&["without -o the first of 3 processes attributes all"]);
@@ -192,7 +193,7 @@ fn what_open_mpis_launcher_starts_is_one_attribution() {
     assert_eq!((done.code, &done.stdout), (0, &one.stdout), "{done:#?}");
     done.said_once(&["with --calls the first of 3 processes attributes all"]);
     assert!(place.path("calls.parquet").exists() && place.path("with-calls/summary.json").exists());
-    // An only process is as without a launcher.
+    // A single process is the same as one without a launcher.
     let done = run(member(&mut attribute(&place, &trace, &["--config", &config]), 0, 1));
     assert_eq!((done.code, &done.stdout), (0, &one.stdout), "{done:#?}");
     done.said_nothing();
@@ -215,7 +216,7 @@ fn when_a_process_dies_the_same_command_goes_on() {
     assert_eq!(done.stdout, "");
     let left = names(&place.path("out"));
     assert!(left.len() == 1 && left[0].starts_with(".ampere-share-"), "{left:?}");
-    // Figures of other settings are not joined with these.
+    // Figures with other settings are not joined with these.
     let mut other = attribute(&place, &trace, &["-o", "out", "--config", &config, "--policy", "busy_only"]);
     assert_eq!(good(member(&mut other, 0, 2)).stdout, "");
     let done = good(&mut process(0));
@@ -228,7 +229,7 @@ fn when_a_process_dies_the_same_command_goes_on() {
 fn an_interrupted_attribution_says_so_and_leaves_nothing() {
     let place = Place::new();
     let (trace, config) = large_trace(&place);
-    // It waits for a settings file that never comes.
+    // The process waits for a settings file that never comes.
     let pipe = place.path("pipe.toml");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -259,7 +260,7 @@ fn an_interrupted_attribution_says_so_and_leaves_nothing() {
     }
 }
 
-/// In parts of the trace that are not there, one node's or both's.
+/// The traces lack files of one node or of both.
 #[test]
 fn damaged_traces_have_the_same_figures_with_any_number_of_threads() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! `ampere calibrate` as a whole: the stand-in for librocm_smi64 lags by what its script says, and a command tells the edges
-//! of its square wave.
+//! `ampere calibrate` as a whole: the stand-in for librocm_smi64 has the delay that its script sets, and a command reports the
+//! edges of its square wave.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{attribute, compile, list, number, succeed, text};
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// Sleeps in `busy` and in `rest`, at the times at which the stand-in's wave of that period is high and low. The stand-in's
-/// power follows the clock and not the load: so the edges are exact, on whatever machine.
+/// Sleeps in `busy` and in `rest`, at the times at which the stand-in's wave of that period is high and low. The stand-in's power
+/// follows the clock and not the load, so the edges are exact on any machine.
 const WAVE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ fn wave(place: &Place) -> String {
     compile(place, &["cc", "-O1", "-finstrument-functions"], "wave", WAVE).display().to_string()
 }
 
-/// With the stand-in for librocm_smi64 as the only source.
+/// A command with the stand-in for librocm_smi64 as its only source.
 fn with_script(place: &Place, script: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(artifact("ampere"));
     command.arg("calibrate").args(arguments).env("AMPERE_COUNTERS", "rocm_smi");
@@ -61,7 +61,7 @@ fn device<'a>(report: &'a Value, name: &str) -> &'a Value {
     devices.iter().find(|device| device["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
-/// The machine may be busy with other tests, so that readings come late: milliseconds, not less.
+/// The tolerance: other tests may keep the machine busy, so that readings are late by milliseconds.
 #[track_caller]
 fn close(device: &Value, key: &str, expected: f64, within: f64) {
     let found = number(device, key);
@@ -101,10 +101,10 @@ fn the_delay_that_was_put_in_is_found_written_and_used() {
         (&"no response".into(), &Value::Null)
     );
     close(constant, "mean_watts", 100.0, 2.0);
-    // What cannot be read at all is no device; what the library says of it is told.
+    // A counter that cannot be read at all is not listed as a device; the library's error is reported.
     assert!(said.contains("device 3 may not be read") && list(&report, "devices").len() == 3, "{said}");
 
-    // The file: what was there is there, and the delays are.
+    // The file still has what was in it, and the delays.
     let after = std::fs::read_to_string(&file).unwrap();
     for line in before.lines().filter(|line| !line.starts_with("delay")) {
         assert!(after.lines().any(|new| new == line), "{line:?} is lost: {after}");
@@ -117,8 +117,8 @@ fn the_delay_that_was_put_in_is_found_written_and_used() {
     check_attribution(&place, &wave, &path);
 }
 
-/// Half a second at 300 W, and half a second at 50 W, which are told 120 ms late: without the delay, busy phases have what is
-/// the idle ones'.
+/// The power is 300 W for half a second and 50 W for the next, and is reported 120 ms late: without the delay, busy phases would
+/// be charged for energy of the idle ones.
 #[track_caller]
 fn check_attribution(place: &Place, wave: &str, config: &str) {
     let mut run = place.ampere_run("out", [wave, "1", "6"]);
@@ -151,11 +151,11 @@ fn a_wave_that_is_too_short_is_reported() {
         "{out}"
     );
     assert!(said.contains("ampere: no counter's delay could be found"), "{said}");
-    // For people: a picture beside the load.
+    // The terminal shows a picture next to the load.
     assert!(out.contains("  load   █") && out.contains("  GPU-0  "), "{out}");
 }
 
-/// Ends with status 1, and says one thing.
+/// Checks that the command ends with status 1 and prints one line.
 #[track_caller]
 fn fails(output: &Output, status: i32, why: &str) {
     let said = text(&output.stderr);
@@ -250,7 +250,7 @@ fn an_interrupt_ends_the_command_too() {
     assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command goes on");
 }
 
-/// Of all cores since the machine began: busy and idle ones.
+/// Busy and idle ticks of all cores since the machine was booted.
 fn processor_ticks() -> [u64; 2] {
     let text = std::fs::read_to_string("/proc/stat").expect("Linux has it");
     let ticks: Vec<u64> = text
@@ -265,7 +265,7 @@ fn processor_ticks() -> [u64; 2] {
     [ticks.iter().take(8).sum::<u64>() - idle, idle]
 }
 
-/// All cores, by the CPU time that the kernel counts: it follows at once, where no other program uses the machine.
+/// The CPU time of all cores, as counted by the kernel. It follows the load immediately if no other program uses the machine.
 #[test]
 fn the_built_in_wave_is_seen_by_the_estimate() {
     let place = Place::new();
@@ -283,7 +283,7 @@ fn the_built_in_wave_is_seen_by_the_estimate() {
     skip_unless!(busy < 2 * idle, "other programs use the machine's cores");
     assert_eq!(node["verdict"], "responds", "{node}");
     assert!(number(node, "busy_watts") > number(node, "idle_watts"));
-    // CPU time is counted in steps of up to 10 ms. With other tests beside it, a load is not where its edges are.
+    // CPU time is counted in steps of up to 10 ms. With other tests running, the edges of the load are not where they should be.
     close(node, "delay_estimate_seconds", 0.0, 0.06);
     assert!(std::fs::read_to_string(&file).unwrap().contains("metric = 'estimate:::energy'"));
 }

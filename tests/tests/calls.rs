@@ -1,4 +1,4 @@
-//! The table of calls, read by pandas: its sums are the summary's.
+//! The table of calls, as read by pandas: its sums are those of the summary.
 
 #[path = "oracle/random.rs"]
 #[allow(dead_code)]
@@ -15,7 +15,7 @@ use random_traces::Random;
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
-/// Each line of the file that it is given is a directory with a table and the summary of the same attribution.
+/// Each line of the input file is a directory with a table and the summary of the same attribution.
 const CHECK: &str = r#"
 import collections, json, sys
 import pandas
@@ -105,7 +105,7 @@ fn tabulate(
     directory
 }
 
-/// Rows, devices by view, and those with joules.
+/// Returns the number of rows, of devices by view, and of those with joules.
 fn check(python: &Path, place: &Place, directories: &[PathBuf]) -> [u64; 3] {
     let list: Vec<String> = directories.iter().map(|path| path.display().to_string()).collect();
     let list = place.write("directories", &list.join("\n"));
@@ -116,8 +116,8 @@ fn check(python: &Path, place: &Place, directories: &[PathBuf]) -> [u64; 3] {
     numbers.try_into().expect("three")
 }
 
-/// For each policy, sharing and choice of threads, on traces with late devices, misread counters, GPU streams, and leaves
-/// without enters.
+/// Each policy, way of sharing and choice of threads is tested on traces with late devices, misread counters, GPU streams, and
+/// leaves without enters.
 #[test]
 fn calls_of_random_traces_add_up_to_the_summary() {
     let python = python_with(&["pandas", "pyarrow"]);
@@ -143,7 +143,7 @@ fn calls_of_random_traces_add_up_to_the_summary() {
     assert!(rows > 60 * 50 && devices > 120 && with_joules > 60, "{rows} {devices} {with_joules}");
 }
 
-/// The lines of the book's page on traces.
+/// Runs the lines of code on the book's page about traces.
 #[test]
 fn the_books_lines_read_the_table() {
     let python = python_with(&["pandas", "pyarrow", "duckdb"]);
@@ -167,12 +167,12 @@ fn the_books_lines_read_the_table() {
     }
 }
 
-/// One counter that is read `samples` times, and two ranks with calls in main.
+/// A trace with one counter that is read `samples` times, and two ranks with calls in `main`.
 fn long_trace(directory: &Path, calls: u64, samples: u64) -> PathBuf {
     long_trace_read(directory, calls, samples, |_, microjoules| microjoules)
 }
 
-/// The same, with what is read of the counter by the number of the sample, where it has so many microjoules.
+/// Like [`long_trace`]. `read` maps a sample's number and its true microjoules to the value that is read.
 fn long_trace_read(directory: &Path, calls: u64, samples: u64, read: impl Fn(u64, u64) -> u64) -> PathBuf {
     std::fs::create_dir(directory).expect("a directory");
     let archive = ArchiveWriter::create(directory).expect("an archive");
@@ -228,7 +228,7 @@ fn long_trace_read(directory: &Path, calls: u64, samples: u64, read: impl Fn(u64
     directory.join("traces.otf2")
 }
 
-/// More calls between two samples than wait in memory.
+/// There are more calls between two samples than are kept in memory.
 #[test]
 fn a_counter_that_is_seldom_read_has_all_calls() {
     let python = python_with(&["pandas", "pyarrow"]);
@@ -242,7 +242,7 @@ fn a_counter_that_is_seldom_read_has_all_calls() {
     assert_eq!(check(&python.expect("it is there"), &place, &directories)[0], 2 * (2 * 200_000 + 2));
 }
 
-/// Events that end early, a rank without its file, and a counter whose readings are found to be wrong later.
+/// The traces have events that end early, a rank without its file, or a counter whose readings turn out to be wrong later.
 #[test]
 fn calls_of_damaged_and_misread_traces_add_up_to_the_summary() {
     let python = python_with(&["pandas", "pyarrow"]);
@@ -256,7 +256,7 @@ fn calls_of_damaged_and_misread_traces_add_up_to_the_summary() {
     events.set_len(length * 3 / 5).expect("cut");
     let gone = long_trace(&place.path("gone"), 20_000, 200);
     std::fs::remove_file(place.path("gone/traces/1.evt")).expect("it was there");
-    // A value that no device can have reached, and a spell of others that begin at 0.
+    // One value is higher than any device can reach, and a series of others starts again at 0.
     let misread = long_trace_read(&place.path("misread"), 20_000, 200, |sample, microjoules| match sample {
         50 => 1 << 60,
         90..95 => sample,

@@ -1,11 +1,11 @@
-//! What the book says to those who come from other tools: its Python is run, and its figures are the summary's.
+//! The book's page for users of other tools: its Python code runs, and its figures are those of the summary.
 
 use ampere_tests::jobs::{Place, run};
 use ampere_tests::runs::{list, number, python_with, relative, stencil};
 use ampere_tests::{root, skip_unless};
 use serde_json::Value;
 
-/// The blocks of the page that are Python, below a heading.
+/// The Python blocks of the page below a heading.
 fn python_of(heading: &str) -> String {
     let page = std::fs::read_to_string(root().join("docs/src/coming-from.md")).expect("the page");
     let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect("a section");
@@ -20,7 +20,7 @@ fn regions(summary: &Value) -> Vec<(&str, f64)> {
     rows.map(|row| (row["region"].as_str().expect("a name"), number(row, "exclusive_joules"))).collect()
 }
 
-/// Two runs, `first` and `second`.
+/// Makes two runs, `first` and `second`.
 fn two_runs() -> Place {
     let place = Place::new();
     let stencil = stencil();
@@ -84,7 +84,8 @@ fn a_bottleneck_table_is_that_of_the_summary() {
     }
 }
 
-/// The Frontier scripts' rule, by hand: of each interval of the GPU's counter the kernels that ran in it have all joules. In the
+/// Applies the rule of the Frontier scripts by hand: the kernels that ran in an interval of the GPU's counter get all its joules.
+/// In the generated trace the counter is read every 10 ms, 1 J later each time, and a kernel runs for 64 ms of each 130 ms.
 /// made-up trace the counter is read every 10 ms, 1 J later each time, and a kernel runs for 64 ms of each 130 ms.
 #[test]
 fn busy_only_kernels_are_those_of_the_frontier_scripts() {

@@ -1,4 +1,4 @@
-//! `ampere compare`: groups of runs, beside what SciPy makes of their summaries.
+//! `ampere compare`: groups of runs, compared with what SciPy computes from their summaries.
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::python_with;
@@ -6,7 +6,7 @@ use ampere_tests::skip_unless;
 use ampere_tests::stand_ins::with_rocm_smi;
 use std::collections::BTreeSet;
 
-/// Two functions; how much each has to do is an argument.
+/// A program with two functions. Its arguments are the amount of work of each.
 const WORK: &str = r#"
 #include <stdlib.h>
 __attribute__((noinline)) void steady(void) { for (volatile int i = 0; i < 20000000; i++); }
@@ -18,7 +18,7 @@ fn ampere(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere(arguments).current_dir(place.path("")))
 }
 
-/// Three runs a1..a3 of one size, and three b1..b3 of another.
+/// Makes three runs a1 to a3 of one size, and three runs b1 to b3 of another.
 fn two_groups() -> Place {
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-finstrument-functions"]);
@@ -39,7 +39,7 @@ fn compare(place: &Place, options: &[&str]) -> Done {
     ampere(place, &[&["compare"], options, &GROUPS].concat())
 }
 
-/// What a reader of ours has nothing to do with: sums of summary.json, and Welch's interval by SciPy's distribution.
+/// Computes sums from summary.json, and Welch's interval from SciPy's distribution, without any code of ampere.
 const BY_SCIPY: &str = r#"
 import json, math, sys
 import pandas
@@ -119,7 +119,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     let line = |name: &str| table.stdout.lines().find(|line| line.ends_with(name)).expect("a line");
     assert!(table.stdout.contains("by Welch's t-test") && table.stdout.contains("joules by call path"));
     assert!(!table.stdout.contains("their commands differ"), "only a number differs: {}", table.stdout);
-    // The same figures in all forms.
+    // All formats have the same figures.
     let json: serde_json::Value =
         serde_json::from_str(&compare(&place, &["-f", "json"]).stdout).expect("JSON");
     assert_eq!((&json["schema"], &json["method"]), (&"ampere-comparison/1".into(), &"Welch's t".into()));
@@ -139,7 +139,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     assert_eq!((page.code, page.stdout.as_str()), (0, ""), "{page:#?}");
     let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
     assert!(page.contains(">varied</code>") && page.contains("within noise") && !page.contains("://"));
-    // By rank and by node.
+    // The devices' rows have a total per device and per node.
     let devices: BTreeSet<&str> =
         rows.iter().filter(|row| row["by"] == "device").filter_map(|row| row["name"].as_str()).collect();
     assert_eq!(devices, ["GPU-0", "GPU-1", "node"].into());
@@ -157,7 +157,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     }
 }
 
-/// Per rank a job of twice the ranks is as one of half of them.
+/// Per rank, a job with twice the ranks equals one with half of them.
 #[test]
 fn runs_of_other_sizes_are_compared_per_rank() {
     let place = Place::new();

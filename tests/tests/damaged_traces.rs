@@ -1,4 +1,4 @@
-//! `ampere attribute` with traces that are cut short or incomplete, and with files that are no traces.
+//! `ampere attribute` on traces that are cut short or incomplete, and on files that are not traces.
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::{parse, recorded_trace};
@@ -23,7 +23,7 @@ fn cut(file: &Path, keep: f64) {
     file.set_len((length as f64 * keep) as u64).expect("cut");
 }
 
-/// A small trace of our own, in `own`, to be copied and damaged.
+/// Makes a small trace in `own`, which is then copied and damaged.
 fn own_trace(place: &Place) -> PathBuf {
     let program = place.instrumented();
     let done = run(&mut place.ampere_run("own", [&program]));
@@ -35,7 +35,7 @@ fn attribute(place: &Place, trace: &str, more: &[&str]) -> Done {
     run(place.ampere(["attribute", "--json", trace]).args(more))
 }
 
-/// Refused in one line, and nothing is printed.
+/// Checks that the trace is refused with one line, and that nothing is printed on standard output.
 #[track_caller]
 fn refused(done: &Done, words: &[&str]) {
     assert_eq!(done.code, 1, "{done:#?}");
@@ -43,7 +43,7 @@ fn refused(done: &Done, words: &[&str]) {
     done.said_once(words);
 }
 
-/// Attributed with one line about what is missing; the JSON says so too.
+/// Checks that the trace is attributed with one line about what is missing, which the JSON has as well.
 #[track_caller]
 fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
     assert_eq!(done.code, 0, "{done:#?}");
@@ -51,7 +51,7 @@ fn with_a_warning(done: &Done, words: &[&str]) -> serde_json::Value {
     incomplete(done, 1)
 }
 
-/// The same of the recorded trace, whose powers are left out.
+/// Like `with_a_warning`, for the recorded trace, whose powers are left out.
 #[track_caller]
 fn with_a_warning_before_powers(done: &Done, words: &[&str]) {
     assert_eq!(done.code, 0, "{done:#?}");
@@ -68,7 +68,7 @@ fn incomplete(done: &Done, notes: usize) -> serde_json::Value {
     summary
 }
 
-/// What is said of the recorded trace in any case: its powers are not devices.
+/// The notes that the recorded trace always has: its powers are not devices.
 const POWERS_LEFT_OUT: [&[&str]; 2] = [
     &["left out as powers of devices whose energy is there: A2rocm_smi:::current_socket_power:device=0, \
        A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
@@ -80,7 +80,7 @@ const POWERS_LEFT_OUT: [&[&str]; 2] = [
     ],
 ];
 
-/// Exactly these lines, each with its words at least.
+/// Checks that there are exactly these lines, each of which has at least its words.
 #[track_caller]
 fn said(done: &Done, lines: &[&[&str]]) {
     let said = done.said();
@@ -208,7 +208,7 @@ fn the_rest_of_a_damaged_score_p_trace_is_attributed() {
     assert!(joules(&whole) > 0.0);
     assert_eq!(whole["run"]["notes"].as_array().map(Vec::len), Some(2), "{}", whole["run"]);
 
-    // The largest file but one: the largest has the samples.
+    // This takes the second largest file, because the largest has the samples.
     let mut files: Vec<(u64, PathBuf)> = std::fs::read_dir(place.path("whole/traces"))
         .expect("a trace")
         .flatten()

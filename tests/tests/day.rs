@@ -1,10 +1,10 @@
-//! A long run's events through one collector: the collector's own loop, over real rings in shared memory, with the time told
-//! as a replay does. Four ranks make nested calls at an even rate, and a counter is sampled 20 times a second; a simulated second
-//! takes about a millisecond. No trace is written: a day's would take 17 GB.
+//! The events of a long run through one collector: the collector's own loop reads real rings in shared memory, with a simulated
+//! clock as in a replay. Four ranks make nested calls at a constant rate, and a counter is sampled 20 times a second. A simulated
+//! second takes about a millisecond. No trace is written, because a day's trace would take 17 GB.
 //!
-//! Every rank is in `main` from the beginning to the end, so each has a quarter of all joules.
+//! Every rank is in `main` from start to end, so each rank gets a quarter of all joules.
 //!
-//! `AMPERE_TEST_DAY_SECONDS` is how many seconds are simulated: a minute by default, a day with `make soak`.
+//! `AMPERE_TEST_DAY_SECONDS` is the number of simulated seconds: by default a minute, with `make soak` a day.
 
 use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;
@@ -20,31 +20,30 @@ use serde_json::Value;
 use std::path::Path;
 
 const RANKS: u32 = 4;
-/// Of all ranks together, in a simulated second.
+/// Events of all ranks together in a simulated second.
 const EVENTS_PER_SECOND: u64 = 20_000;
 const TICKS_PER_SECOND: u64 = 1_000_000_000;
-/// Samples, and rounds of the collector.
+/// Samples of the counter, and rounds of the collector, in a simulated second.
 const STEPS_PER_SECOND: u64 = 20;
 const RING_RECORDS: u64 = 1 << 16;
-/// Regions below `main`: a parent with one of several children in it.
+/// Regions below `main`: a parent calls one of several children.
 const CHILDREN: u32 = 6;
-const MOST_WATTS: u64 = 800;
-/// What rounding may leave, of the total.
+const WATTS_MAX: u64 = 800;
+/// The error of the total that rounding may cause.
 const CONSERVED: f64 = 1e-9;
-/// After the first tenth of the day the collector may take so much more, in bytes: what grows with time would take more.
+/// Bytes by which the collector may grow after the first tenth of the day. A leak that grows with time would take more.
 const FLAT_BYTES: u64 = 8 << 20;
 
 const MAIN: u32 = 1;
 const SOLVE: u32 = 2;
 const FIRST_CHILD: u32 = 3;
 
-/// One rank's program.
 struct Rank {
-    /// It is locked for as long as the rank counts as running.
+    /// The log stays locked for as long as the rank counts as running.
     _log: LogWriter,
     writer: EventWriter,
     random: Random,
-    /// When its next call begins.
+    /// The time at which its next call starts.
     next: u64,
 }
 
@@ -71,7 +70,7 @@ fn memory_stays_flat_and_every_joule_is_accounted_for() {
     assert_all_is_there(&summary, joules, seconds);
 }
 
-/// A collector, and what it reads.
+/// A collector with its inputs.
 struct Day {
     run: LiveRun,
     teller: Session,
@@ -83,7 +82,7 @@ struct Day {
 }
 
 const START: u64 = TICKS_PER_SECOND;
-/// Ticks of a call of four events, and so long that these are `EVENTS_PER_SECOND`.
+/// Ticks of a call of four events, chosen such that there are `EVENTS_PER_SECOND`.
 const CALL: u64 = TICKS_PER_SECOND * 4 * RANKS as u64 / EVENTS_PER_SECOND;
 
 impl Day {
@@ -114,7 +113,7 @@ impl Day {
             rank.writer.enter(START, MAIN);
         }
         samples.sample(START, 0, 0);
-        Day { run, teller, ranks, samples, random: Random::new(seed), watts: MOST_WATTS / 2, nanojoules: 0 }
+        Day { run, teller, ranks, samples, random: Random::new(seed), watts: WATTS_MAX / 2, nanojoules: 0 }
     }
 
     fn simulate(&mut self, second: u64) {
@@ -125,16 +124,16 @@ impl Day {
                     rank.call(CALL);
                 }
             }
-            self.watts = (self.watts + self.random.below(41)).saturating_sub(20).clamp(50, MOST_WATTS);
+            self.watts = (self.watts + self.random.below(41)).saturating_sub(20).clamp(50, WATTS_MAX);
             self.nanojoules += self.watts * 1_000_000_000 / STEPS_PER_SECOND;
             self.samples.sample(until, 0, self.nanojoules);
-            // Everything before is in the rings.
+            // All earlier events are in the rings.
             self.teller.set_replay_time(self.ranks.iter().map(|rank| rank.next).fold(until, u64::min));
             self.run.round();
         }
     }
 
-    /// The summary, and the joules that the counter has risen by.
+    /// Returns the summary, and the joules by which the counter has risen.
     fn finish(mut self, seconds: u64) -> (Value, f64) {
         let end = START + seconds * TICKS_PER_SECOND;
         for rank in &mut self.ranks {
@@ -178,7 +177,7 @@ fn assert_all_is_there(summary: &Value, counter_joules: f64, seconds: u64) {
 }
 
 impl Rank {
-    /// A call of one of the children within one of `solve`: four events in `length` ticks.
+    /// Writes a call of a child within a call of `solve`: four events in `length` ticks.
     fn call(&mut self, length: u64) {
         let child = FIRST_CHILD + self.random.below(u64::from(CHILDREN)) as u32;
         let (before, inside) = (self.random.below(length / 2), 1 + self.random.below(length / 4));
@@ -253,7 +252,7 @@ fn process_of(rank: u32) -> ReplayedProcess {
     }
 }
 
-/// What the collector is told of all this.
+/// The description of this run that the collector gets.
 fn replay(seconds: u64) -> Replay {
     Replay {
         trace: Default::default(),

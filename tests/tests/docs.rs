@@ -1,7 +1,7 @@
-//! The documentation: its commands run, its options exist, its settings are valid, and its links lead somewhere.
+//! The documentation: its commands run, its options exist, its settings are valid, and its links have targets.
 //!
-//! A fenced block of `console` or `sh` is run, unless `<!-- not run here: why -->` stands above it. In a `console` block the lines
-//! that begin with `$ ` are commands, and the others are what they print. The blocks of a page run one after the other in one
+//! A fenced block of `console` or `sh` is run, unless it follows `<!-- not run here: why -->`. In a `console` block the lines
+//! that start with `$ ` are commands, and the others are their output. The blocks of a page run one after the other in one
 //! scratch directory, which has a copy of `examples/mpi`, and in `gpu` a run with GPU kernels.
 
 use ampere_tests::jobs::Place;
@@ -13,19 +13,19 @@ use std::process::Command;
 
 const NOT_RUN: &str = "<!-- not run here: ";
 const INCLUDE: &str = "{{#include ";
-/// README.md and ARCHITECTURE.md are read in one go.
+/// The limit for README.md and ARCHITECTURE.md, which are meant to be read in one sitting.
 const LINES_MAX: usize = 150;
 
 struct Block {
     language: String,
     text: String,
-    /// Where it begins.
+    /// The line at which the block starts.
     line: usize,
     is_run: bool,
 }
 
 impl Block {
-    /// What a shell is given.
+    /// The commands for a shell.
     fn commands(&self) -> Vec<&str> {
         match self.language.as_str() {
             "console" => self.text.lines().filter_map(|line| line.strip_prefix("$ ")).collect(),
@@ -43,7 +43,7 @@ fn shown(page: &Path) -> String {
     page.strip_prefix(root()).unwrap_or(page).display().to_string()
 }
 
-/// The book's pages with those of its decisions.
+/// The book's pages, with those of its decisions.
 fn book() -> Vec<PathBuf> {
     let source = root().join("docs/src");
     let folders = [source.clone(), source.join("decisions")];
@@ -70,7 +70,7 @@ fn pages() -> Vec<PathBuf> {
     others.iter().map(|name| root().join(name)).chain(book()).collect()
 }
 
-/// Fenced and indented blocks.
+/// The fenced and indented blocks of a page.
 fn blocks(page: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let (mut fenced, mut indented, mut is_run) = (false, false, true);
@@ -108,7 +108,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// `path` in front of what is there.
+/// The PATH with `path` in front.
 fn prepend_to_path(path: &Path) -> String {
     format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default())
 }
@@ -135,7 +135,7 @@ fn the_commands_of_each_page_run() {
         place.gpu_run("gpu");
         let mut command = place.command("bash");
         command.env("PATH", &path).args(["-e", "-u", "-x", "-c", &script.join("\n")]);
-        // More ranks than cores: Open MPI 4 and 5.
+        // There are more ranks than cores. This variable permits it in Open MPI 4 and 5.
         command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
         command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
         let output = command.output().expect("bash");
@@ -157,7 +157,7 @@ fn arguments(line: &str) -> Option<Vec<String>> {
     Some(words.map(|word| word.trim_matches(['"', '\'']).replace("$PWD", "/tmp")).collect())
 }
 
-/// Text between single backquotes.
+/// The texts between single backquotes.
 fn code_spans(page: &str) -> Vec<&str> {
     let outside = page.split("```").step_by(2);
     outside.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
@@ -173,7 +173,7 @@ fn every_option_in_the_documentation_exists() {
         let spans = code_spans(&text_of_page).into_iter().filter(|span| !span.contains('\n'));
         for line in in_blocks.chain(spans).filter(|line| line.contains("ampere ")) {
             let Some(arguments) = arguments(line).filter(|arguments| !arguments.is_empty()) else { continue };
-            // The command line is parsed up to there: what it does not know is an error before.
+            // The command line is parsed before this error: an unknown option would be a different one.
             let output =
                 Command::new(artifact("ampere")).args(&arguments).arg("--help").output().expect("ampere");
             assert!(output.status.success(), "{}: {line}\n{}", shown(&page), text(&output.stderr));
@@ -194,7 +194,7 @@ fn every_settings_file_in_the_documentation_is_valid() {
         for block in blocks(&read(&page)).iter().filter(|block| block.language == "toml") {
             std::fs::write(&file, &block.text).expect("room for a file");
             let mut command = place.command(artifact("ampere"));
-            // Settings are read first. Then the trace is missing.
+            // Settings are read first; the missing trace is the next error.
             command.args(["attribute", "missing.otf2", "--config"]).arg(&file);
             let said = text(&command.output().expect("ampere").stderr);
             let is_valid = said.contains("missing.otf2") && !said.contains("ampere.toml");
@@ -205,7 +205,7 @@ fn every_settings_file_in_the_documentation_is_valid() {
     assert!(tried > 0);
 }
 
-/// The page with the files that it includes.
+/// The text of a page with the files that it includes.
 fn with_includes(page: &Path) -> String {
     let text = read(page);
     let mut parts = text.split(INCLUDE);
@@ -218,7 +218,7 @@ fn with_includes(page: &Path) -> String {
     whole
 }
 
-/// As mdBook and GitHub make them of headings.
+/// The anchors that mdBook and GitHub make of headings.
 fn anchors(page: &Path) -> BTreeSet<String> {
     let text = with_includes(page);
     let headings = text.lines().filter(|line| line.starts_with('#'));
@@ -266,14 +266,14 @@ fn every_path_in_the_map_exists() {
     }
 }
 
-/// Whether a list has this name, and not only one that ends like it.
+/// Whether a list has this name, and not only a name that ends with it.
 fn names(list: &str, name: &str) -> bool {
     let is_of_name = |before: char| before.is_alphanumeric() || before == '_';
     list.match_indices(name).any(|(at, _)| !list[..at].ends_with(is_of_name))
 }
 
-/// A folder's files and folders of code that the list in the doc comment of its `lib.rs`, `main.rs` or `mod.rs` leaves out, and the
-/// same of the folders in it.
+/// Collects the files and folders of code that are missing in the list in the doc comment of a folder's `lib.rs`, `main.rs` or
+/// `mod.rs`, also for the folders in it.
 fn left_out_of_lists(folder: &Path, left_out: &mut Vec<String>) {
     let entries = std::fs::read_dir(folder).expect("a folder").flatten().map(|entry| entry.path());
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
@@ -284,7 +284,7 @@ fn left_out_of_lists(folder: &Path, left_out: &mut Vec<String>) {
             && !["lib.rs", "main.rs", "mod.rs"].contains(&name.as_str())
     };
     let file_names = files.iter().map(|path| name_of(path)).filter(is_code);
-    // The code of folder `x` begins in `x/mod.rs` or in `x.rs`.
+    // The root of the code in folder `x` is `x/mod.rs` or `x.rs`.
     let has_code = |path: &&PathBuf| path.join("mod.rs").exists() || name_of(path) == "main";
     let folder_names = folders.iter().filter(has_code).map(|path| format!("{}/", name_of(path)));
     let wanted: Vec<String> = file_names.chain(folder_names).collect();

@@ -1,4 +1,4 @@
-//! A program that calls tiny functions faster than anybody could follow: `AMPERE_EVENTS`.
+//! A program that calls tiny functions faster than any consumer could read them: `AMPERE_EVENTS`.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Always the same calls: 8.4 million, three deep, most of them a few nanoseconds long.
+/// The program always makes the same 8.4 million calls, three deep, most of them a few nanoseconds long.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ fn program(place: &Place) -> String {
     compile(place, &compiler, "tiny", PROGRAM).to_string_lossy().into_owned()
 }
 
-/// By call path: calls.
+/// Number of calls by call path.
 fn calls(summary: &Value) -> BTreeMap<String, u64> {
     let view = &summary["devices"][0]["views"][0];
     let path = |row: &Value| -> String {
@@ -70,11 +70,11 @@ fn coalesced_calls_give_the_figures_of_a_run_with_all_events() {
         assert_eq!(calls(&folded), expected, "{events}");
         let coalesced = number(&folded["quality"], "coalesced_calls");
         assert!(coalesced > 2_000_000.0, "{events}: {coalesced}");
-        // What the trace says, with how many calls an enter stands for.
+        // The trace has the same figures, as it records how many calls an enter stands for.
         let offline = attribute(&place.path("out/traces.otf2"), &[]);
         assert_eq!(offline["quality"]["coalesced_calls"], folded["quality"]["coalesced_calls"]);
         assert_same_figures(&folded, &offline);
-        // A replay has no words for coalesced calls: a note says so.
+        // A replay cannot represent coalesced calls, which a note explains.
         let again = Place::new();
         let mut replay = again.command(artifact("ampere"));
         replay
@@ -96,7 +96,7 @@ fn coalesced_calls_give_the_figures_of_a_run_with_all_events() {
     }
 }
 
-/// Instrumented calls, one in the other, in a thread whose stack has room for them.
+/// Nested instrumented calls, in a thread whose stack is large enough for them.
 const DEEP: &str = r#"
 #include <pthread.h>
 static volatile int sum;
@@ -122,7 +122,7 @@ fn calls_deeper_than_the_host_keeps_are_counted_and_make_the_run_incomplete() {
     let messages = text(&output.stderr);
     assert!(messages.contains("calls deeper than 65536 are not recorded"), "{messages}");
     let summary = place.summary("out");
-    // `thread` is the outermost frame.
+    // One more frame is `thread`, the outermost.
     assert_eq!(summary["quality"]["unrecorded_calls"], 70_001 - 65_536, "{}", summary["quality"]);
     assert_eq!(summary["run"]["complete"], false);
     let notes = summary["run"]["notes"].to_string();

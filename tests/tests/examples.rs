@@ -1,4 +1,4 @@
-//! The HIP examples: built for the CPU and run, alone and measured; built with hipcc, where there is one.
+//! The HIP examples: built for the CPU and run, alone and measured; and built with hipcc, where it is installed.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{list, number, on_path, succeed, text};
@@ -9,14 +9,14 @@ use std::process::Command;
 
 const PROGRAMS: [&str; 4] = ["vector_add", "dgemm", "square_wave", "two_kernels"];
 
-/// Makes a target of examples/hip outside of the repository. Returns where its programs are.
+/// Builds a target of examples/hip outside the repository. Returns the folder with its programs.
 fn build(place: &Place, target: &str, more: &[&str]) -> PathBuf {
     let build = place.path("build");
     let mut command = Command::new("make");
     command.arg("-C").arg(root().join("examples/hip")).arg(target).args(more);
-    // Score-P's wrapper names files in the current directory after the second: one at a time.
+    // Score-P's wrapper names files in the current directory by the present second, so only one may run at a time.
     command.arg(format!("BUILD={}", build.display())).env_remove("MAKEFLAGS");
-    // hipcc leaves files there.
+    // hipcc leaves files in the temporary directory.
     command.env("TMPDIR", place.path("tmp"));
     succeed(&mut command);
     build.join(target)
@@ -42,12 +42,12 @@ fn edges(output: &str) -> Vec<Edge> {
         .collect()
 }
 
-/// Edges alternate, at the times that were asked for.
+/// Checks that edges alternate, at the times that were asked for.
 #[track_caller]
 fn check_wave(edges: &[Edge], periods: usize, half_ns: i64) {
     assert_eq!(edges.len(), 2 * periods);
     assert!(edges.iter().enumerate().all(|(at, edge)| edge.rises == (at % 2 == 0)), "{edges:?}");
-    // Both clocks show the same wave, to a tenth of a phase; the machine may be busy with other tests for one.
+    // Both clocks show the same wave, to a tenth of a phase. Other tests may disturb one phase.
     let widths = edges.windows(2).map(|pair| {
         let monotonic = pair[1].monotonic_ns - pair[0].monotonic_ns;
         let realtime = pair[1].realtime_ns - pair[0].realtime_ns;
@@ -88,11 +88,11 @@ fn on_the_cpu_each_computes_what_it_should() {
     let mut none = Command::new(programs.join("vector_add"));
     let output = none.env("HIP_CPU_DEVICES", "0").output().unwrap();
     assert!(!output.status.success() && text(&output.stderr).starts_with("no GPU to run on"));
-    // One device has to do for both kernels.
+    // One device runs both kernels.
     succeed(Command::new(programs.join("two_kernels")).arg("0.1").env("HIP_CPU_DEVICES", "1"));
 }
 
-/// Calls and joules of a function, which in C++ is called `name(arguments)`, by Score-P `void name(arguments)`.
+/// The row of a function. Score-P calls a function in C++ `name(arguments)`, or `void name(arguments)`.
 fn region<'a>(summary: &'a Value, name: &str) -> &'a Value {
     let regions = list(&summary["devices"][0]["views"][0], "regions");
     let is_it = |row: &&Value| {
@@ -121,7 +121,7 @@ fn phases_and_kernels_are_regions_with_energy() {
         for function in functions {
             assert!(number(region(&summary, function), "calls") >= 1.0);
         }
-        // Helpers of the examples are in no phase.
+        // Helper functions of the examples are in no phase.
         let regions = list(&summary["devices"][0]["views"][0], "regions");
         let is_helper = |row: &Value| {
             row["region"]
@@ -130,7 +130,7 @@ fn phases_and_kernels_are_regions_with_energy() {
         };
         assert!(!regions.iter().any(is_helper), "{regions:#?}");
         match program {
-            // Half the time busy, half idle: five phases of each.
+            // It is busy for half the time and idle for half the time, five phases of each.
             "square_wave" => {
                 let (busy, idle) = (region(&summary, "busy_phase"), region(&summary, "idle_phase"));
                 assert_eq!((number(busy, "calls"), number(idle, "calls")), (5.0, 5.0));

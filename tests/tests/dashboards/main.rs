@@ -1,4 +1,4 @@
-//! What Grafana expects of dashboards that it imports.
+//! The format that Grafana expects of dashboards that it imports.
 
 use ampere_tests::dashboard::{all, items, panels, queries, substituted, variables};
 use ampere_tests::process::program;
@@ -58,7 +58,7 @@ fn every_variable_is_known_here() {
     }
 }
 
-/// A package's joules are in its node's, too: a sum of all devices would have them twice.
+/// A package's joules are also in those of its node: a sum over all devices would count them twice.
 #[test]
 fn parts_of_devices_are_not_added_to_them() {
     for (file, dashboard) in all() {
@@ -72,7 +72,7 @@ fn parts_of_devices_are_not_added_to_them() {
     }
 }
 
-/// Figures that are no measurement must not look like one.
+/// Figures that were not measured must be marked.
 #[test]
 fn estimates_are_marked() {
     for (file, dashboard) in all() {
@@ -85,7 +85,8 @@ fn estimates_are_marked() {
     }
 }
 
-/// Each alert fires where its case is made up, and none where nothing is wrong; and Prometheus accepts both configurations.
+/// Each alert fires in a case that is made for it, and no alert fires where nothing is wrong. Prometheus accepts both
+/// configurations.
 #[test]
 fn alerts_fire_when_they_should() {
     let Some(promtool) = program("promtool") else {

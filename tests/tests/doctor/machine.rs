@@ -1,4 +1,4 @@
-//! This machine as it is, compared with what the test finds by itself; Score-P and launchers under several PATHs.
+//! This machine, compared with what the test itself finds out about it; Score-P and launchers with several PATHs.
 
 use super::*;
 use ampere_tests::jobs::files_below;
@@ -48,7 +48,7 @@ fn doctor_describes_this_machine_correctly() {
     for part in ["plugin", "host", "collector"] {
         found.says("ampere", part, "ok", &[]);
     }
-    // Nothing of it is left.
+    // The command has left no files behind.
     place.is_clean();
     assert!(files_below(place.directory()).is_empty());
 }
@@ -74,7 +74,7 @@ fn a_clock_that_may_stop_is_told() {
     let found = ask(doctor(&place));
     let said = found.says("cores and clock", "clock", "ok", &["tsc", "steady"]);
     let mhz = said["found"].as_str().and_then(|said| said.split_whitespace().nth(1)?.parse::<f64>().ok());
-    // Against another measurement of the same.
+    // This is compared with another measurement of the same frequency.
     let clocks = |ms| {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         // SAFETY: every x86-64 has it.
@@ -130,7 +130,7 @@ fn the_loader_is_asked_for_the_plugins() {
     for name in plugins {
         found.says("Score-P", name, "note", &["does not find", "No such file", "export LD_LIBRARY_PATH="]);
     }
-    // The advice as a shell takes it, with something in the variable and without.
+    // A shell runs the advice with a value in the variable and without one.
     let advice = found.check("Score-P", "plugin")["advice"].as_str().unwrap_or_default().to_owned();
     let (_, line) = advice.split_once(": ").expect("a line to paste");
     for before in ["", "/nonexistent"] {
@@ -146,7 +146,7 @@ fn the_loader_is_asked_for_the_plugins() {
             .iter()
             .for_each(|name| drop(found.says("Score-P", name, "ok", &["the loader finds"]).clone()));
     }
-    // What lies under the name may be another ampere's, or no plugin at all, and it may do anything.
+    // The file of that name may belong to another ampere, may be no plugin at all, and may do anything when it is loaded.
     let folder = place.path("lib");
     let library = folder.join("libscorep_substrate_ampere.so");
     std::fs::create_dir(&folder).expect("a folder");
@@ -191,7 +191,7 @@ fn launchers_that_do_not_answer_are_named() {
     found.says("MPI", "mpirun", "ok", &["MPICH 4.0.2"]);
     found.says("MPI", "mpiexec", "note", &["does not print its version within 5 s"]);
     found.says("MPI", "srun", "ok", &["Slurm 23.02.7"]);
-    // None at all: /usr/bin may have one, so only ours is on the path.
+    // In this case there is none at all. /usr/bin may have one, so only our folder is on the PATH.
     let mut command = doctor(&place);
     command.env("PATH", place.path("nothing"));
     let found = ask(command);
@@ -233,7 +233,7 @@ fn the_text_and_the_json_agree() {
     assert_eq!(output.status.code(), Some(1));
     let printed = text(&output.stdout);
     assert!(!printed.contains('\x1b'), "colours are for terminals");
-    // A heading has no blanks before it; a finding begins with two and its mark.
+    // A heading is not indented; a finding starts with two blanks and its mark.
     let mut group = "";
     let mut lines = Vec::new();
     for line in printed.lines().skip(1).filter(|line| !line.is_empty()) {
@@ -252,7 +252,7 @@ fn the_text_and_the_json_agree() {
         assert!(rest.trim_start().starts_with(name), "{line}: {check}");
         let advice = line.split_once(" -> ").map(|(_, advice)| advice);
         assert_eq!(check["advice"].as_str(), advice, "{line}");
-        // Figures differ from one look to the next.
+        // Figures differ between two calls.
         let digits =
             |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect::<String>();
         let said = check["found"].as_str().expect("a text");
@@ -267,7 +267,7 @@ fn the_text_and_the_json_agree() {
             .last()
             .is_some_and(|last| last.starts_with("ampere run does not work here: 1 problem, "))
     );
-    // A reader that has seen enough is no error.
+    // It is no error if the reader closes the pipe early.
     let shell = format!("{} doctor | head -n 1", artifact("ampere").display());
     let output = place.command("sh").args(["-c", &shell]).output().expect("a shell");
     assert_eq!(text(&output.stderr), "");

@@ -1,4 +1,4 @@
-//! `ampere doctor`, as a whole process: whether what it says is so.
+//! `ampere doctor` as a whole process: whether what it reports is true.
 
 use ampere_tests::artifact;
 use ampere_tests::jobs::Place;
@@ -12,16 +12,16 @@ mod settings;
 mod sources;
 mod surroundings;
 
-/// A doctor that sees no counter but the estimate's, whatever the machine has: a made-up root without any.
+/// A doctor on a made-up root without counters, so that it sees only the estimate, whatever the machine has.
 fn doctor(place: &Place) -> Command {
     let root = place.path("root");
     put(&root.join("proc/stat"), "cpu  100 0 0 5000 0 0 0 0 0 0\n");
-    // Of a machine on which nothing is odd.
+    // These are the files of a machine without problems.
     put(&root.join("proc/cpuinfo"), "flags\t\t: fpu tsc constant_tsc nonstop_tsc\n");
     bare(place).with(&[("AMPERE_SYS_ROOT", root.to_str().expect("UTF-8"))])
 }
 
-/// One that sees the machine as it is, and no settings.
+/// A doctor that sees the real machine, and no settings.
 fn bare(place: &Place) -> Command {
     let mut command = place.command(artifact("ampere"));
     command.arg("doctor").env_remove("AMPERE_COUNTERS");
@@ -39,7 +39,7 @@ impl With for Command {
     }
 }
 
-/// What it found, by its JSON.
+/// The findings in its JSON output.
 #[derive(Debug)]
 struct Found {
     report: Value,
@@ -61,7 +61,7 @@ fn ask(mut command: Command) -> Found {
 }
 
 impl Found {
-    /// The check of that name, the only one.
+    /// The only check of this name.
     #[track_caller]
     fn check(&self, group: &str, name: &str) -> &Value {
         let checks = list(&self.report, "checks");
@@ -89,7 +89,7 @@ impl Found {
         found.unwrap_or_else(|| panic!("no source {name}"))
     }
 
-    /// Names of the sources that a run reads.
+    /// The names of the sources that a run reads.
     fn used(&self) -> Vec<&str> {
         let used = list(&self.report, "sources").iter().filter(|source| source["used"] == true);
         used.filter_map(|source| source["name"].as_str()).collect()

@@ -17,7 +17,7 @@ fn wrong_settings_are_named() {
     found.says("settings", "AMPERE_RING_BYTES", "note", &["is not a whole number"]);
     found.says("settings", "AMPERE_TIME", "ok", &["on"]);
     assert_eq!(found.code, 0);
-    // What a run refuses, each mistake of several.
+    // The command names each of several mistakes for which a run would be refused.
     let found = ask(doctor(&place).with(&[("AMPERE_POLICY", "fair"), ("AMPERE_SLACK", "soon")]));
     found.says(
         "settings",
@@ -58,7 +58,7 @@ fn a_file_is_read_as_a_run_reads_it() {
     ask(named).says("settings", "file", "problem", &["ampere.toml:2"]);
 }
 
-/// A variable that is added anywhere must be known here, too.
+/// A variable that is added anywhere in the code must be known here.
 #[test]
 fn every_variable_is_known() {
     let mut names = BTreeSet::new();
@@ -69,7 +69,7 @@ fn every_variable_is_known() {
         let page = std::fs::read_to_string(ampere_tests::root().join(page)).expect("a page of the book");
         names.extend(words(&page, |c| !(c.is_ascii_uppercase() || c == '_')));
     }
-    // Made up: in tests, and for them.
+    // These are read by the tests alone.
     names.retain(|name| !name.starts_with("AMPERE_TEST_"));
     let of_tests = ["AMPERE_PROBE", "AMPERE_MADE_UP_GPUS", "AMPERE_QUITE_ANOTHER"];
     names.retain(|name| !of_tests.contains(&name.as_str()));
@@ -86,7 +86,7 @@ fn every_variable_is_known() {
     assert!(unknown.is_empty(), "{unknown:#?}");
 }
 
-/// Names of variables in string literals of all sources.
+/// Collects the names of variables in the string literals of all sources.
 fn collect(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();

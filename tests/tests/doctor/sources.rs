@@ -1,4 +1,4 @@
-//! Counter sources: stand-ins of the vendors' libraries, and made-up trees of the kernel's files.
+//! Counter sources: stand-ins for the vendors' libraries, and made-up trees of the kernel's files.
 
 use super::*;
 use ampere_tests::jobs::processes_of;
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Source, its stand-in, the variable that names the library, and the one that has its script.
+/// For each source: its name, its stand-in, the variable that names the library, and the variable that has its script.
 const STAND_INS: [[&str; 4]; 3] = [
     ["rocm_smi", "libstand_in_rocm_smi64.so", "AMPERE_ROCM_SMI_LIBRARY", "STAND_IN_ROCM_SMI"],
     ["amdsmi", "libstand_in_amd_smi.so", "AMPERE_AMDSMI_LIBRARY", "STAND_IN_AMD_SMI"],
@@ -47,7 +47,7 @@ fn each_library_shows_its_devices_and_how_they_move() {
         assert_eq!(library, Some(file.as_ref()), "{first:#}");
         assert!(first["version"].as_str().is_some_and(|version| version.contains("stand-in")), "{first:#}");
         assert!(first["pci"].is_string());
-        // It stands still for nine seconds.
+        // The counter stands still for nine seconds.
         assert_eq!(
             (&second["update_seconds"], &second["watts"], &second["changes"]),
             (&Value::Null, &Value::Null, &0.into())
@@ -74,7 +74,7 @@ fn of_two_sources_with_the_same_counters_one_is_used() {
     assert_eq!(found.used(), ["rocm_smi", "nvml"]);
     assert_eq!(found.source("amdsmi")["why_not"], "rocm_smi has the same counters");
     assert_eq!(found.source("estimate")["why_not"], "there are counters");
-    // Both have a GPU-0: the same device is told to be used, whatever a run calls it.
+    // Both sources have a GPU-0: each reports its device as used, whatever a run calls it.
     assert_eq!(found.source("nvml")["devices"][0]["used"], true);
     let named = ask(all(doctor(&place)).with(&[("AMPERE_COUNTERS", "amdsmi,estimate")]));
     assert_eq!(named.used(), ["amdsmi", "estimate"]);
@@ -96,7 +96,7 @@ fn refusals_of_a_library_are_shown() {
     let notes = list(&found.report, "checks").iter().filter(|check| check["name"] == "nvml");
     let notes: Vec<&Value> = notes.collect();
     assert_eq!(notes[0]["advice"], "the job must have been given the GPU", "{notes:#?}");
-    // An estimate is no failure.
+    // An estimate is not an error.
     found.says("counters", "a run reads", "note", &["estimated", "ipmitool dcmi power reading"]);
     assert_eq!(found.code, 0);
     let missing = ask(doctor(&place).with(&[("AMPERE_NVML_LIBRARY", "/nonexistent.so")]));
@@ -123,17 +123,17 @@ fn a_library_that_crashes_is_named_and_not_used() {
         assert_eq!(found.code, 1);
         let core = std::fs::read_dir(place.directory()).expect("a folder").flatten();
         assert!(!core.into_iter().any(|file| file.file_name().to_string_lossy().starts_with("core")));
-        // The advice taken: the run is right, and what is wrong with the library is still told.
+        // With the advice applied, the run is right, and the error of the library is still reported.
         let without = ask(crashing().with(&[("AMPERE_COUNTERS", "estimate")]));
         without.says("counters", which[0], "note", &["SIGSEGV"]);
         assert_eq!((without.code, without.used()), (0, vec!["estimate"]));
     }
-    // With another source that works, the advice is that.
+    // If another source works, the advice is to use it.
     let place = Place::new();
     let found = ask(stand_in(rocm_smi, "crash=init", stand_in(nvml, "", doctor(&place))));
     let check = found.says("counters", "rocm_smi", "problem", &[]);
     assert_eq!(check["advice"], "leave it out: export AMPERE_COUNTERS=nvml");
-    // And a library that a run does not open does no harm.
+    // A library that a run does not open is not reported as an error.
     let found = ask(stand_in(amdsmi, "crash=init", stand_in(rocm_smi, "", doctor(&place))));
     found.says("counters", "amdsmi", "note", &["SIGSEGV"]);
     assert_eq!((found.code, found.used()), (0, vec!["rocm_smi"]));
@@ -198,7 +198,7 @@ fn the_kernels_files_show_their_devices() {
     let chip = root.join("sys/class/hwmon/hwmon0");
     put(&chip.join("name"), "amdgpu\n");
     put(&chip.join("power1_average"), "50000000\n");
-    // 250 uJ ten times a second and more: 2 kW in steps of 50 ms.
+    // It counts 250 µJ at least ten times a second: 2 kW in steps of 50 ms.
     let (over, file) =
         (AtomicBool::new(false), std::fs::File::options().write(true).open(&moving).expect("open"));
     let found = std::thread::scope(|scope| {
@@ -206,7 +206,7 @@ fn the_kernels_files_show_their_devices() {
             let begun = Instant::now();
             while !over.load(Ordering::Relaxed) {
                 let steps = begun.elapsed().as_millis() as u64 / 50;
-                // In place and of one length, so that there is always a number in it.
+                // It is written in place with a constant length, so that there is always a number in it.
                 file.write_at((100_000_000_000 + steps * 100_000_000).to_string().as_bytes(), 0)
                     .expect("write");
                 std::thread::sleep(Duration::from_millis(1));
@@ -223,7 +223,7 @@ fn the_kernels_files_show_their_devices() {
     assert_near(number(package, "watts"), 2000.0, 0.15);
     found.says("counters", "rapl package-0-dram", "note", &["did not move in 1 s", "1 uJ a tick"]);
     found.says("counters", "cray_pm node", "note", &["did not move in 1 s", "measured", "1 J a tick"]);
-    // A power that stays the same is no fault.
+    // A power that stays constant is not an error.
     let power = found.says("counters", "hwmon amdgpu-0", "note", &["integrated", "did not move"]);
     assert_eq!(power["advice"], Value::Null);
 }
@@ -236,7 +236,7 @@ fn a_counter_that_only_root_may_read_is_named() {
     let file = zone(&root, "0", "package-0\n");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o400)).expect("chmod");
     if is_root() {
-        // Root may read anything: another user has to look.
+        // Root may read any file, so another user runs the command.
         let all = std::fs::Permissions::from_mode(0o1777);
         std::fs::set_permissions(place.directory(), all.clone()).expect("chmod");
         std::fs::set_permissions(place.path("shm"), all).expect("chmod");

@@ -1,4 +1,4 @@
-//! Shared memory, the output directory, the port.
+//! Shared memory, the output directory, and the port.
 
 use super::*;
 use ampere_tests::runs::may_mount;
@@ -17,7 +17,7 @@ fn without_shared_memory_nothing_can_be_measured() {
         found.says("shared memory", "directory", "problem", &["cannot create", shm, "AMPERE_SHM"]);
         assert_eq!(found.code, 1);
     }
-    // One that others could look into.
+    // Other users could read this directory.
     let uid = text(&succeed(Command::new("id").arg("-u")).stdout);
     let base = place.path(format!("shm/ampere-{}", uid.trim()));
     std::fs::create_dir(&base).expect("a folder");
@@ -52,10 +52,10 @@ fn little_shared_memory_is_reported() {
     found.says("shared memory", "space", "ok", &["64 rings of 64 KiB"]);
 }
 
-/// No process has such a number, nor a higher one.
+/// A process ID above the kernel's limit, which no process has.
 const NOBODY: u32 = 4_194_305;
 
-/// A session as one that was killed leaves it: its page, and logs of processes if there are any.
+/// Leaves a session behind, as a killed run does: its page, and the logs of processes if there are any.
 fn leave(base: &Path, name: &str, logs: usize, age: Duration) -> PathBuf {
     let directory = base.join(name);
     std::fs::create_dir_all(&directory).expect("a folder");
@@ -107,7 +107,7 @@ fn sessions_that_were_left_behind_are_listed() {
         leave(&base, &format!("s-more-{number}"), 3, Duration::from_secs(700));
     }
     ask(doctor(&place)).says("shared memory", "more", "note", &["5 sessions more, 6"]);
-    // All is as it was.
+    // The command has changed nothing.
     assert!(killed.join(format!("{NOBODY}.defs")).exists());
     let ours = std::fs::read_dir(&base).expect("a folder").flatten();
     assert!(!ours.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("doctor")));

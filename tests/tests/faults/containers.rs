@@ -1,4 +1,4 @@
-//! Ranks that cannot be seen as others can: with a shared memory, or a pid namespace, of their own, as containers have.
+//! Ranks that differ from others because they have a shared memory or a pid namespace of their own, as containers have.
 
 use ampere_tests::counting_program::{
     assert_every_call_recorded, build_mpi, check, counted, forget_counts, mpirun,
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 const RANKS: u32 = 3;
 const PIDS: &str = "exec unshare --pid --fork --mount-proc --kill-child";
 
-/// Whether such namespaces can be made here, and there is an MPI.
+/// Whether such namespaces can be made here, and whether there is an MPI.
 fn can_unshare(place: &Place) -> bool {
     let alone = ["--mount", "--pid", "--fork", "--mount-proc", "true"];
     if !have(&["mpirun.openmpi", "mpicc.openmpi", "unshare"]) {
@@ -22,7 +22,7 @@ fn can_unshare(place: &Place) -> bool {
     can
 }
 
-/// `mpirun` of a script that starts the program as `how` says in ranks from `first` on.
+/// `mpirun` of a script that starts the program with `how` in front in the ranks from `first` on.
 fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
     let program = format!("'{}' none 2000", build_mpi(place).display());
     let text =
@@ -30,7 +30,7 @@ fn ranks(place: &Place, how: &str, first: u32) -> Vec<OsString> {
     mpirun(RANKS, &place.script("as-in-a-container", &text), &[])
 }
 
-/// An empty file system in the place of the shared memory.
+/// A command that mounts an empty file system in the place of the shared memory.
 fn own_memory(place: &Place) -> String {
     let shared = place.path("shm");
     format!("exec unshare --mount sh -c 'mount -t tmpfs tmpfs \"{}\" && exec \"$@\"' sh", shared.display())
@@ -65,7 +65,7 @@ fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
     assert_eq!(summary["run"]["mpi"], serde_json::json!({"size": 3, "ranks": [0]}));
     place.is_clean();
 
-    // All of them: that none called MPI is not so.
+    // In this case all ranks have their own memory: the note that no rank called MPI would be wrong.
     forget_counts(&place);
     let words = ranks(&place, &own_memory(&place), 0);
     let done = run(place.ampere_run("none", &words).env("APPTAINER_CONTAINER", "/image.sif"));
@@ -85,7 +85,7 @@ fn collectors_of_one_run_that_cannot_see_each_other_say_so() {
     if !can_unshare(&place) {
         return;
     }
-    // Without `ampere run`: each rank's plugin looks for the node's session, or makes it.
+    // Without `ampere run`, each rank's plugin looks for the node's session, or makes it.
     let how = format!("export LD_PRELOAD='{}'; {}", preloaded().display(), own_memory(&place));
     let words = ranks(&place, &how, 0);
     let done = run(place.command(&words[0]).args(&words[1..]).env("AMPERE_OUTPUT", place.path("bare")));
@@ -113,7 +113,7 @@ fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
         if output == "bare" {
             command.args(&words[1..]).env("AMPERE_OUTPUT", place.path(output));
         }
-        // Its shared memory takes ranks by their pids.
+        // With a shared memory of its own, MPI would identify ranks by their pids, so they communicate by TCP.
         let done = run(command.env("OMPI_MCA_btl", "tcp,self"));
         assert_eq!((done.code, done.stdout.as_str()), (0, "done 2000\n"), "{output}: {done:#?}");
         done.said_nothing();

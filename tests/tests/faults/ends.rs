@@ -1,4 +1,4 @@
-//! How a program can end.
+//! The ways in which a program can end.
 
 use ampere_tests::counting_program::{
     assert_every_call_recorded, build_mpi, build_serial, check, counted, have_mpi, mpirun, total_calls,
@@ -6,7 +6,7 @@ use ampere_tests::counting_program::{
 };
 use ampere_tests::jobs::{Place, run};
 
-/// Two ranks, of which one does it in the middle: the other is ended by mpirun, or waits and is ended then.
+/// One of two ranks ends in the middle of its work: mpirun ends the other one, or the other one waits and is ended then.
 #[test]
 fn however_a_rank_ends_its_calls_are_in_the_results() {
     if !have_mpi() {
@@ -21,7 +21,7 @@ fn however_a_rank_ends_its_calls_are_in_the_results() {
         done.as_without(&without);
         done.no_panic();
         assert_ne!(done.code, 0, "{fault}: {done:#?}");
-        // Open MPI's own handlers print where it crashed, as they do without us.
+        // Open MPI's own handlers print where the program crashed, as they do without ampere.
         let crashes = |text: &str| text.matches("Process received signal").count();
         assert_eq!(crashes(&done.stderr), crashes(&without.stderr), "{fault}: {done:#?} {without:#?}");
         let summary = check(&place, "out", false);
@@ -51,7 +51,7 @@ fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
     }
 }
 
-/// The main thread ends, and others go on: the process is no more over than they are.
+/// The main thread ends while others continue: the process runs for as long as they do.
 #[test]
 fn threads_that_outlive_main_are_measured_to_their_end() {
     let place = Place::new();
@@ -65,14 +65,14 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         done.said_nothing();
         let summary = check(&place, fault, true);
         let told = total_calls(&summary, "in_thread");
-        // A millisecond and more each, for 0.3 s or 0.1 s; less where others have the CPUs.
+        // Each takes at least a millisecond, for 0.3 s or 0.1 s; there are fewer if other programs use the CPUs.
         let least = if fault == "outlive" { 60 } else { 10 };
         assert!(told >= least, "{fault}: {told} calls in the thread");
         place.is_clean();
     }
 }
 
-/// Nobody reads standard error any more when the last line of ampere's comes, and standard output is not yet flushed.
+/// Standard error has no reader any more when ampere prints its last line, and standard output is not yet flushed.
 #[test]
 fn a_program_with_a_closed_standard_error_is_measured() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Files that are full or gone.
+//! Files and disks that are full, and files that are gone.
 
 use ampere_tests::counting_program::{
     assert_conserved, assert_trace_readable, build_serial, calls, check, total_calls, until_counted,
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The trace of a short run takes some megabytes; here there are four.
+/// The trace of a short run takes some megabytes; this disk has four.
 #[test]
 fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     let place = Place::new();
@@ -17,7 +17,7 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     let program = build_serial(&place);
     let words = [program.into(), "none".into(), "30000".into()];
     let without = without_ampere(&place, &words);
-    // Coalesced calls would take less.
+    // Coalesced calls would take less space.
     let done = run(place.ampere_run("disk/out", &words).env("AMPERE_EVENTS", "all"));
     done.as_without(&without);
     done.no_panic();
@@ -31,12 +31,12 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     assert_conserved(&traced);
     let of_trace = calls(&traced, "step").values().sum::<u64>();
     assert!((1000..30000).contains(&of_trace), "{of_trace} calls");
-    // The program's own output would have found room.
+    // The program's own output would still fit on the disk.
     assert!(std::fs::write(tiny.at.join("own"), vec![1; 100 << 10]).is_ok());
     place.is_clean();
 }
 
-/// A run that writes to a disk, which is filled meanwhile; and the same program without ampere.
+/// Makes a run that writes to a disk, which is filled during the run, and runs the same program without ampere.
 fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
     let words = [build_serial(place).into(), "none".into(), "20000".into()];
     let without = without_ampere(place, &words);
@@ -46,7 +46,7 @@ fn fill_while_it_runs(place: &Place, tiny: &Tiny) -> (Running, Done) {
     (running, without)
 }
 
-/// The disk is filled at once, by another program: room for the summary was reserved.
+/// Another program fills the disk immediately: room for the summary was reserved.
 #[test]
 fn a_disk_that_is_full_has_room_for_the_summary() {
     let place = Place::new();
@@ -86,7 +86,7 @@ fn an_output_directory_that_is_removed_is_made_again() {
     place.is_clean();
 }
 
-/// Nobody can write there any more: the figures are worth more than the trace that was lost with it.
+/// The directory cannot be written any more: the figures matter more than the trace, which is lost with it.
 #[test]
 fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let place = Place::new();
@@ -112,7 +112,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false);
     assert_eq!(std::fs::read_to_string(place.path("out")).expect("it stays"), "another user's");
-    // Of the records nothing is left, and that is said.
+    // No records are left, and a note reports it.
     assert_eq!(files_below(&place.path("tmp/spool")), Vec::<PathBuf>::new());
     let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
@@ -140,7 +140,7 @@ fn when_shared_memory_fills_up_only_later_threads_are_unrecorded() {
     assert_eq!(files_below(&tiny.at), [tiny.at.join("filler")]);
 }
 
-/// Who takes over finds the disk full, too: what is measured from then on is in the figures.
+/// The new collector finds a full disk as well: what is measured from then on is in the figures.
 #[test]
 fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     let place = Place::new();
@@ -159,7 +159,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     place.is_clean();
 }
 
-/// The records end where the disk was full, the figures did not: a trace that is made later must not cost them.
+/// The records end when the disk was full, but the figures do not: a trace that is written later must not replace them.
 #[test]
 fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     let place = Place::new();
@@ -168,7 +168,7 @@ fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     let words = [program.as_os_str(), "none".as_ref(), "40000".as_ref()];
     let running = start(&mut place.ampere_run("disk/out", words));
     until_counted(&place, "0", 100);
-    // Nor can the trace be written of those that there are.
+    // The trace cannot be written from these records either.
     std::fs::create_dir(place.path("disk/out/traces.def")).expect("a directory");
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");

@@ -1,4 +1,4 @@
-//! What a program would notice of a guest that does not behave, and what one process must not do to the others' figures.
+//! How a program could notice a guest that misbehaves, and what one process must not do to the figures of others.
 
 use ampere_tests::collector::announced;
 use ampere_tests::counting_program::{calls, check};
@@ -18,7 +18,7 @@ fn worked(summary: &Value) -> u64 {
     calls(summary, "work").values().sum()
 }
 
-/// Calls of `work` in a run that is complete. It may have been too short to have spent anything.
+/// Number of calls of `work` in a run that must be complete. The run may have been too short to use any energy.
 #[track_caller]
 fn whole(place: &Place, output: &str) -> u64 {
     let summary = place.summary(output);
@@ -50,7 +50,7 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
     until("the program waits", || place.path("ready").exists());
     let first = place.collectors();
     assert_eq!(first.len(), 1, "{first:?}");
-    // Not its supervisor.
+    // This kills the collector, and not its supervisor.
     let collecting = announced(&place.path("out")).expect("it is announced");
     let begun = Instant::now();
     collecting.kill();
@@ -73,7 +73,7 @@ fn a_program_that_changes_its_root_leaves_the_others_their_collector() {
     as_ever(&done, "done\n");
     until("the collector has ended", || place.collectors().is_empty());
     assert_eq!(whole(&place, "out"), 2);
-    // With another one after it.
+    // Now another program follows it.
     let script = format!("'{0}' chroot empty; '{0}'", program.display());
     let done = run(&mut place.ampere_run("both", ["sh", "-c", &script]));
     as_ever(&done, "done\ndone\n");
@@ -106,7 +106,7 @@ fn half_of_the_free_shared_memory_is_left_to_the_program() {
     as_ever(&done, "done\n");
     let free = done.stderr.lines().find_map(|line| line.strip_prefix("free ")?.parse::<u32>().ok());
     assert!((49..60).contains(&free.expect("it says so")), "{free:?} %");
-    // What found no room is known: of 53 calls, one in each thread, those that are not recorded.
+    // The threads without room are known: of 53 calls, one in each thread, some are not recorded.
     let summary = check(&place, "out", false);
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("locations could not be recorded"), "{notes}");
@@ -116,7 +116,7 @@ fn half_of_the_free_shared_memory_is_left_to_the_program() {
     assert!(files_below(&tiny.at).is_empty());
 }
 
-/// A run may be of very many of them.
+/// A run may have a very large number of processes.
 #[test]
 fn programs_one_after_the_other_keep_no_shared_memory() {
     let place = Place::new();
@@ -130,7 +130,7 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
     let running = start(&mut place.ampere_run("out", ["sh", "-c", &script]));
     let count = || std::fs::read_to_string(place.path("count")).unwrap_or_default();
     until("half of them are over", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
-    // Whoever takes over finds what they were.
+    // The collector that takes over finds the records of the processes that have ended.
     announced(&place.path("out")).expect("it is announced").kill();
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");

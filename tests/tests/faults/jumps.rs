@@ -1,10 +1,10 @@
-//! Threads that leave events, and themselves, in other ways than one by one: `tests/programs/jumps.c`.
+//! Threads that leave several frames at once, or end inside of them: `tests/programs/jumps.c`.
 
 use ampere_tests::counting_program::calls;
 use ampere_tests::jobs::{Place, run};
 use serde_json::Value;
 
-/// What the program says of its own calls, and the summary.
+/// Runs the program. Returns its own count of calls, and the summary.
 fn play(arguments: &[&str]) -> (u64, Value) {
     let place = Place::new();
     let options = ["-finstrument-functions", "-pthread"];
@@ -24,13 +24,13 @@ fn recorded(summary: &Value, region: &str) -> u64 {
     calls(summary, region).values().sum()
 }
 
-/// No frame stays open for each jump, with all that follows in it.
+/// A frame that a jump has left does not stay open, with all later calls inside it.
 #[test]
 fn frames_that_a_jump_leaves_are_closed() {
     let (own, summary) = play(&["frames", "1500"]);
     let leaves = recorded(&summary, "leaf");
     let lost = summary["quality"]["dropped_records"].as_u64().expect("a number");
-    // What an event was left in is in no count, or in two: a few of each jump.
+    // A call that a jump interrupts may be missing from a count or be counted twice: this affects a few calls per jump.
     assert!(own.abs_diff(leaves) <= own / 50 + lost, "{leaves} of {own} calls, {lost} lost");
     let deepest = summary["devices"][0]["views"][0]["callpaths"]
         .as_array()

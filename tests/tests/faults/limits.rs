@@ -1,4 +1,4 @@
-//! Limits of a process: descriptors and memory.
+//! A process' limits on descriptors and memory.
 
 use ampere_tests::counting_program::{
     assert_conserved, build_mpi, build_serial, calls, check, have_mpi, mpirun, total_calls, without_ampere,
@@ -13,7 +13,7 @@ fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
     let without = without_ampere(&place, &words);
     let done = run(&mut place.ampere_run("out", &words));
     done.as_without(&without);
-    // The threads' rings cannot be made; the main thread's is there.
+    // The threads' rings cannot be made, but that of the main thread exists.
     done.said_once(&["Too many open files", "threads without a ring are not recorded"]);
     let summary = check(&place, "out", false);
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
@@ -27,7 +27,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
     let place = Place::new();
     let program = build_serial(&place);
     let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
-    // From enough for the loader, which closes what it opens, to enough for a session, a log and a ring.
+    // The limits range from what the loader needs, which closes what it opens, to what a session, a log and a ring need.
     for limit in 4..9 {
         let script = format!("ulimit -n {limit}; exec '{}' none 500", program.display());
         let alone = run(place.command("bash").args(["-c", &script]));
@@ -39,7 +39,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
     }
 }
 
-/// What the second of them uses is charged to the first: so much has to be told.
+/// Energy that the second process uses is charged to the first one, which must be reported.
 #[test]
 fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete() {
     let place = Place::new();
@@ -56,7 +56,7 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
         assert_conserved(&summary);
         let notes = summary["run"]["notes"].to_string();
         let is_told = summary["run"]["complete"] == false && notes.contains("could not be");
-        // Without a descriptor for the session's page there is nothing that could be said there.
+        // Without a descriptor for the session's page, nothing can be reported there.
         let is_said = name == "descriptors" && done.stderr.contains("energy is not measured");
         let is_measured = total_calls(&summary, "step") == 1000;
         assert!(is_told != is_measured || is_said, "{name}: {notes} {}", done.stderr);
@@ -93,12 +93,12 @@ fn a_program_with_a_small_address_space_runs_as_without_ampere() {
     let place = Place::new();
     let program = build_serial(&place);
     let without = without_ampere(&place, &[program.clone().into(), "none".into(), "500".into()]);
-    // Kilobytes. From where the program alone starts to where all is well, in steps.
+    // The limits are in kilobytes. They range in steps from one at which the program alone starts to one at which all is well.
     for limit in [8_000, 12_000, 16_000, 24_000, 48_000] {
         let script = format!("ulimit -v {limit}; exec '{}' none 500", program.display());
         let alone = run(place.command("bash").args(["-c", &script]));
         if alone.code != without.code {
-            continue; // not even without us
+            continue; // the program cannot start without ampere either
         }
         let output = format!("out-{limit}");
         let done = run(&mut place.ampere_run(&output, ["bash", "-c", &script]));
@@ -108,13 +108,13 @@ fn a_program_with_a_small_address_space_runs_as_without_ampere() {
     }
 }
 
-/// Whoever writes beyond it is killed, unless he looks out: the program's ring and log are ours to look out for, the spool and
-/// the trace the collector's.
+/// A process that writes beyond the limit is killed, unless it handles the signal. The plugin must take care of the ring and the
+/// log, and the collector of the spool and the trace.
 #[test]
 fn a_limit_on_the_size_of_files_ends_neither_program_nor_collector() {
     let place = Place::new();
     let program = build_serial(&place);
-    // Kilobytes: no ring, a small one, one but no spool, and a spool but no trace.
+    // The limits are in kilobytes: room for no ring, for a small one, for a ring but no spool, and for a spool but no trace.
     for limit in [4, 16, 64, 4_000, 9_000] {
         for bare in [false, true] {
             let output = format!("out-{limit}-{bare}");

@@ -1,4 +1,4 @@
-//! What others do to a run: kill, stop, and end it as a scheduler does.
+//! What others do to a run: they kill it, stop it, or end it as a scheduler does.
 
 use ampere_tests::counting_program::{
     assert_every_call_recorded, build_mpi, build_serial, check, counted, forget_counts, have_mpi, mpirun,
@@ -51,13 +51,13 @@ fn a_killed_mpirun_leaves_what_its_ranks_have_published() {
     let done = running.wait();
     assert_eq!(done.code, 128 + 9, "{done:#?}");
     assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
-    // Its ranks end by themselves when they notice.
+    // Its ranks end when they notice it.
     let summary = check(&place, "out", false);
     assert_every_call_recorded(&place, &summary, 2);
     place.no_process_left();
 }
 
-/// As a batch system ends a job: SIGTERM to all of it, SIGKILL to what is left.
+/// The job is ended as a batch system does it: with SIGTERM to all of it, and then SIGKILL to the rest.
 #[test]
 fn a_job_that_is_ended_by_its_scheduler_has_results() {
     if !have_mpi() {
@@ -113,12 +113,12 @@ fn a_stopped_rank_goes_on_and_nothing_is_lost() {
     place.is_clean();
 }
 
-/// The program neither waits for it nor fails, and every call is in the results.
+/// The program neither waits for the stopped collector nor fails, and every call is in the results.
 #[test]
 fn a_stopped_collector_is_not_waited_for() {
     let place = Place::new();
     let program = build_serial(&place);
-    // More than the ring of 4,096 records holds.
+    // These are more events than the ring of 4,096 records holds.
     let words = [program.clone().into(), "none".into(), "20000".into()];
     let without = without_ampere(&place, &words);
     let mut command = place.ampere_run("out", &words);
@@ -129,7 +129,7 @@ fn a_stopped_collector_is_not_waited_for() {
     let at_stop = counted(&place, "0");
     until("the program is done", || counted(&place, "0") == 20000);
     assert!(at_stop < 15000, "the collector was stopped too late to tell: {at_stop}");
-    // Its end is its own: only `ampere run` waits for the results.
+    // The program itself ends without delay: only `ampere run` waits for the results.
     until("the program has ended", || ranks(&place, &program).is_empty());
     signal(collector, Signal::CONT);
     let done = running.wait();
@@ -142,7 +142,7 @@ fn a_stopped_collector_is_not_waited_for() {
     place.is_clean();
 }
 
-/// What the program does is its own, whoever collects.
+/// A program's behaviour does not depend on its collector.
 #[test]
 fn a_killed_collector_changes_nothing_of_the_program() {
     if !have_mpi() {

@@ -1,4 +1,4 @@
-//! Processes that make others, become others, or close what is not theirs.
+//! Processes that fork, execute other programs, or close descriptors that are not theirs.
 
 use ampere_tests::counting_program::{
     assert_every_call_recorded, build_mpi, build_serial, check, counted, have_mpi, mpirun, total_calls,
@@ -16,7 +16,7 @@ fn a_forked_child_records_nothing_and_does_not_end_the_run() {
     done.as_without(&without);
     done.said_nothing();
     let summary = check(&place, "out", true);
-    // The child's 2000 are not among them.
+    // The child's 2000 calls are not among them.
     assert_eq!(counted(&place, "0"), 2500);
     assert_eq!(counted(&place, "child"), 2000);
     assert_eq!(total_calls(&summary, "step"), 2500);
@@ -50,7 +50,7 @@ fn child_processes_are_measured_as_processes_of_their_own() {
     place.is_clean();
 }
 
-/// The same process, so the same pid: its rings and its log are not those of the program before.
+/// The process and its pid stay the same, but its rings and its log are not those of the program before.
 #[test]
 fn a_program_that_becomes_another_is_measured_as_both() {
     let place = Place::new();
@@ -71,7 +71,7 @@ fn a_program_that_becomes_another_is_measured_as_both() {
     assert_eq!((total_calls(&summary, "step"), total_calls(&summary, "after_exec")), (1200, 100));
     place.is_clean();
 
-    // Without ampere run the last of the node's processes waits for the results: the first program does not count twice.
+    // Without ampere run, the last of the node's processes waits for the results: the first program does not count twice.
     let done = run(place.bare("bare", &program).args(["exec", "2000"]));
     done.as_without(&without);
     assert!(done.stderr.contains("energy summary in"), "{done:#?}");
@@ -79,7 +79,7 @@ fn a_program_that_becomes_another_is_measured_as_both() {
     assert_eq!(place.summary("bare")["run"]["complete"], true);
 }
 
-/// What it was before was over when it became a program that is not measured, and did not die.
+/// The first program ended when the process executed one that is not measured; it did not die.
 #[test]
 fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
     let place = Place::new();
@@ -104,7 +104,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         let summary = check(&place, output, true);
         assert_eq!(total_calls(&summary, "work"), 30);
         assert_eq!(summary["run"]["endings"], serde_json::Value::Null);
-        // It was over then, and not when the process ended.
+        // It ended at that time, and not when the process ended.
         let rows = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
         let main = rows.iter().find(|row| row["region"] == "main").expect("main");
         let seconds = main["exclusive_seconds"].as_f64().expect("a number");
@@ -128,7 +128,7 @@ fn a_plugin_that_the_program_closes_goes_on_measuring() {
     place.is_clean();
 }
 
-/// As daemons do. What opens files under the same numbers afterwards finds nothing of ours in them.
+/// Daemons do this. Files that get the same descriptors afterwards must not receive anything from ampere.
 #[test]
 fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
     let place = Place::new();
@@ -146,14 +146,14 @@ fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
     }
     assert_eq!(total_calls(&summary, "step"), 2003);
     place.is_clean();
-    // What the plugin itself has to say at the end would go to standard error, which is such a file by then.
+    // The plugin's own message at the end would go to standard error, which is such a file by then.
     std::fs::remove_file(place.path("mine")).expect("it is there");
     run(place.bare("bare", std::path::Path::new(&words[0])).args(&words[1..])).as_without(&without);
     assert_eq!(std::fs::read_to_string(place.path("mine")).expect("the program's file"), own);
     check(&place, "bare", true);
 }
 
-/// The next step of a job that begins while the results of the one before are being written: it runs, and it is said.
+/// A job's next step starts while the results of the one before are being written: it runs, and a message reports it.
 #[test]
 fn a_program_that_starts_while_results_are_written_runs_unmeasured() {
     let place = Place::new();
@@ -177,7 +177,7 @@ fn a_program_that_starts_while_results_are_written_runs_unmeasured() {
     assert_eq!(total_calls(&summary, "step"), 20000);
 }
 
-/// Programs of one job step that know nothing of each other are one run, wherever the second one's results were to go.
+/// Programs of one job step that do not know each other are one run, also if the second one asks for another output directory.
 #[test]
 fn joining_a_run_with_another_output_directory_is_reported() {
     let place = Place::new();

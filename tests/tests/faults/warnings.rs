@@ -1,4 +1,4 @@
-//! Signals by which a scheduler warns a job: each reaches the program once, and nothing ends before the program does.
+//! Signals with which a scheduler warns a job: each reaches the program once, and nothing ends before the program does.
 
 use ampere_tests::jobs::{Place, signal, start, until};
 use rustix::process::Signal;
@@ -52,7 +52,7 @@ fn each_signal_reaches_the_program_once() {
             }
             until("the program has got it", || place.path(format!("got.{}", sent + 1)).exists());
         }
-        // One that came twice would come soon.
+        // A second copy of a signal would come soon.
         std::thread::sleep(std::time::Duration::from_millis(200));
         place.write("go", "");
         let done = running.wait();
@@ -62,7 +62,7 @@ fn each_signal_reaches_the_program_once() {
     }
 }
 
-/// A scheduler's signal to all that there is, the collector among it: what the program does with the time that it has left is measured.
+/// A scheduler signals all processes, the collector among them: what the program does in its remaining time is measured.
 #[test]
 fn work_after_a_signal_to_all_processes_is_measured() {
     for (seconds, complete) in [("1", true), ("6", false)] {

@@ -1,6 +1,6 @@
 //! A stand-in for `libamd_smi.so`: the same C interface, energy counters that follow a script.
 //!
-//! It says what it is: `amdsmi_get_lib_version` returns the build string `24.7.0.0 stand-in`, and ampere then labels its
+//! It identifies itself: `amdsmi_get_lib_version` returns the build string `24.7.0.0 stand-in`, and ampere then labels its
 //! figures *simulated*. The script is the environment variable `STAND_IN_AMD_SMI`, read by `amdsmi_init`: entries `key=value`
 //! separated by `;`, see [`scripted_counters::script`]. Every socket has two processors, as an MI250X package has two dies; the
 //! last may have one.
@@ -21,12 +21,12 @@ const NOT_FOUND: Status = 31;
 
 static LIBRARY: StandIn = StandIn::new("amdsmi", "STAND_IN_AMD_SMI");
 
-/// Handles are numbers from here on: none is null, and none of a socket is one of a processor.
+/// Handles are numbers from here on. None is null, and no handle of a socket equals one of a processor.
 const SOCKETS: usize = 0x1000;
 const PROCESSORS: usize = 0x2000;
 const PER_SOCKET: u32 = 2;
 
-/// Reads the script and starts the counters. `AMDSMI_INIT_AMD_GPUS` is the only flag it knows.
+/// Reads the script and starts the counters. `AMDSMI_INIT_AMD_GPUS` is the only flag that it accepts.
 #[unsafe(no_mangle)]
 pub extern "C" fn amdsmi_init(flags: u64) -> Status {
     if flags != 2 {
@@ -35,14 +35,14 @@ pub extern "C" fn amdsmi_init(flags: u64) -> Status {
     LIBRARY.init().unwrap_or(INIT_ERROR)
 }
 
-/// Undoes one `amdsmi_init`.
+/// Undoes one call of `amdsmi_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn amdsmi_shut_down() -> Status {
     LIBRARY.shut_down("amdsmi_shut_down");
     SUCCESS
 }
 
-/// Writes `number` handles from `first` on, or no more than there is room for; without `handles`, their number.
+/// Writes `number` handles from `first` on, as far as there is room. If `handles` is null, only their number is written.
 ///
 /// # Safety
 /// `count` is null or may be read and written; `handles` is null or has room for `*count`.
@@ -101,14 +101,14 @@ pub unsafe extern "C" fn amdsmi_get_processor_handles(
     unsafe { list(count, handles, PROCESSORS + first as usize, number) }
 }
 
-/// The device of a handle, if it is one.
+/// The device of a handle, if the handle is valid.
 fn device(processor: Handle) -> Option<usize> {
     let device = processor.addr().checked_sub(PROCESSORS)?;
     let count = LIBRARY.running("a function of a processor", |state| state.script.devices.len());
     (device < count).then_some(device)
 }
 
-/// The energy counter as the script has it now.
+/// The present value of the energy counter according to the script.
 ///
 /// # Safety
 /// The three pointers are null or may be written to.
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn amdsmi_get_energy_count(
     }
 }
 
-/// One PCI bus for each device, from 0000:c1 on.
+/// Each device has a PCI bus of its own, from 0000:c1 on.
 ///
 /// # Safety
 /// `bdfid` is null or may be written to.
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_bdf_id(processor: Handle, bdfid: *mut u6
     if unsafe { put(bdfid, (0xc1 + device as u64) << 8) } { SUCCESS } else { INVAL }
 }
 
-/// `amdsmi_asic_info_t` of ROCm 6.2.
+/// The layout of `amdsmi_asic_info_t` in ROCm 6.2.
 #[repr(C)]
 pub struct AsicInfo {
     pub market_name: [c_char; 256],
@@ -161,7 +161,7 @@ pub struct AsicInfo {
     pub reserved: [u32; 15],
 }
 
-/// The variable `STAND_IN_AMD_SMI_MODEL`, or `Stand-in GPU`, for every device.
+/// Every device has the name in the variable `STAND_IN_AMD_SMI_MODEL`, or `Stand-in GPU`.
 ///
 /// # Safety
 /// `info` is null or may be written to.
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_asic_info(processor: Handle, info: *mut 
     if unsafe { put(info, own) } { SUCCESS } else { INVAL }
 }
 
-/// `amdsmi_version_t` of ROCm 6.2.
+/// The layout of `amdsmi_version_t` in ROCm 6.2.
 #[repr(C)]
 pub struct Version {
     pub year: u32,
@@ -201,7 +201,7 @@ pub struct Version {
     pub build: *const c_char,
 }
 
-/// Says that this is the stand-in.
+/// The version identifies the stand-in.
 ///
 /// # Safety
 /// `version` is null or may be written to.
@@ -214,12 +214,12 @@ pub unsafe extern "C" fn amdsmi_get_lib_version(version: *mut Version) -> Status
     if unsafe { put(version, own) } { SUCCESS } else { INVAL }
 }
 
-/// A gauge of a handle's device.
+/// The value of a gauge of a handle's device.
 fn gauge(function: &str, processor: Handle, name: &str) -> Result<f64, Status> {
     device(processor).and_then(|device| LIBRARY.gauge(function, device, name)).unwrap_or(Err(INVAL))
 }
 
-/// `amdsmi_power_info_t` of ROCm 7, or its beginning with the variable `STAND_IN_AMD_SMI_ROCM` at 6.
+/// The layout of `amdsmi_power_info_t` in ROCm 7, or its first part if the variable `STAND_IN_AMD_SMI_ROCM` is 6.
 #[repr(C)]
 pub struct PowerInfo {
     pub words: [u32; 4],
@@ -228,7 +228,7 @@ pub struct PowerInfo {
     pub reserved: [u64; 18],
 }
 
-/// Watts; what the script has a status for is all ones, as in the real library.
+/// Powers are in watts. If the script has a status for one, all its bits are ones, as in the real library.
 ///
 /// # Safety
 /// `info` is null or may be written to.
@@ -272,7 +272,7 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// The temperature now of one of three sensors, in degrees.
+/// The present temperature of one of three sensors, in degrees.
 ///
 /// # Safety
 /// `temperature` is null or may be written to.
@@ -290,7 +290,7 @@ pub unsafe extern "C" fn amdsmi_get_temp_metric(
     unsafe { write_gauge("amdsmi_get_temp_metric", processor, name, temperature, |degrees| degrees as i64) }
 }
 
-/// `amdsmi_engine_usage_t`.
+/// The layout of `amdsmi_engine_usage_t`.
 #[repr(C)]
 pub struct EngineUsage {
     pub gfx_activity: u32,
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_activity(processor: Handle, usage: *mut 
     unsafe { write_gauge("amdsmi_get_gpu_activity", processor, "busy", usage, own) }
 }
 
-/// Memory of its own (type 0) that is used, in bytes.
+/// The used bytes of the device's own memory (type 0).
 ///
 /// # Safety
 /// `bytes` is null or may be written to.
@@ -330,7 +330,7 @@ pub unsafe extern "C" fn amdsmi_get_gpu_memory_usage(
     unsafe { write_gauge("amdsmi_get_gpu_memory_usage", processor, "used", bytes, |bytes| bytes as u64) }
 }
 
-/// All of that memory.
+/// The size of the device's own memory in bytes.
 ///
 /// # Safety
 /// `bytes` is null or may be written to.

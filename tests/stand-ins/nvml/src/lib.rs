@@ -1,10 +1,10 @@
 //! A stand-in for `libnvidia-ml.so.1`: the same C interface, energy counters that follow a script, in millijoules.
 //!
-//! It says what it is: the driver's version is `535.0 stand-in`, and ampere then labels its figures *simulated*. The script
-//! is the environment variable `STAND_IN_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
+//! It identifies itself: the driver's version is `535.0 stand-in`, and ampere then labels its figures *simulated*. The script is
+//! the environment variable `STAND_IN_NVML`, read by `nvmlInit_v2`: entries `key=value` separated by `;`, see
 //! [`scripted_counters::script`].
 //!
-//! The processes that use device 1 are those whose pids the file `1` has, in the directory that `STAND_IN_NVML_PROCESSES` names.
+//! The file `1` in the directory `STAND_IN_NVML_PROCESSES` has the pids of the processes that use device 1, and so on.
 
 use std::ffi::{CStr, c_char, c_uint, c_ulonglong, c_void};
 
@@ -23,9 +23,9 @@ const UNKNOWN: Return = 999;
 
 static LIBRARY: StandIn = StandIn::new("nvml", "STAND_IN_NVML");
 
-/// Handles are numbers from here on: none is null.
+/// Handles are numbers from here on, so that none is null.
 const HANDLES: usize = 0x1000;
-/// Of `nvmlPciInfo_t`.
+/// Length of the legacy address in `nvmlPciInfo_t`.
 const LEGACY_ADDRESS_BYTES: usize = 16;
 const ADDRESS_BYTES: usize = 32;
 
@@ -35,14 +35,14 @@ pub extern "C" fn nvmlInit_v2() -> Return {
     LIBRARY.init().unwrap_or(UNKNOWN)
 }
 
-/// Undoes one `nvmlInit_v2`.
+/// Undoes one call of `nvmlInit_v2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> Return {
     LIBRARY.shut_down("nvmlShutdown");
     SUCCESS
 }
 
-/// Writes a text and its end.
+/// Writes a text and its terminating NUL.
 ///
 /// # Safety
 /// `to` is null or points to `length` bytes that may be written to.
@@ -59,7 +59,7 @@ unsafe fn put_text(to: *mut c_char, length: c_uint, text: &CStr) -> Return {
     SUCCESS
 }
 
-/// Says that this is the stand-in.
+/// The version identifies the stand-in.
 ///
 /// # Safety
 /// `version` is null or points to `length` bytes that may be written to.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *m
     if unsafe { put(device, handle) } { SUCCESS } else { INVALID_ARGUMENT }
 }
 
-/// `Stand-in GPU`, for every device.
+/// Every device has the name `Stand-in GPU`.
 ///
 /// # Safety
 /// `name` is null or points to `length` bytes that may be written to.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: Handle, name: *mut c_char, le
     unsafe { put_text(name, length, c"Stand-in GPU") }
 }
 
-/// `nvmlPciInfo_t`.
+/// The layout of `nvmlPciInfo_t`.
 #[repr(C)]
 pub struct PciInfo {
     pub bus_id_legacy: [c_char; LEGACY_ADDRESS_BYTES],
@@ -123,7 +123,7 @@ pub struct PciInfo {
     pub bus_id: [c_char; ADDRESS_BYTES],
 }
 
-/// One PCI bus for each device, from 00000000:C1 on.
+/// Each device has a PCI bus of its own, from 00000000:C1 on.
 ///
 /// # Safety
 /// `info` is null or may be written to.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciI
     if unsafe { put(info, own) } { SUCCESS } else { INVALID_ARGUMENT }
 }
 
-/// The energy counter as the script has it now, in millijoules.
+/// The present value of the energy counter according to the script, in millijoules.
 ///
 /// # Safety
 /// `energy` is null or may be written to.
@@ -193,7 +193,7 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// Milliwatts.
+/// The power in milliwatts.
 ///
 /// # Safety
 /// `power` is null or may be written to.
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, power: *mut c_u
     unsafe { write_gauge("nvmlDeviceGetPowerUsage", device, "power", power, |watts| (watts * 1e3) as c_uint) }
 }
 
-/// Degrees, of the one sensor that there is.
+/// The temperature of the only sensor, in degrees.
 ///
 /// # Safety
 /// `degrees` is null or may be written to.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperature(
     unsafe { write_gauge("nvmlDeviceGetTemperature", device, "gpu", degrees, |degrees| degrees as c_uint) }
 }
 
-/// `nvmlUtilization_t`, in percent.
+/// The layout of `nvmlUtilization_t`, whose values are in percent.
 #[repr(C)]
 pub struct Utilization {
     pub gpu: c_uint,
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn nvmlDeviceGetUtilizationRates(
     unsafe { write_gauge("nvmlDeviceGetUtilizationRates", device, "busy", utilization, own) }
 }
 
-/// `nvmlMemory_v2_t`.
+/// The layout of `nvmlMemory_v2_t`.
 #[repr(C)]
 pub struct Memory {
     pub version: c_uint,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Handle, memory: *mut
     unsafe { write_gauge(function, device, "used", memory, own) }
 }
 
-/// `nvmlProcessInfo_t`, second version.
+/// The layout of the second version of `nvmlProcessInfo_t`.
 #[repr(C)]
 pub struct ProcessInfo {
     pub pid: c_uint,
@@ -284,7 +284,7 @@ pub struct ProcessInfo {
 }
 
 /// # Safety
-/// `count` may be read and written; `infos` points to as many places as it says.
+/// `count` may be read and written; `infos` points to `*count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     device: Handle,
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     for (place, pid) in pids.into_iter().enumerate() {
         let info =
             ProcessInfo { pid, used_gpu_memory: 1 << 20, gpu_instance_id: !0, compute_instance_id: !0 };
-        // SAFETY: there are so many places (checked above, under this function's contract).
+        // SAFETY: there are as many elements (checked above, under this function's contract).
         unsafe { infos.add(place).write(info) };
     }
     SUCCESS

@@ -1,8 +1,8 @@
 //! A stand-in for `librocm_smi64.so`: the same C interface, energy counters that follow a script.
 //!
-//! It says what it is: `rsmi_version_get` returns the build string `ampere stand-in`, and ampere then labels its
-//! figures *simulated*. The script is the environment variable `STAND_IN_ROCM_SMI`, read by `rsmi_init`: entries
-//! `key=value` separated by `;`, see [`scripted_counters::script`].
+//! It identifies itself: `rsmi_version_get` returns the build string `ampere stand-in`, and ampere then labels its figures
+//! *simulated*. The script is the environment variable `STAND_IN_ROCM_SMI`, read by `rsmi_init`: entries `key=value` separated by
+//! `;`, see [`scripted_counters::script`].
 
 use std::ffi::{CStr, c_char};
 
@@ -26,7 +26,7 @@ pub extern "C" fn rsmi_init(_flags: u64) -> Status {
     LIBRARY.init().unwrap_or(INIT_ERROR)
 }
 
-/// Undoes one `rsmi_init`.
+/// Undoes one call of `rsmi_init`.
 #[unsafe(no_mangle)]
 pub extern "C" fn rsmi_shut_down() -> Status {
     LIBRARY.shut_down("rsmi_shut_down");
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn rsmi_num_monitor_devices(count: *mut u32) -> Status {
     }
 }
 
-/// The energy counter as the script has it now.
+/// The present value of the energy counter according to the script.
 ///
 /// # Safety
 /// The three pointers are null or may be written to.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn rsmi_dev_energy_count_get(
     }
 }
 
-/// One PCI bus for each device, from 0000:c1 on; of partitions, one function of 0000:c1:00.
+/// Each device has a PCI bus of its own, from 0000:c1 on. Partitions are functions of 0000:c1:00.
 ///
 /// # Safety
 /// `bdfid` is null or may be written to.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn rsmi_dev_pci_id_get(device: u32, bdfid: *mut u64) -> St
     })
 }
 
-/// `Stand-in GPU`, for every device.
+/// Every device has the name `Stand-in GPU`.
 ///
 /// # Safety
 /// `name` is null or points to `len` bytes that may be written to.
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn rsmi_dev_name_get(device: u32, name: *mut c_char, len: 
     })
 }
 
-/// `rsmi_version_t`.
+/// The layout of `rsmi_version_t`.
 #[repr(C)]
 pub struct Version {
     pub major: u32,
@@ -120,7 +120,7 @@ pub struct Version {
     pub build: *const c_char,
 }
 
-/// Says that this is the stand-in. Allowed before `rsmi_init`, as in the real library.
+/// The version identifies the stand-in. The call is allowed before `rsmi_init`, as in the real library.
 ///
 /// # Safety
 /// `version` is null or may be written to.
@@ -152,7 +152,7 @@ unsafe fn write_gauge<T>(
     }
 }
 
-/// Mean power, in microwatts; sensors other than 0 do not exist.
+/// The mean power in microwatts. Only sensor 0 exists.
 ///
 /// # Safety
 /// `power` is null or may be written to.
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn rsmi_dev_power_ave_get(device: u32, sensor: u32, power:
     unsafe { write_gauge("rsmi_dev_power_ave_get", device, "power", power, |watts| (watts * 1e6) as u64) }
 }
 
-/// Power now, in microwatts.
+/// The present power in microwatts.
 ///
 /// # Safety
 /// `power` is null or may be written to.
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn rsmi_dev_current_socket_power_get(device: u32, power: *
     unsafe { write_gauge(function, device, "socket", power, |watts| (watts * 1e6) as u64) }
 }
 
-/// The temperature now of one of three sensors, in thousandths of a degree.
+/// The present temperature of one of three sensors, in thousandths of a degree.
 ///
 /// # Safety
 /// `temperature` is null or may be written to.
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn rsmi_dev_busy_percent_get(device: u32, percent: *mut u3
     unsafe { write_gauge("rsmi_dev_busy_percent_get", device, "busy", percent, |percent| percent as u32) }
 }
 
-/// Memory of its own (type 0) that is used, in bytes.
+/// The used bytes of the device's own memory (type 0).
 ///
 /// # Safety
 /// `bytes` is null or may be written to.
@@ -217,7 +217,7 @@ pub unsafe extern "C" fn rsmi_dev_memory_usage_get(device: u32, kind: u32, bytes
     unsafe { write_gauge("rsmi_dev_memory_usage_get", device, "used", bytes, |bytes| bytes as u64) }
 }
 
-/// All of that memory.
+/// The size of the device's own memory in bytes.
 ///
 /// # Safety
 /// `bytes` is null or may be written to.

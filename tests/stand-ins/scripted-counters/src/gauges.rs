@@ -1,14 +1,14 @@
-//! What a stand-in's devices say beside their energy.
+//! The gauges of a stand-in's devices, in addition to their energy.
 
-/// Of one device, in the libraries' terms: watts, degrees, percent, bytes. The power is the script's own unless it is set.
+/// The gauges of one device in the libraries' units: watts, degrees, percent, bytes. By default the power is that of the script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gauges {
     values: [f64; NAMES.len()],
-    /// Status that asking for it returns; 0 for none.
+    /// The status that reading each gauge returns; 0 for none.
     errors: [u32; NAMES.len()],
 }
 
-/// As `gauge=` and `gauge_error=` name them. `power` is the average, `socket` the one now; `gpu` is NVML's temperature.
+/// The names in `gauge=` and `gauge_error=`. `power` is the mean power, `socket` the present one; `gpu` is NVML's temperature.
 const NAMES: [&str; 9] = ["power", "socket", "edge", "junction", "memory", "gpu", "busy", "used", "total"];
 
 impl Default for Gauges {
@@ -21,10 +21,10 @@ impl Default for Gauges {
 }
 
 impl Gauges {
-    /// The value, or the status; the power is `watts` unless the script says otherwise.
+    /// The value of a gauge, or its status. The power is `watts` unless the script sets it.
     ///
     /// # Panics
-    /// If there is no such name: it is the stand-in's own mistake.
+    /// Panics on an unknown name, which is a mistake of the stand-in.
     pub fn get(&self, name: &str, watts: f64) -> Result<f64, u32> {
         let at = NAMES.iter().position(|known| *known == name).expect("a gauge's name");
         let value = self.values[at];
@@ -34,7 +34,7 @@ impl Gauges {
         }
     }
 
-    /// `edge:41.5`, or with `error` `edge:2`.
+    /// Applies a script's entry: `edge:41.5`, or with `error` `edge:2`.
     pub fn apply(&mut self, text: &str, error: bool) -> Result<(), String> {
         let (name, value) = text.split_once(':').ok_or_else(|| format!("gauge {text:?}: no NAME:VALUE"))?;
         let known = NAMES.iter().position(|known| *known == name);

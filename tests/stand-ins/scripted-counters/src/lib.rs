@@ -1,12 +1,12 @@
-//! What the stand-ins of vendors' libraries share: counters that follow a [`script`], and the state between a library's
+//! The common parts of the stand-ins for vendors' libraries: counters that follow a [`script`], and the state between a library's
 //! init and its shut-down.
 //!
-//! Energy is watts times `CLOCK_MONOTONIC`, so two processes with the same script read the same counters. Any call outside
-//! init ... shut-down aborts the process, as a real library may (librocm_smi64 5.2.3 segfaults): a caller that does so must
-//! not pass a test by luck.
+//! Energy is watts times `CLOCK_MONOTONIC`, so two processes with the same script read the same counters. Any call before init or
+//! after the shut-down aborts the process, as a real library may (librocm_smi64 5.2.3 segfaults), so that a caller with this
+//! mistake does not pass a test by luck.
 //!
-//! Note for those who run tests: `cargo test` puts the libraries' folder on `LD_LIBRARY_PATH`. A test that wants a real
-//! library by name must remove that variable.
+//! Note for those who run tests: `cargo test` puts the libraries' folder on `LD_LIBRARY_PATH`. A test that needs a real library
+//! by name must remove that variable.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -16,25 +16,25 @@ pub mod script;
 
 use script::{Moment, Reading, Script};
 
-/// A stand-in: what it is called in messages, and the variable that has its script.
+/// A stand-in: its name in messages, and the variable that has its script.
 pub struct StandIn {
     name: &'static str,
     variable: &'static str,
     running: Mutex<Option<Running>>,
 }
 
-/// What a library is between init and shut-down.
+/// The state of a library between init and shut-down.
 pub struct Running {
     pub script: Script,
     /// CLOCK_MONOTONIC of the script's time zero, in seconds.
     epoch: f64,
-    /// Energy reads so far, by device.
+    /// Number of energy reads by device.
     reads: Vec<u64>,
-    /// Inits not yet undone.
+    /// Number of inits that were not yet undone.
     uses: u32,
 }
 
-/// Seconds of CLOCK_MONOTONIC.
+/// The time of CLOCK_MONOTONIC in seconds.
 pub fn monotonic() -> f64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
@@ -49,7 +49,7 @@ impl StandIn {
         self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Reads the script and starts the counters. The script's `init` status; `None` if the script is wrong.
+    /// Reads the script and starts the counters. Returns the script's `init` status, or `None` if the script is wrong.
     pub fn init(&self) -> Option<u32> {
         let text = std::env::var(self.variable).unwrap_or_default();
         let script = match Script::parse(&text) {
@@ -86,7 +86,7 @@ impl StandIn {
         }
     }
 
-    /// Runs `body` on the running library, or ends the process where there is none.
+    /// Runs `body` on the running library, or aborts the process if it is not running.
     pub fn running<T>(&self, function: &str, body: impl FnOnce(&mut Running) -> T) -> T {
         match self.state().as_mut() {
             Some(state) => body(state),
@@ -105,8 +105,7 @@ impl StandIn {
         })
     }
 
-    /// A counter as the script has it now, after as much time as the script says that a read takes. `None`: no such
-    /// device.
+    /// Reads a counter according to the script, after the time that the script sets for a read. `None`: there is no such device.
     pub fn read(&self, function: &str, device: usize) -> Option<Reading> {
         let (reading, slow, busy) = self.running(function, |state| {
             let reads = state.reads.get_mut(device)?;
@@ -130,7 +129,7 @@ impl StandIn {
 }
 
 impl StandIn {
-    /// A gauge as the script has it now, or its status; `None`: no such device.
+    /// The present value of a gauge, or its status. `None`: there is no such device.
     pub fn gauge(&self, function: &str, device: usize, name: &str) -> Option<Result<f64, u32>> {
         let (value, slow) = self.running(function, |state| {
             let device = state.script.devices.get(device)?;
@@ -144,10 +143,11 @@ impl StandIn {
     }
 }
 
-/// Crashes or hangs, if the script says so.
+/// Crashes or hangs if the script asks for it at this moment.
 fn fail_at(script: &Script, moment: Moment) {
     while script.crash == Some(moment) {
-        // Not once: a Rust program has a handler that takes the first for what it is not, and gives up the next.
+        // The signal is sent repeatedly: the handler of a Rust program handles the first one in its own way, and only the next
+        // one ends it.
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
     }
     while script.hang == Some(moment) {

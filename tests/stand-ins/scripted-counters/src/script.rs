@@ -1,5 +1,5 @@
-//! The script: what a stand-in's variable (`STAND_IN_ROCM_SMI`, `STAND_IN_AMD_SMI`, `STAND_IN_NVML`) may say, and what a counter
-//! shows at a given time. A status is the library's own number.
+//! The script of a stand-in's variable (`STAND_IN_ROCM_SMI`, `STAND_IN_AMD_SMI`, `STAND_IN_NVML`), and what a counter shows at a
+//! given time. A status is a number of the library's own.
 //!
 //! | entry | meaning |
 //! | --- | --- |
@@ -14,15 +14,15 @@
 //! | `no_timestamp=0` | device 0 has no timestamp (it is 0) |
 //! | `reset=0@2.5` | the counter restarts from 0 at 2.5 s |
 //! | `freeze=0@1-2` | from 1 s to 2 s the counter and its timestamp stand still, then catch up |
-//! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter goes on meanwhile |
+//! | `asleep=0@1-2` | from 1 s to 2 s reading device 0 shows 0; its counter continues meanwhile |
 //! | `gone=1@3`, `gone=1@3-4` | from 3 s on (until 4 s), reading device 1 returns the status of a device that is lost |
 //! | `jump=0@2` | from 2 s on, the counter is 1 GJ further |
-//! | `lag_ms=120,30` | counters show what was so long ago, by device, in turn; their timestamps are of now |
+//! | `lag_ms=120,30` | counters show their values of this time ago, by device, in turn; their timestamps are current |
 //! | `step_ms=15` | counters move every 15 ms only |
 //! | `partitions=1` | all devices are partitions of one package: they have one address, and a function number each |
 //! | `slow_us=500` | an energy read takes this much longer, asleep |
 //! | `busy_us=20` | an energy read takes this much longer, on the CPU |
-//! | `gauge=0:edge:41.5` | what device 0 says beside its energy: `power` (average) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
+//! | `gauge=0:edge:41.5` | a gauge of device 0: `power` (mean) and `socket` in watts, `edge`, `junction`, `memory` and `gpu` in degrees, `busy` in percent, `used` and `total` in bytes |
 //! | `gauge_error=0:edge:2` | asking for that returns status 2 |
 //! | `gauge_us=3000` | asking for a gauge takes this much longer, asleep |
 //! | `crash=read` | a device's tenth energy read is a segmentation fault; likewise `crash=init`, `crash=end` (the shut-down) |
@@ -32,7 +32,7 @@
 
 use crate::gauges::Gauges;
 
-/// A constant power or a square wave, in watts over CLOCK_MONOTONIC.
+/// A constant power, or a square wave, in watts over CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wave {
     pub high: f64,
@@ -42,7 +42,7 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// Power at `t` seconds.
+    /// Power at `t` seconds, in watts.
     pub fn watts(&self, t: f64) -> f64 {
         if self.half.is_infinite() || ((t / self.half) as u64).is_multiple_of(2) {
             self.high
@@ -51,7 +51,7 @@ impl Wave {
         }
     }
 
-    /// Energy from 0 to `t` seconds, in joules: whole halves by counting, the rest by its level.
+    /// Energy from 0 to `t` seconds, in joules: whole half-periods by their number, the rest by its level.
     pub fn joules(&self, t: f64) -> f64 {
         if self.half.is_infinite() {
             return self.high * t;
@@ -77,12 +77,11 @@ pub struct Device {
     pub asleep: Option<(f64, f64)>,
     pub gone: Option<(f64, f64)>,
     pub jump: Option<f64>,
-    /// Seconds.
+    /// The counter's delay in seconds.
     pub lag: f64,
     pub gauges: Gauges,
 }
 
-/// The whole script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Script {
     pub devices: Vec<Device>,
@@ -95,9 +94,9 @@ pub struct Script {
     pub gauge_us: u64,
     pub crash: Option<Moment>,
     pub hang: Option<Moment>,
-    /// Seconds; 0 for a counter that moves all the time.
+    /// Seconds between two changes of a counter; 0 for a counter that changes all the time.
     pub step: f64,
-    /// All devices are of one package.
+    /// Whether all devices are partitions of one package.
     pub partitions: bool,
 }
 
@@ -109,20 +108,16 @@ pub enum Moment {
     End,
 }
 
-/// What a read shows.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reading {
-    Counter {
-        ticks: u64,
-        timestamp_ns: u64,
-    },
+    Counter { ticks: u64, timestamp_ns: u64 },
     Error(u32),
-    /// The device is lost.
     Gone,
 }
 
 impl Script {
-    /// Reads the table above. The error names the entry that is wrong.
+    /// Parses the entries in the table above. The error names the wrong entry.
     pub fn parse(text: &str) -> Result<Script, String> {
         let entries: Vec<(&str, &str)> = text
             .split(';')
@@ -230,7 +225,7 @@ impl Script {
         Ok(())
     }
 
-    /// What a read of a device shows `monotonic` seconds after boot, `t` seconds after the epoch.
+    /// The result of a read of a device `monotonic` seconds after boot, `t` seconds after the epoch.
     pub fn reading(&self, index: usize, monotonic: f64, t: f64, first: bool) -> Reading {
         let device = &self.devices[index];
         if device.error != 0 {
@@ -242,7 +237,7 @@ impl Script {
         if device.zero || device.asleep.is_some_and(|(from, to)| (from..to).contains(&t)) {
             return Reading::Counter { ticks: 0, timestamp_ns: 0 };
         }
-        // A frozen counter shows what it had when it froze.
+        // A frozen counter shows its value at the time when it froze.
         let shown = match device.freeze {
             Some((from, to)) if (from..to).contains(&t) => from,
             _ => t,
