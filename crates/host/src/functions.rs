@@ -6,7 +6,7 @@ use crate::measurement::{self, StartedBy};
 use crate::regions_by_key::RegionsByKey;
 use crate::state::{State, state};
 use crate::thread::Slot;
-use crate::{alloc, filter, signal, symbols, thread, threads};
+use crate::{alloc, filter, signal, symbols, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{AnyHandle, paradigm, region_type};
 use std::ffi::c_void;
@@ -73,16 +73,12 @@ pub fn enter_new(slot: &Slot, key: usize, define: impl FnOnce() -> AnyHandle) {
 #[cold]
 fn make_known(slot: &Slot, define: impl FnOnce() -> AnyHandle) -> AnyHandle {
     // The plugin's work for a new location or definition is not async-signal-safe.
-    let refuse = || {
-        thread::IN_HANDLER.fetch_add(1, Ordering::Relaxed);
-        INVALID
-    };
     if is_on_alternate_stack() {
-        return refuse();
+        return INVALID;
     }
     on_own_stack_uninterrupted(INVALID, || {
         if signal::inside_handler() {
-            return refuse();
+            return INVALID;
         }
         if slot.thread.get().is_null() && threads::attach(slot).is_none() {
             return INVALID;

@@ -5,7 +5,7 @@ use crate::guard::{guarded, inside, on_own_stack_uninterrupted};
 use crate::messages::report;
 use crate::state::{self, State, state};
 use crate::thread::Slot;
-use crate::{alloc, callbacks, clock, filter, plugin, ranks, signal, thread, threads};
+use crate::{alloc, callbacks, clock, filter, plugin, ranks, signal, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{paradigm, region_type};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -172,16 +172,6 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     }
     plugin::finalize();
     state::set(State::Ended);
-    let (deep, handler) =
-        (thread::TOO_DEEP.load(Ordering::Relaxed), thread::IN_HANDLER.load(Ordering::Relaxed));
-    if deep > 0 {
-        report(format_args!("{deep} calls deeper than {} are not recorded", thread::FRAMES_MAX));
-    }
-    if handler > 0 {
-        report(format_args!(
-            "{handler} calls in signal handlers are not recorded: their functions were used there for the first time"
-        ));
-    }
 }
 
 /// Ends the measurement of this process when the application calls MPI_Abort, without waiting for other processes.

@@ -79,11 +79,6 @@ pub struct Thread {
 
 /// The number of calls without a location that have not been reported: of threads without one, or in frames that are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
-/// The number of calls that are not recorded because their frames are too deep.
-pub static TOO_DEEP: AtomicU64 = AtomicU64::new(0);
-/// The number of calls that are not recorded because the first call of their function or thread is in a signal handler.
-pub static IN_HANDLER: AtomicU64 = AtomicU64::new(0);
-
 impl Thread {
     /// The calling thread, without frames. `None` if there is no memory.
     pub fn new(slot: *const Slot) -> Option<Box<Thread>> {
@@ -131,7 +126,6 @@ impl Thread {
     fn enter_unrecorded(&mut self) {
         self.unrecorded_depth += 1;
         MISSED_WITHOUT_LOCATION.fetch_add(1, Ordering::Relaxed);
-        TOO_DEEP.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Closes the frame with this key at the present time.
