@@ -1,13 +1,14 @@
-# make run      everything a fresh Debian or Ubuntu needs, then the MPI example, measured live
-# make test     everything the tests need, then the tests: some minutes on two cores
-# make test-long   what takes longer: more rounds of what is random, Slurm, overflow checks, the model checker
-# make bench    the benchmarks, each figure beside its yardstick. KEEP=1: the tables of bench/README.md are made of them
-# make soak     hundreds of runs that are killed or disturbed, and a day's events: half an hour. AMPERE_TEST_ROUNDS=20 AMPERE_TEST_DAY_SECONDS=3600: some minutes
-# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: each target for so long (default: all). KEEP=1: counted
-#               in fuzz/hours.json
-# make sanitize memory and threads under Miri, the sanitizers, valgrind and the model checker, what there is of them
+# make run      installs what a fresh Debian or Ubuntu needs, then measures the MPI example live
+# make test     installs what the tests need, then runs the tests: some minutes on two cores
+# make test-long   tests that take longer: more rounds of the randomised ones, Slurm, overflow checks, the model checker
+# make bench    the benchmarks, each figure compared with its yardstick. KEEP=1 writes them into the tables of bench/README.md
+# make soak     hundreds of runs that are killed or disturbed, and a day's events, in half an hour;
+#               with AMPERE_TEST_ROUNDS=20 AMPERE_TEST_DAY_SECONDS=3600 in some minutes
+# make fuzz SECONDS=60 TARGETS="ring log"   hostile input, guided by coverage: this time for each target (default: all
+#               targets). KEEP=1 adds the time to fuzz/hours.json
+# make sanitize checks memory and threads with those of Miri, the sanitizers, valgrind and the model checker that are installed
 # make install PREFIX=/opt/ampere
-# make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the same as a tree that can be unpacked anywhere
+# make dist     target/release/dist/ampere-<version>-<machine>.tar.gz: the installation as a tree that can be unpacked anywhere
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -18,13 +19,13 @@ DIST = $(BIN)/dist
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 NAME = ampere-$(VERSION)-$(shell uname -m)
 
-# Open MPI refuses to run as root unless told twice.
+# Open MPI refuses to run as root unless both variables are set.
 export OMPI_ALLOW_RUN_AS_ROOT = 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1
 
 all: build
 
-# What a run needs. The tests' and benchmarks' programs are more: build-all.
+# Builds what a run needs. build-all adds the programs of the tests and benchmarks.
 build:
 	@scripts/need-packages build
 	$(CARGO) build --release
@@ -36,7 +37,7 @@ build-all:
 examples/mpi/stencil: examples/mpi/stencil.c
 	$(MAKE) -C examples/mpi
 
-# Without what only reports need: a first build takes some minutes.
+# This build leaves out what only reports need, because a first build takes some minutes.
 run: example-packages examples/mpi/stencil
 	$(CARGO) build --release --no-default-features
 	$(BIN)/ampere run -- mpirun --oversubscribe -n 4 examples/mpi/stencil $(EXAMPLE_SECONDS)
@@ -52,7 +53,7 @@ test-long:
 	@scripts/need-packages build mpi test slurm
 	@scripts/run-tests --long
 
-# In the release profile, so that it shares build scripts and procedural macros with the build.
+# The release profile shares build scripts and procedural macros with the build.
 lint:
 	@scripts/need-packages build
 	$(CARGO) fmt --all --check
@@ -79,9 +80,9 @@ sanitize: build-all
 
 install: build
 	$(MAKE) install-files
-	@echo "Put $(PREFIX)/bin on the PATH, or use the module in $(PREFIX)/share/modulefiles; ampere doctor says what a node has."
+	@echo "Put $(PREFIX)/bin on the PATH, or use the module in $(PREFIX)/share/modulefiles; ampere doctor reports what a node has."
 
-# What is built goes to PREFIX.
+# Installs what was built before.
 install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
@@ -90,7 +91,7 @@ install-files:
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/
 	$(BIN)/ampere shipped $(DESTDIR)$(PREFIX)/share/ampere
-	@# Where man and shells look, too.
+	@# Links where man and the shells look for them.
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions \
 	    $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	cd $(DESTDIR)$(PREFIX)/share/man/man1 && ln -sf ../../ampere/man/man1/*.1 .
@@ -100,12 +101,12 @@ install-files:
 	install -d $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
 	install -m 644 examples/mpi/Makefile examples/mpi/*.c $(DESTDIR)$(PREFIX)/share/ampere/examples/mpi
 	install -m 644 examples/hip/Makefile examples/hip/README.md examples/hip/*.cpp examples/hip/*.h $(DESTDIR)$(PREFIX)/share/ampere/examples/hip
-	@# A file without a suffix is for Environment Modules. Lmod prefers the other one.
+	@# Environment Modules reads the file without a suffix. Lmod prefers the other one.
 	install -d $(DESTDIR)$(PREFIX)/share/modulefiles/ampere
 	install -m 644 packaging/modulefiles/ampere.lua $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION).lua
 	install -m 644 packaging/modulefiles/ampere.tcl $(DESTDIR)$(PREFIX)/share/modulefiles/ampere/$(VERSION)
 
-# A tree that works wherever it is unpacked, with the OTF2 library that it was built with.
+# Makes a tree that works wherever it is unpacked, with the OTF2 library of the build.
 dist: build
 	rm -rf $(DIST)/$(NAME)
 	$(MAKE) install-files PREFIX= DESTDIR=$(DIST)/$(NAME)

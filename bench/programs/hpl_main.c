@@ -1,4 +1,4 @@
-/* The main program that Debian's hpcc does not have: HPL alone, as hpccinf.txt says. */
+/* A main program for HPL alone, with the input of hpccinf.txt. Debian's hpcc does not have one. */
 #include "hpl.h"
 
 int main(int argc, char **argv)
@@ -12,7 +12,7 @@ int main(int argc, char **argv)
     return failed;
 }
 
-/* Asked where there is no hpccinf.txt. */
+/* This is called if there is no hpccinf.txt. */
 int HPCC_Defaults(HPL_T_test *test, int *a, int *b, int *c, int *d, HPL_T_ORDER *e, int *f, int *g, int *h, int *i,
                   HPL_T_FACT *j, int *k, int *l, int *m, int *n, int *o, HPL_T_FACT *p, int *q, HPL_T_TOP *r, int *s,
                   int *t, HPL_T_SWAP *u, int *v, int *w, int *x, int *y, int *z, MPI_Comm comm)

@@ -1,4 +1,4 @@
-/* What a call of an empty function costs: prints nanoseconds a call, by the wall clock and by the process' CPU time. */
+/* Measures calls of an empty function. Prints nanoseconds per call, by the wall clock and by the process' CPU time. */
 #include <stdio.h>
 #include <time.h>
 

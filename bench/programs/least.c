@@ -1,9 +1,9 @@
-/* The yardstick of the event path: a substrate plugin that does the least that can be done with an event, which is to store
- * 16 bytes in memory that another process could read, and the position. Nobody reads it, so it never looks for room, and it
- * has a single ring: it is for programs of one thread. The declarations are those of Score-P 8.4's plugin interface, which
+/* The yardstick of the event path: a substrate plugin that does the least that can be done with an event. It stores 16 bytes
+ * in memory that another process could read, and the position. Nothing reads them, so it never checks for room. It has a single
+ * ring, and is therefore only for programs with one thread. The declarations are those of Score-P 8.4's plugin interface, which
  * crates/scorep-abi checks.
  *
- * With -DLOSSLESS another process reads all of it, and the program waits where that has no room left. */
+ * With -DLOSSLESS, another process reads all events, and the program waits if the ring is full. */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stddef.h>
@@ -98,7 +98,7 @@ static uint32_t get_event_functions(int mode, event ***functions)
     return EVENTS;
 }
 
-/* For Score-P. */
+/* The entry point for Score-P. */
 struct info SCOREP_SubstratePlugin_least_get_info(void)
 {
     return (struct info){.version = 3, .init = init, .get_event_functions = get_event_functions};
@@ -109,7 +109,7 @@ struct info SCOREP_SubstratePlugin_lossless_get_info(void)
     return SCOREP_SubstratePlugin_least_get_info();
 }
 
-/* For the embedded host, which asks for a plugin of this name. */
+/* The embedded host looks for a plugin of this name. */
 struct info SCOREP_SubstratePlugin_ampere_get_info(void)
 {
     return SCOREP_SubstratePlugin_least_get_info();

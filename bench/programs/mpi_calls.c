@@ -1,4 +1,4 @@
-/* Nanoseconds of an MPI call that does next to nothing. */
+/* Measures the nanoseconds of an MPI call that does next to nothing. */
 #include <mpi.h>
 #include <stdio.h>
 

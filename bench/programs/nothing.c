@@ -1,4 +1,4 @@
-/* A substrate plugin that takes no event: under it a program costs what the host alone does. */
+/* A substrate plugin that receives no events: with it, a program has only the cost of the host. */
 #include <stdint.h>
 
 struct info {

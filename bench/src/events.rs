@@ -254,7 +254,7 @@ fn sampled() -> anyhow::Result<[Figure; 2]> {
         yardstick_value,
     };
     Ok([
-        figure("plugin: a recorded event beside 8 devices at 1 kHz, CPU", cpu, cpu_without),
+        figure("plugin: a recorded event with 8 devices at 1 kHz, CPU", cpu, cpu_without),
         figure("plugin: the same, wall", wall, wall_without),
     ])
 }

@@ -11,18 +11,18 @@ CONFIG.json: {"devices": [{"name": "GPU-0", "node": "frontier09408" (optional),
                                                      where several recorded a metric of this name on one node),
                            "consumers": ["HIP[0:0]", "MPI Rank 0/Master thread"]}]}
 A consumer is a location: its name, or "<location group>/<location>". Names that the trace lacks are ignored.
-Readings are taken as they are: this is no reference for misreadings, whose truth a test must know from elsewhere.
+All readings are taken as true: this is no reference for misreadings, for which a test must know the right values itself.
 
 Two policies, both conserving (attributed + idle == total of the counter between first and last sample):
   time_sliced  the counter is linear between two samples; at every instant its slope is shared evenly
-               by the consumers whose call stack is not empty, and idle takes it where there is none.
+               by the consumers whose call stack is not empty, or is idle if there is none.
   busy_only    the whole increase of a sample interval goes to the frames that ran in it, in proportion
-               to their exclusive run time there, and to idle only where none ran at all.
+               to their exclusive run time there, and to idle only if none ran at all.
 'exclusive' is keyed by call path ("main;solve;MPI_Send"); 'inclusive' by region, recursion counted once.
 'resolved' is the least that a call path can have spent: the sample intervals in which one consumer was in it from end to end and no
 other consumer was active. 'possible' is the most: all sample intervals in which it ran at all; joules between two samples of one
 time can be of what ran until then. Both are of the device, by path; 'possible_regions' is the same by innermost region.
-A power metric's value is held from its sample on, or, where OTF2's mode says "last", since the sample before.
+A power metric's value is held from its sample on, or, if OTF2's mode is "last", since the sample before.
 A location whose event file is missing is skipped, and listed under "skipped".
 """
 import bisect, json, os, sys

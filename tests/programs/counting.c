@@ -1,10 +1,10 @@
-/* Counts what it does where a test can read it afterwards, whatever becomes of it, and does one thing that programs do at
- * their end, or at their worst. With -DWITH_MPI and without; compiled with -finstrument-functions.
+/* Counts its calls in a file that a test can read afterwards, whatever happens to the process, and then ends or fails in one of
+ * the ways in which programs do. It is built with -DWITH_MPI and without, and with -finstrument-functions.
  *
  *     faults FAULT STEPS [WHO AT]      the fault happens in rank WHO (default 0) after AT (default STEPS / 2) steps
  *
- * `calls.<rank>` holds the number of calls of step() that have come back, as 64 bits. It is written through a mapping: a
- * killed process leaves it as it was. */
+ * `calls.<rank>` has the number of calls of step() that have returned, as 64 bits. It is written through a mapping, so that it
+ * survives a killed process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static volatile uint64_t *done;
 static int rank, size = 1;
 static char **arguments;
 
-/* Some 20 microseconds: no ring is ever half full of these. */
+/* A step takes about 20 microseconds, so that these calls never fill half of a ring. */
 CALLED void step(void) { for (volatile int i = 0; i < 25000; i++); }
 CALLED void in_thread(void) { usleep(1000); }
 CALLED void after_exec(void) { step(); }
@@ -39,7 +39,7 @@ CALLED void late_1(void) { step(); }
 CALLED void late_2(void) { step(); }
 CALLED void late_3(void) { step(); }
 
-/* Of a name as long as C++ has them where templates are in templates. */
+/* The name is as long as those of nested templates in C++. */
 #define TEN(x) x x x x x x x x x x
 CALLED void late_long(void) __asm__("L_" TEN(TEN(TEN(TEN("nnnnnn")))));
 CALLED void late_long(void) { step(); }
@@ -64,14 +64,14 @@ PLAIN static void *go_on(void *seconds) {
     return NULL;
 }
 
-/* The last thread's: main's has ended. */
+/* The last thread calls this, after the main thread has ended. */
 PLAIN static void *outlive(void *seconds) {
     go_on(seconds);
     puts("the thread is the last");
     return NULL;
 }
 
-/* All of them at once: one that had ended would leave its location to the next. */
+/* All threads run at the same time: one that had ended would leave its location to the next. */
 static pthread_mutex_t all_are_there = PTHREAD_MUTEX_INITIALIZER;
 static int there;
 
@@ -102,7 +102,7 @@ PLAIN static void *raw_exit(void *unused) {
 
 PLAIN static void crash(int number) { (void)number; write(1, "handled\n", 8); _exit(6); }
 
-/* A file of the program's own that is truncated under its own mapping. */
+/* The program truncates a file that it has mapped. */
 PLAIN static void own_bus_error(void) {
     int file = open("own", O_RDWR | O_CREAT, 0600);
     if (ftruncate(file, 8192)) exit(98);
@@ -137,7 +137,7 @@ PLAIN static void fault(const char *name) {
             done = counter("calls.child");
             for (int i = 0; i < 2000; i++) one_step();
             all_threads(2);
-            exit(0); /* runs what the parent has registered */
+            exit(0); /* this runs the handlers that the parent has registered */
         }
         for (int i = 0; i < 500; i++) one_step();
         int status;
@@ -145,7 +145,7 @@ PLAIN static void fault(const char *name) {
         printf("child %d\n", WEXITSTATUS(status));
     }
     if (!strcmp(name, "children")) {
-        /* They are measured as processes of their own. */
+        /* The children are measured as separate processes. */
         fflush(stdout);
         char command[4096];
         snprintf(command, sizeof command, "'%s' child 200; '%s' child 200", arguments[0], arguments[0]);
@@ -163,7 +163,7 @@ PLAIN static void fault(const char *name) {
     }
     if (!strcmp(name, "close-all")) {
         for (int file = 2; file < 1024; file++) close(file);
-        /* Whoever had these numbers must not write to what they are now. */
+        /* What used these descriptors before must not write to the new files. */
         for (int i = 0; i < 64; i++) {
             int own = open("mine", O_RDWR | O_CREAT | O_APPEND, 0600);
             if (write(own, "mine\n", 5) != 5) exit(97);
@@ -190,7 +190,7 @@ PLAIN static void fault(const char *name) {
         (void)taken;
     }
     if (!strcmp(name, "raw-exit")) {
-        /* Past the C library, and then there is no stack any more. */
+        /* This bypasses the C library, and leaves the thread without a stack. */
         size_t bytes = 1 << 20;
         void *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         pthread_attr_t on_it;

@@ -1,9 +1,9 @@
-/* A program that would notice a guest who does not behave.
+/* A program that would notice a guest that misbehaves.
  *
- *     guest pipe            closes a pipe that was open when the measurement began: is it at its end?
- *     guest ignore          ignores SIGCHLD; writes "ready", and goes on when there is "go"
+ *     guest pipe            closes a pipe that was open when the measurement started, and checks that it is at its end
+ *     guest ignore          ignores SIGCHLD; writes "ready", and continues when there is "go"
  *     guest chroot DIR      changes its root
- *     guest threads N DIR   N threads at once; prints how much of the file system of DIR is free then, in percent
+ *     guest threads N DIR   N threads at once; prints how many percent of the file system of DIR are free then
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,8 +1,8 @@
-/* Threads that leave events, and themselves, in other ways than one by one. Instrumented; counts its own calls.
+/* Threads that leave several frames at once, or end inside of them. The program is instrumented and counts its own calls.
  *
- * frames MS    a handler leaves whatever it has interrupted by siglongjmp, again and again
- * reuse N      N threads leave so and end at once, each followed by one that makes 1000 calls of `later`
- * keys         destructors of thread keys, made after everybody else's, have calls
+ * frames MS    a signal handler repeatedly leaves the interrupted functions by siglongjmp
+ * reuse N      N threads leave their functions like this and end; each is followed by a thread with 1000 calls of `later`
+ * keys         destructors of thread keys, which were made after all others, make calls
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -81,7 +81,7 @@ PLAIN static void *leaves_and_ends(void *unused) {
 }
 
 PLAIN static void *deeper(void *unused) {
-    char room[3000]; /* below where the thread before was left */
+    char room[3000]; /* the thread is below the stack of the one before */
     __asm__ volatile("" ::"r"(room) : "memory");
     for (int i = 0; i < 1000; i++) {
         later();

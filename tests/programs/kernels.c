@@ -1,8 +1,8 @@
-/* Two OpenCL kernels, one with three times the work of the other, on the first device that there is.
+/* Two OpenCL kernels, one with three times the work of the other, on the first device.
  *
- * kernels ROUNDS QUEUES [late]    each round both on each queue, and waits for them; late: it waits at the end only
+ * kernels ROUNDS QUEUES [late]    each round runs both on each queue and waits for them; with `late` it waits only at the end
  *
- * With USE_MPI each rank does so. When all kernels have run it waits until there is a file called "over". */
+ * With USE_MPI, each rank does this. When all kernels have run, it waits until there is a file called "over". */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <CL/cl.h>
 #include <stdio.h>

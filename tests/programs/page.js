@@ -1,5 +1,5 @@
-// Opens a page in Chromium, does what people do, and prints what it showed as JSON.
-// node page.js URL WIDTH [SCREENSHOT]; of a live page it makes the file $MARK and waits until the run is over.
+// Opens a page in Chromium, uses it like a person, and prints what it showed as JSON: node page.js URL WIDTH [SCREENSHOT]
+// For a live page, it makes the file $MARK and waits until the run has ended.
 'use strict';
 const { chromium } = require('playwright-core');
 const { execFileSync } = require('child_process');
@@ -32,9 +32,9 @@ async function main([url, width, screenshot]) {
   }));
   told.first = await shown();
   const words = id => page.evaluate(id => document.getElementById(id).textContent, id);
-  // Of a picture, what a screen reader is told of the place that the keys are at.
+  // The text for a screen reader about the selected place in a picture.
   const place = id => page.evaluate(id => document.getElementById(document.getElementById(id).getAttribute('aria-activedescendant')).textContent, id);
-  // The flame graph, by keyboard.
+  // This uses the flame graph with the keyboard.
   await page.focus('#flame-picture');
   for (const key of ['Home', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
   told.said = await place('flame-picture');
@@ -46,12 +46,12 @@ async function main([url, width, screenshot]) {
   await page.keyboard.type('STEP');
   told.searched = await words('flame-path');
   await page.fill('#flame-search', '');
-  // By mouse: the middle of the second row is what was called first.
+  // This uses the mouse: the middle of the second row is the function that was called first.
   const box = await page.locator('#flame-picture').boundingBox(), row = await page.evaluate(() => Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)));
   await page.locator('#flame-picture').click({ position: { x: box.width / 4, y: 1.5 * row } });
   told.clicked = await words('flame-path');
   await page.click('#flame-out');
-  // Tables sort and search.
+  // This sorts and searches the tables.
   await page.click('#functions-table th:last-child button');
   told.sorted = (await shown()).functions.map(row => row[0]);
   await page.click('#functions-table th:first-child button');

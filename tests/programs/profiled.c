@@ -1,4 +1,4 @@
-/* Functions that Score-P sees by its own marks, by the compiler's, by unwinding only, and by samples only. */
+/* Functions that Score-P finds by its own marks, by those of the compiler, only by unwinding, and only by samples. */
 #include <mpi.h>
 #include <scorep/SCOREP_User.h>
 

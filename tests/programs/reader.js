@@ -1,5 +1,5 @@
 // Opens a page in Chromium, and prints as JSON what its accessibility tree has for a screen reader. node reader.js URL
-// Of a live page it makes the file $MARK, and waits until there is $MARK.stopped: the collector does not answer.
+// For a live page, it makes the file $MARK, and waits until there is $MARK.stopped: then the collector does not answer.
 'use strict';
 const { chromium } = require('playwright-core');
 const { execFileSync } = require('child_process');
@@ -21,7 +21,7 @@ async function main([url]) {
   const property = (node, name) => node.properties?.find(of => of.name === name)?.value;
   const words = node => ({ role: node.role.value, name: node.name?.value ?? '', level: property(node, 'level')?.value });
   const inside = (nodes, of, role) => (of.childIds ?? []).flatMap(id => nodes.filter(node => node.nodeId === id)).flatMap(node => node.role?.value === role ? [node] : inside(nodes, node, role));
-  // What the keyboard is on, and the place in it that the arrow keys are at.
+  // The focused element, and the place in it that the arrow keys have selected.
   const focused = async () => {
     const nodes = await tree(), at = nodes.filter(node => property(node, 'focused')?.value).pop();
     if (!at) return null;
@@ -30,7 +30,7 @@ async function main([url]) {
   };
   const press = async (...keys) => { for (const key of keys) await page.keyboard.press(key); return focused(); };
   const told = { state: await page.textContent('#state') };
-  // In the order of the Tab key.
+  // The elements in the order of the Tab key.
   told.order = [];
   for (let at = await press('Tab'); at && at.role !== 'RootWebArea' && told.order.length < 60; at = await press('Tab')) told.order.push(at);
   const nodes = await tree();
@@ -45,10 +45,10 @@ async function main([url]) {
   await page.focus('#power-picture');
   const value = () => page.getAttribute('#power-picture', 'aria-valuetext');
   told.power = [await value(), await press('Home') && await value(), await press('End') && await value()];
-  // On a live page these stay what they are.
+  // On a live page these must not change.
   await page.focus('#flame-path button');
   if (isLive) {
-    // What a screen reader says by itself: changes of live regions, of what the keyboard is on, and of its name.
+    // What a screen reader announces without a key: changes of live regions, of the focused element, and of its name.
     await page.evaluate(() => {
       window.first = document.querySelector('#power-legend li');
       window.announced = [];

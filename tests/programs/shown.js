@@ -1,5 +1,5 @@
-// Opens a page in Chromium, and prints what it shows as JSON. node shown.js URL WIDTH [NODE], the part of a node's name to search for;
-// waits for $UPDATES updates; with $SHOT set it makes $SHOT-WIDTH.png.
+// Opens a page in Chromium, and prints what it shows as JSON: node shown.js URL WIDTH [NODE]
+// NODE is the part of a node's name to search for. It waits for $UPDATES updates, and with $SHOT set it makes $SHOT-WIDTH.png.
 'use strict';
 const { chromium } = require('playwright-core');
 const { execFileSync } = require('child_process');
@@ -11,7 +11,7 @@ async function main([url, width, search]) {
   const errors = [];
   page.on('console', message => { if (['error', 'warning'].includes(message.type())) errors.push(message.text()); });
   page.on('pageerror', error => errors.push(String(error)));
-  // How long each update took, and whether it had tables.
+  // The duration of each update, and whether it had tables.
   await page.addInitScript(() => {
     let last;
     window.updates = [];

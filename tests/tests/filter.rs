@@ -1,4 +1,5 @@
-//! Tiny functions: `ampere report -f scorep-filter`, and runs without them, with the embedded host and under a real Score-P.
+//! Tiny functions: `ampere report -f scorep-filter`, and runs that leave these functions out, with the embedded host and under a
+//! real Score-P.
 
 use ampere_tests::jobs::{Done, Place, run};
 use ampere_tests::runs::{compile, list, number, on_path, succeed};
@@ -6,8 +7,8 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::path::Path;
 
-/// Three million calls of a function of a few instructions, some of them through another one, and some work. It prints the time
-/// that it took by its own clock.
+/// Makes three million calls of a function of a few instructions, some of them through another function, and does some work. It
+/// prints how long that took by its own clock.
 const TINY: &str = r#"
 #include <stdio.h>
 #include <time.h>
@@ -32,7 +33,7 @@ fn filter_of(place: &Place, output: &str) -> String {
     done.stdout
 }
 
-/// Calls of a function; `None` where it is not there.
+/// Number of calls of a function; `None` if it has no row.
 fn calls(summary: &Value, region: &str) -> Option<f64> {
     let rows = list(&list(summary, "devices")[0]["views"][0], "regions");
     rows.iter().find(|row| row["region"] == region).map(|row| number(row, "calls"))
@@ -68,7 +69,7 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
         done.said_nothing();
         seconds(&done)
     };
-    // The least of several: another program beside it on a core makes it slower.
+    // This takes the fastest of several runs, because other programs on the core make some of them slower.
     let filtered = run_filtered("filtered");
     let filtered = (0..4).map(|at| run_filtered(&format!("again-{at}"))).fold(filtered, f64::min);
     let summary = place.summary("filtered");
@@ -93,7 +94,7 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
     place.is_clean();
 }
 
-/// A name with blanks, asterisks and brackets; a method by its linker's name; all of a file.
+/// The filter has a name with blanks, asterisks and brackets, a method by its mangled name, and all functions of a file.
 #[test]
 fn names_of_cpp_files_and_mangled_names_are_filtered() {
     let place = Place::new();
@@ -124,7 +125,7 @@ fn names_of_cpp_files_and_mangled_names_are_filtered() {
     }
 }
 
-/// The compiler's symbol of a module's procedure is not its name.
+/// The compiler's symbol of a module's procedure differs from its name.
 #[test]
 fn procedures_of_fortran_modules_are_filtered() {
     skip_unless!(on_path("gfortran"), "no gfortran");
@@ -165,7 +166,7 @@ fn a_filter_that_is_none_is_refused_before_anything_starts() {
         done.said_once(&[words]);
         assert!(!place.path("out").exists(), "{file}");
     }
-    // Without `ampere run` the program runs already: it is measured as a whole.
+    // Without `ampere run`, the program is already running when the filter is read: it is measured as a whole.
     let done = run(place.bare("bare", &program).env("SCOREP_FILTERING_FILE", place.path("words")));
     done.as_without(&run(&mut place.command(&program)));
     done.said_once(&["all functions are recorded", "words: line 1"]);
@@ -197,7 +198,7 @@ fn the_next_run_under_score_p_is_without_tiny_functions() {
     assert_eq!((calls(&summary, "tiny"), calls(&summary, "caller")), (None, Some(3000.0)), "{summary:#}");
     println!("a call: {:.1} ns recorded, {:.1} filtered", 1e9 * whole / 3e6, 1e9 * filtered / 3e6);
     assert!(filtered < 0.5 * whole, "{whole} s, {filtered} s");
-    // A method's name has blanks and brackets, which Score-P has to read as one word.
+    // A method's name has blanks and brackets, and Score-P must read it as one word.
     let source = "struct Point { int x; __attribute__((noinline)) int get(int *a, const char *) const { return x + *a; } };\n\
                   int main() { Point p{1}; int s = 0; for (int i = 0; i < 2000000; i++) s += p.get(&i, \"\"); return s == 7; }\n";
     place.write("point.cc", source);

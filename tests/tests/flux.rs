@@ -1,4 +1,4 @@
-//! Jobs of Flux, on this machine alone, where its commands are on the PATH: Debian has no packages of it.
+//! Jobs of Flux on this machine alone, if Flux's commands are on the PATH: Debian has no packages of it.
 
 use ampere_tests::counting_program::assert_conserved;
 use ampere_tests::jobs::{Done, Place, built, have, run};
@@ -8,14 +8,14 @@ fn flux_is_here() -> bool {
     have(&["flux", "mpicc.openmpi", "mpicc.mpich"])
 }
 
-/// What a shell does in an instance of Flux with two cores.
+/// Runs a shell script in an instance of Flux with two cores.
 fn in_flux(place: &Place, script: &str) -> Done {
     let path = format!("{}:{}", built().display(), std::env::var("PATH").unwrap_or_default());
     let mut command = place.command("flux");
     run(command.args(["start", "sh", "-ec", script]).env("PATH", path))
 }
 
-/// The batch script of the book, for this machine.
+/// The book's batch script, adapted to this machine.
 fn batch_script() -> String {
     let page = std::fs::read_to_string(root().join("docs/src/cluster.md")).expect("the page");
     let mut blocks = page.split("```").filter_map(|block| block.strip_prefix("sh\n"));
@@ -55,7 +55,7 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results() {
     }
 }
 
-/// Open MPI and MPICH: `ampere run` before and after the launcher.
+/// This tests Open MPI and MPICH, with `ampere run` in front of the launcher and behind it.
 #[test]
 fn ranks_that_flux_starts_are_one_run() {
     if !flux_is_here() {

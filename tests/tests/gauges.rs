@@ -1,4 +1,4 @@
-//! What devices say beside their energy, from a stand-in's script to /metrics and the summary.
+//! Gauges of devices other than their energy, from a stand-in's script to /metrics and the summary.
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
 
-/// A run of two ranks on GPUs of a script.
+/// A run of two ranks on GPUs that follow a script.
 fn run_on(place: &Place, script: &str, seconds: &str) -> Command {
     let mut command = place.ampere_run("out", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), seconds]);
     command
@@ -65,7 +65,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!((number(busy, "mean") - 0.05).abs() < 1e-12, "a sum is rounded: {busy}");
     let readings = number(busy, "readings");
     assert!((2.0..=8.0).contains(&readings), "about once a second for 5 s: {readings}");
-    // A square wave that is looked at once a second: one level or both, and the mean between them.
+    // The square wave is read once a second: readings have either level, and the mean is between them.
     let power = gauge(&devices[0], "power_watts", "average").unwrap();
     let (min, mean, max) = (number(power, "min"), number(power, "mean"), number(power, "max"));
     assert!([100.0, 300.0].contains(&min) && [100.0, 300.0].contains(&max), "{power}");
@@ -73,7 +73,7 @@ fn gauges_are_in_the_metrics_and_in_the_summary() {
     assert!(gauge(&devices[1], "temperature_celsius", "junction").is_none(), "{}", devices[1]["gauges"]);
     let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
     assert!(printed.contains("\n  as it reports: average power 150.0 W, edge 71.5 C, "), "{printed}");
-    // A gauge that cannot be read is no failed reading of a counter.
+    // A gauge that cannot be read does not count as a failed reading of a counter.
     assert_eq!(number(&devices[1]["readings"], "failed_readings"), 0.0);
     assert!(number(&summary["overhead"]["sampler"], "gauges_seconds") > 0.0);
 }
@@ -88,7 +88,7 @@ fn off_is_off() {
     assert_eq!(number(&summary["overhead"]["sampler"], "gauges_seconds"), 0.0);
 }
 
-/// Every gauge takes 20 ms, and the samples come as ever: a fiftieth of the time at most.
+/// Every gauge takes 20 ms to read. Samples still come in time, as gauges take at most a fiftieth of the time.
 #[test]
 fn a_slow_library_keeps_no_counter_waiting_for_long() {
     skip_unless!(on_path("mpirun"), "no mpirun");

@@ -1,4 +1,4 @@
-//! What `make install` and `make dist` put in place works from there, also under another directory, and with module files.
+//! What `make install` and `make dist` install works from its place, also after it was moved, and with module files.
 
 use ampere_tests::jobs::{Place, built, run};
 use ampere_tests::runs::{on_path, succeed, text};
@@ -6,7 +6,7 @@ use ampere_tests::{root, skip_unless};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `make` of a target that does not build: what is to be installed is built already.
+/// Runs `make` with a target that builds nothing: what is installed was built before.
 fn make(target: &str, variables: &[(&str, &Path)]) {
     let mut command = Command::new("make");
     command.current_dir(root()).args(["-s", "-o", "build", target]);
@@ -17,17 +17,17 @@ fn make(target: &str, variables: &[(&str, &Path)]) {
     succeed(&mut command);
 }
 
-/// A program that is measured by what is installed in `prefix`, with nothing of the build in the environment.
+/// Measures a program with the installation in `prefix`, with nothing of the build in the environment.
 fn check(place: &Place, prefix: &Path, output: &str) {
     let ampere = prefix.join("bin/ampere");
-    // Score-P and the memory of this machine are its own matter; that all parts are there is the installation's.
+    // The exit status may be affected by Score-P and by this machine's memory. The test checks only that all parts are installed.
     let doctor = run(place.command(&ampere).args(["doctor", "--json"]));
     let findings: serde_json::Value = serde_json::from_str(&doctor.stdout).expect("JSON");
     let checks = findings["checks"].as_array().expect("checks");
     let parts: Vec<&serde_json::Value> = checks.iter().filter(|check| check["group"] == "ampere").collect();
     assert!(!parts.is_empty() && parts.iter().all(|check| check["status"] == "ok"), "{checks:#?}");
     assert!(doctor.stdout.contains(&*prefix.join("lib").to_string_lossy()), "{}", doctor.stdout);
-    // ampere finds the plugin beside itself; Score-P does not.
+    // ampere finds the plugin in its own folder; Score-P does not look there.
     let of_plugin = |doctor: &str| {
         let findings: serde_json::Value = serde_json::from_str(doctor).expect("JSON");
         let checks = findings["checks"].as_array().expect("checks").clone();
@@ -57,7 +57,7 @@ fn an_installation_in_an_empty_root_works() {
     place.is_clean();
 }
 
-/// The tarball, unpacked in this place.
+/// Unpacks the tarball in this place.
 fn unpacked(place: &Place) -> PathBuf {
     make("dist", &[("DIST", place.directory())]);
     let entries = std::fs::read_dir(place.directory()).expect("a directory").flatten();
@@ -76,7 +76,7 @@ fn the_tarball_works_wherever_it_is_unpacked() {
     std::fs::create_dir(place.path("elsewhere")).expect("a directory");
     std::fs::rename(&tree, &moved).expect("it can be moved");
     check(&place, &moved, "second");
-    // With its own OTF2.
+    // It uses the OTF2 library that comes with it.
     let libraries = text(&succeed(place.command("ldd").arg(moved.join("bin/ampere"))).stdout);
     let otf2 = libraries.lines().find(|line| line.contains("otf2") || line.contains("open-trace-format"));
     let own = std::fs::canonicalize(moved.join("lib")).expect("a directory");
@@ -85,7 +85,7 @@ fn the_tarball_works_wherever_it_is_unpacked() {
     place.is_clean();
 }
 
-/// Lmod reads both kinds.
+/// Lmod reads both kinds of module files.
 #[test]
 fn the_module_files_lead_to_the_installation() {
     let lmod = Path::new("/usr/share/lmod/lmod/libexec/lmod");

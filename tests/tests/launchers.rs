@@ -1,4 +1,5 @@
-//! `ampere run` that a launcher starts once for each rank, by the variables of each launcher: one run, whose joules count once.
+//! `ampere run` which a launcher starts once for each rank, with the variables of each launcher: one run, whose joules count
+//! once.
 
 use ampere_tests::jobs::{Place, is_root, run, start};
 use ampere_tests::runs::{list, may_mount};
@@ -6,7 +7,7 @@ use ampere_tests::skip_unless;
 use serde_json::Value;
 use std::process::Command;
 
-/// It works until both ranks have started.
+/// The program works until both ranks have started.
 const PROGRAM: &str = "
 #include <time.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ int main(void) { works(); return 0; }
 
 type Variables = &'static [(&'static str, &'static str)];
 
-/// Name of the launcher; what both ranks have; what each has.
+/// The name of the launcher, the variables that both ranks have, and those of each rank.
 const LAUNCHERS: &[(&str, Variables, [Variables; 2])] = &[
     (
         "MVAPICH2",
@@ -58,7 +59,7 @@ const LAUNCHERS: &[(&str, Variables, [Variables; 2])] = &[
         ],
         [&[("SLURM_JOB_ID", "41"), ("SLURM_PROCID", "0")], &[("SLURM_JOB_ID", "42"), ("SLURM_PROCID", "1")]],
     ),
-    // The variables of the launcher that started the script are still there.
+    // In this case the variables of the launcher that started the script are still set.
     (
         "srun in a script of mpirun",
         &[
@@ -121,7 +122,7 @@ fn ranks(
     assert_eq!(processes(&summary), 2, "{name}: {summary:#}");
 }
 
-/// Each process has a row for its function.
+/// The number of processes with a row for their function.
 fn processes(summary: &Value) -> usize {
     let view = &list(&summary["devices"][0], "views")[0];
     list(view, "callpaths").iter().filter(|row| row["path"] == serde_json::json!(["main", "works"])).count()
@@ -137,7 +138,7 @@ fn the_ranks_of_each_launcher_are_one_run() {
     }
 }
 
-/// A launcher without a job id, whose ranks are started by a script each.
+/// A launcher that sets no job id starts each rank with a script.
 #[test]
 fn ranks_in_a_script_each_are_one_run() {
     let place = Place::new();
@@ -161,7 +162,7 @@ fn the_only_task_is_measured_as_without_a_launcher() {
     }
 }
 
-/// What no variable says can be seen: the same words, by the same parent, at the same time.
+/// Without variables, the launcher can be recognised by the same command of the same parent at the same time.
 #[test]
 fn runs_of_an_unknown_launcher_are_not_complete() {
     let place = Place::new();
@@ -188,7 +189,7 @@ fn runs_of_an_unknown_launcher_are_not_complete() {
     }
 }
 
-/// Nodes of clouds and of containers are often all called the same.
+/// Nodes of clouds and of containers often have the same name.
 #[test]
 fn two_nodes_of_one_name_are_two_nodes_of_the_run() {
     skip_unless!(is_root(), "needs root");
@@ -199,7 +200,7 @@ fn two_nodes_of_one_name_are_two_nodes_of_the_run() {
     let running = ["one", "two"].map(|node| {
         let rank = if node == "one" { "0" } else { "1" };
         let words = format!("{} run -o out -- {}", ampere.display(), program.display());
-        // The other node's boot and memory, and the same name.
+        // This command runs with the boot ID and the memory of the other node, and with the same name.
         let shell = place.on_another_node(node, &words).replace(&format!("hostname {node}"), "hostname same");
         let mut command = place.command("sh");
         command.args(["-c", &shell]).env("SLURM_JOB_ID", "9").env("SLURM_STEP_ID", "0");
@@ -216,7 +217,7 @@ fn two_nodes_of_one_name_are_two_nodes_of_the_run() {
     assert_eq!(of_nodes.count(), 2);
 }
 
-/// In a time namespace of its own, a process sees other start times than the collector.
+/// In a time namespace of its own, a process has other start times than the collector sees.
 #[test]
 fn a_process_in_a_time_namespace_is_known() {
     skip_unless!(is_root(), "needs root");

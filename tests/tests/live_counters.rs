@@ -1,5 +1,5 @@
-//! Counters of a node that are not what their names say: two that are one, a sum that is less than its parts, one that ends early.
-//! They are files of a made-up node, which a thread keeps up to date.
+//! Counters of a node that differ from what their names suggest: two names of one counter, a sum that is less than its parts, a
+//! counter that ends early. They are files of a made-up node, which a thread keeps up to date.
 
 use ampere_tests::artifact;
 use ampere_tests::jobs::{Place, run};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// It works for two seconds.
+/// A program that works for two seconds.
 const PROGRAM: &str = "
 #include <time.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ __attribute__((noinline)) void works(void) {
 int main(void) { works(); return 0; }
 ";
 
-/// What a zone shows after so many seconds: microjoules, or nothing that is a number.
+/// The microjoules of a zone after a time in seconds, or `None` for a text that is no number.
 type Shows = fn(f64) -> Option<u64>;
 
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ fn zone(zone: &'static str, name: &'static str, shows: Shows) -> Zone {
     Zone { zone, name, shows }
 }
 
-/// A counter that was there before the run.
+/// A counter that was already running before the run.
 fn joules(seconds: f64, watts: f64) -> Option<u64> {
     Some(7_000_000 + (seconds * watts * 1e6) as u64)
 }
@@ -90,7 +90,7 @@ fn folder(root: &Path, zone: &Zone) -> PathBuf {
     root.join(format!("sys/class/powercap/intel-rapl:{}", zone.zone))
 }
 
-/// The same bytes of the same files, as the kernel's: whoever has one open reads on in it.
+/// Overwrites the files in place, like the kernel's, so that a process that has one open reads the new content.
 fn write(root: &Path, zones: &[Zone], seconds: f64) {
     for zone in zones {
         let text =
@@ -119,7 +119,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
-/// Of all joules, in the time of the first device.
+/// Checks the sum of all joules against this power, in the time of the first device.
 #[track_caller]
 fn has_watts(summary: &Value, watts: f64) {
     let seconds = number(&summary["devices"][0]["sampled_seconds"]);
@@ -180,7 +180,7 @@ fn dies_with_a_counter_each_are_two_devices() {
 #[test]
 fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
     let cases: [&[Zone]; 3] = [
-        // It stands still, is 0, or counts a fifth.
+        // These counters stand still, are 0, or count a fifth.
         &[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |_| joules(0.0, 0.0))],
         &[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |_| Some(0))],
         &[
@@ -207,7 +207,7 @@ fn a_platform_that_counts_its_packages_is_the_total() {
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
 
-/// Nobody can say what such a counter has counted since.
+/// The energy that such a counter would have counted since then is unknown.
 #[test]
 fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
     let alone = &[zone("0", "package-0", |t| if t < 1.0 { joules(t, 40.0) } else { None })];
@@ -223,7 +223,7 @@ fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
         zone("1", "package-1", |t| if t < 1.0 { joules(t, 40.0) } else { None }),
     ]);
     assert_eq!(summary["run"]["complete"], false, "{said}");
-    // Its power in the rest is not known: the sum of both means is no one's.
+    // Its power during the rest of the run is unknown, so there is no sum of both mean powers.
     let joules = number(&summary["run"]["total_joules"]);
     let seconds = number(&summary["devices"][0]["sampled_seconds"]);
     let words = format!("at least {:.1} W on average", joules / seconds);
@@ -243,7 +243,7 @@ fn the_watts_of_a_counter_that_jumps_are_not_shown_as_a_mean() {
     assert!(watts < 1000.0, "{said}");
 }
 
-/// Each of an MI300's partitions shows the counter of the whole package.
+/// Each partition of an MI300 has the counter of the whole package.
 #[test]
 fn the_partitions_of_a_gpu_are_one_device() {
     for how in ["", ";step_ms=15"] {
@@ -253,7 +253,7 @@ fn the_partitions_of_a_gpu_are_one_device() {
         command.env("AMPERE_COUNTERS", "rocm_smi");
         command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
         command.env("STAND_IN_ROCM_SMI", format!("watts=300;devices=6;partitions=1{how}"));
-        // The rank of another partition draws from the package.
+        // The rank on another partition draws from the package.
         let done = run(command.env("ROCR_VISIBLE_DEVICES", "3"));
         assert_eq!(done.code, 0, "{done:#?}");
         let summary = place.summary("out");
@@ -262,7 +262,7 @@ fn the_partitions_of_a_gpu_are_one_device() {
         let view = &list(&summary["devices"][0], "views")[0];
         let works = list(view, "regions").iter().find(|row| row["region"] == "works").expect("a row");
         assert!(number(&works["exclusive_joules"]) > 400.0, "{works}");
-        // The run's own trace says the same.
+        // The run's own trace has the same figures.
         let trace = place.path("out/traces.otf2");
         let again = run(place.ampere(["attribute", "--json"]).arg(&trace));
         let again: Value = serde_json::from_str(&again.stdout).expect("JSON");

@@ -1,5 +1,5 @@
-//! What ampere leaves as it was: the cost of a call that is not measured, the CPUs, the environment, exit statuses, results that
-//! are there already, signals. Most figures have beside them what they were before they were held down.
+//! What ampere does not change: the cost of a call that is not measured, the CPUs, the environment, exit statuses, existing
+//! results, signals. Most tests have the figures from before there was a limit.
 
 use ampere_tests::jobs::{Done, Place, is_root, run, start, until};
 use ampere_tests::runs::{on_path, text};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Prints the nanoseconds of a call that does next to nothing: the least of many rounds.
+/// Prints the nanoseconds of a call that does next to nothing, as the minimum of many rounds.
 const CALLS: &str = r#"
     #include <mpi.h>
     #include <stdio.h>
@@ -46,7 +46,7 @@ fn switched_off_an_mpi_call_costs_nothing() {
         plain = plain.min(nanoseconds(&mut place.command(&program)));
         preloaded = preloaded.min(nanoseconds(&mut place.bare("out", &program)));
     }
-    // It was 28 ns more. What is left is a jump: 0.15 ns.
+    // It was 28 ns more. What remains is a jump: 0.15 ns.
     assert!(preloaded < plain + 2.0, "{preloaded} ns, without ampere {plain} ns");
     place.is_clean();
     assert!(!place.path("out").exists());
@@ -58,7 +58,7 @@ fn environment(output: &[u8]) -> BTreeMap<String, String> {
     lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The variables that a page documents as set in the command, in the section of this title.
+/// The variables that the section of this title in a page documents as set in the command.
 fn documented_variables() -> BTreeSet<String> {
     let page = std::fs::read_to_string(root().join("docs/src/getting-started.md")).expect("the page");
     let (_, section) = page.split_once("## What `ampere run` does to the command").expect("the section");
@@ -86,7 +86,7 @@ fn the_environment_is_as_it_was_but_for_documented_variables() {
     let documented = documented_variables();
     let undocumented: Vec<&String> = changed.difference(&documented).collect();
     assert_eq!(undocumented, Vec::<&String>::new());
-    // Switched off, nothing changes at all.
+    // With ampere disabled, nothing changes at all.
     let off = place.ampere_run("off", ["env", "-0"]).env("AMPERE_DISABLE", "1").output().expect("it runs");
     let mut plain = plain;
     plain.insert("AMPERE_DISABLE".to_owned(), "1".to_owned());
@@ -97,13 +97,13 @@ fn the_environment_is_as_it_was_but_for_documented_variables() {
     place.is_clean();
 }
 
-/// Milliseconds of wall time from the start of a command to its end: the middle of the fastest half.
+/// Milliseconds of wall-clock time from the start of a command to its end, as the median of the fastest half.
 fn milliseconds(mut times: Vec<Duration>) -> f64 {
     times.sort();
     times[times.len() / 4].as_secs_f64() * 1e3
 }
 
-/// Whether more than twice as many threads want to run as there are CPUs: wall times say nothing then.
+/// Whether more than twice as many threads want to run as there are CPUs: wall-clock times mean nothing then.
 fn is_overloaded() -> bool {
     let loads = std::fs::read_to_string("/proc/loadavg").expect("Linux has it");
     let load: f64 = loads.split_whitespace().next().and_then(|load| load.parse().ok()).expect("a number");
@@ -128,7 +128,7 @@ fn preloading_costs_another_program_at_most_half_a_millisecond() {
         }
         milliseconds(preloaded) - milliseconds(plain)
     };
-    // What else runs on the machine only adds to it.
+    // Other load on the machine can only increase the cost.
     let mut attempts = (0..5).map(|_| cost()).inspect(|more| println!("preloading costs {more:.2} ms"));
     let more = attempts.find(|more| *more < 0.5).unwrap_or(f64::INFINITY);
     skip_unless!(more < 0.5 || !is_overloaded(), "other programs use the machine's cores");
@@ -183,7 +183,7 @@ fn the_collector_stays_on_the_cpus_where_ampere_run_was_started() {
     place.is_clean();
 }
 
-/// A control group with these CPUs, removed at the end. Version 1 or 2, where this user may make one.
+/// A control group with these CPUs, which is removed at the end. It is of version 1 or 2, where this user may make one.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
@@ -228,7 +228,7 @@ fn a_collector_that_a_rank_starts_has_the_control_groups_cpus_and_not_the_ranks(
             format!("echo $$ > {}/cgroup.procs && exec taskset -c {bound} \"$0\"", group.0.display());
         let mut command = place.command("sh");
         command.args(["-c", &script]).arg(&program).env("AMPERE_OUTPUT", place.path("out"));
-        // Only the program itself is preloaded.
+        // Only LD_PRELOAD is needed from the environment of that command.
         let preload = bare.get_envs().find_map(|(name, value)| value.filter(|_| name == "LD_PRELOAD"));
         command.env("LD_PRELOAD", preload.expect("it is set"));
         let running = start(&mut command);
@@ -279,7 +279,7 @@ fn what_must_be_measured_and_cannot_be_fails() {
     place.write("file", "a file");
     let program = place.instrumented();
     let program = program.to_str().expect("UTF-8");
-    // Before it starts:
+    // Some errors are found before the command starts.
     let done = require(&place, "file", &["sh", "-c", "touch was-run"]);
     assert_eq!(done.code, 1, "{done:#?}");
     done.said_once(&["cannot create file", "the command is not run, because of --require"]);
@@ -293,11 +293,11 @@ fn what_must_be_measured_and_cannot_be_fails() {
     assert_eq!(rank.code, 1, "{rank:#?}");
     rank.said_once(&["a rank cannot keep --require"]);
     assert!(!place.path("was-run").exists());
-    // After it:
+    // Other errors are found after it.
     let nothing = require(&place, "nothing", &["true"]);
     assert_eq!(nothing.code, 1, "{nothing:#?}");
     assert!(nothing.stderr.contains("ampere: nothing was measured: "), "{nothing:#?}");
-    // Its own failure comes first, and what is measured keeps its status.
+    // The command's own failure takes precedence, and the measured command keeps its status.
     assert_eq!(require(&place, "fails", &["sh", "-c", "exit 9"]).code, 9);
     assert_eq!(require(&place, "measured", &[program]).code, 7);
     place.is_clean();
@@ -347,7 +347,7 @@ fn the_command_line_is_in_the_summary_however_the_run_was_started() {
     place.is_clean();
 }
 
-/// The command sends it as the first thing that it does.
+/// The command sends the signal as the first thing that it does.
 #[test]
 fn a_signal_to_an_unmeasured_run_does_not_leave_the_command_alone() {
     let place = Place::new();
@@ -361,7 +361,7 @@ fn a_signal_to_an_unmeasured_run_does_not_leave_the_command_alone() {
     let measured = run(&mut place.ampere_run("out", ["sh", "-c", script]));
     assert_eq!(measured.code, 9, "{measured:#?}");
     for (pid, _) in place.processes() {
-        // The sleep that the script left.
+        // This is the sleep that the script left running.
         let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }

@@ -1,9 +1,9 @@
-//! A node with many ranks: what it takes of shared memory and of disks, and where that is.
+//! A node with many ranks: how much shared memory and disk it needs, and where.
 
 use ampere_tests::jobs::{Place, files_below, run, start, until};
 use std::path::PathBuf;
 
-/// So many steps of a millisecond.
+/// A program that makes a number of steps of a millisecond.
 const STEPS: &str = r#"
     #include <stdlib.h>
     #include <unistd.h>
@@ -36,7 +36,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     place.is_clean();
 }
 
-/// A run on a node whose spool directory cannot be used, in each of these ways.
+/// Runs on a node whose spool directory cannot be used, in each of several ways.
 #[test]
 fn a_spool_directory_that_cannot_be_used_loses_nothing() {
     let place = Place::new();

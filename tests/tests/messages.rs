@@ -1,4 +1,4 @@
-//! Messages and collectives of an unmodified MPI program, in ampere's trace, as python3-otf2 reads it.
+//! Messages and collectives of an unmodified MPI program in ampere's trace, as python3-otf2 reads them.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
@@ -41,8 +41,9 @@ int main(int c, char **v) {
 }
 "#;
 
-/// What a reader finds: messages by sender and receiver, collectives by what they do. Each event lies in the MPI call that it is of, and
-/// messages between two ranks are received as they were sent, and later, but for so many seconds.
+/// Lists messages by sender and receiver, and collectives by their operation. Checks that each event lies in its MPI call, and
+/// that messages between two ranks are received in the order of sending, and later than they were sent, except for the given
+/// number of seconds.
 const READ: &str = r#"
 import collections, json, otf2, sys
 E = otf2.events
@@ -101,17 +102,17 @@ fn messages_of(mpi: (&str, &[&str])) {
         (number(&summary["quality"], "dropped_records"), &summary["run"]["complete"]),
         (0.0, &json!(true))
     );
-    // What the figures are made of is the same.
+    // The figures are computed from the same events.
     let again = attribute(&trace, &[]);
     assert_eq!(again["devices"][0]["total_joules"], summary["devices"][0]["total_joules"]);
     place.is_clean();
 }
 
-/// What is in the trace of the program. `apart`: seconds by which clocks may differ.
+/// Checks the trace of the program. `apart` is the number of seconds by which clocks may differ.
 fn check(trace: &Path, apart: &str) {
     let read = succeed(Command::new("/usr/bin/python3").args(["-c", READ]).arg(trace).arg(apart));
     let read = parse(read.stdout).unwrap();
-    // By pair of ranks: tags with bytes, and how many. Ranks count backwards in the half: 3, 1 and 2, 0.
+    // This lists tags with bytes, and how many, by pairs of ranks. Ranks count backwards in the half: 3, 1 and 2, 0.
     let long: Vec<_> = (0..10).map(|i| json!([40 + i, 8 * (3 + i)])).collect();
     let first = [json!([7, 4])].into_iter().chain(long).collect::<Vec<_>>();
     let expected = json!({
@@ -149,7 +150,7 @@ fn messages_and_collectives_under_mpich() {
     messages_of(("mpicc.mpich", &["mpirun.mpich"]));
 }
 
-/// Two ranks are on another node: the one archive of both has what one node's would have.
+/// Two ranks are on another node. The common archive has the same events as one from a single node.
 #[test]
 fn messages_and_collectives_of_two_nodes() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
@@ -174,7 +175,7 @@ fn messages_and_collectives_of_two_nodes() {
     );
 }
 
-/// Nothing is taken that only a trace would have.
+/// Without a trace, nothing is recorded that only a trace would have.
 #[test]
 fn without_a_trace_there_are_no_messages() {
     skip_unless!(on_path("mpicc.openmpi"), "no mpicc.openmpi on the PATH");

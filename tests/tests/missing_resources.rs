@@ -1,4 +1,4 @@
-//! Machines that lack what a run needs: the collector, shared memory, a port, descriptors. The job runs all the same.
+//! Machines that lack something that a run needs: the collector, shared memory, a port, descriptors. The job runs nevertheless.
 
 use ampere_tests::jobs::{
     Place, Tiny, built, files_below, have, host, is_root, plugin, preloaded, run, start, until,
@@ -45,7 +45,7 @@ fn the_plugin_says_where_it_looked_for_the_collector() {
     done.said_once(&["no ampere-collector in", here, "AMPERE_COLLECTOR", "energy is not measured"]);
     place.is_clean();
 
-    // And the host alone, without the plugin; and with something that is none.
+    // The host is also tried without the plugin, and with a file that is no plugin.
     std::fs::copy(host(), place.path("libampere_host.so")).expect("a copy");
     let lonely = place.path("ampere-preload/x86_64/libampere_preload.so");
     std::fs::create_dir_all(lonely.parent().expect("a directory")).expect("it is made");
@@ -80,7 +80,7 @@ fn a_collector_that_starts_too_late_ends_by_itself() {
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     let collector = built().join("ampere-collector");
-    // As the real collector, it outlives the process that started it.
+    // Like the real collector, it outlives the process that started it.
     let script = format!(
         "#!/bin/sh\n(sleep 3; exec {} \"$@\") & \necho $! > late\nexec sleep 300\n",
         collector.display()
@@ -209,7 +209,7 @@ fn a_rank_without_room_for_its_ring_still_ends_the_run() {
     let Some(tiny) = Tiny::mount(place.path("tiny"), "80k") else { return };
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    // Room for the session and the log, not for a ring, whose smallest has 64 KiB and a header.
+    // There is room for the session and the log, but not for a ring: the smallest one has 64 KiB and a header.
     std::fs::write(tiny.at.join("filler"), vec![1; 40 << 10]).expect("room");
     let mut command = place.bare("out", &program);
     let done = run(command.env("AMPERE_SHM", &tiny.at));
@@ -240,7 +240,7 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
     let address = address.expect("an address").split('/').next().and_then(|port| port.parse::<u16>().ok());
     assert!(address > Some(port), "{done:#?}");
 
-    // An address that is not this machine's, as one setting for several nodes has it: measured all the same.
+    // If one setting is used for several nodes, the address may belong to another machine: the run is measured nevertheless.
     let done = run(place.ampere_run("other", [&program]).env("AMPERE_LISTEN", "192.0.2.1:9977"));
     done.as_without(&plain);
     done.said_nothing();
@@ -261,7 +261,8 @@ fn a_command_that_is_not_measured_gets_its_signals_all_the_same() {
         "#!/bin/sh\ntrap 'echo ended; exit 9' TERM HUP\ntouch there\nwhile :; do sleep 0.02; done\n",
     );
     for signal in [Signal::TERM, Signal::HUP] {
-        // Whoever runs the tests may ignore one of them (nohup), and what is ignored at the start cannot be trapped.
+        // The tests may be run with one of these signals ignored (nohup), and a shell cannot trap a signal that was ignored at
+        // its start.
         let words = ["env".as_ref(), "--default-signal=HUP,TERM".as_ref(), ends.as_os_str()];
         let mut command = place.ampere_run("out", words);
         let running = start(command.env("AMPERE_SHM", "/nonexistent"));
@@ -300,7 +301,7 @@ fn a_command_that_has_begun_is_waited_for_however_few_descriptors_are_left() {
     assert!(begun > 0);
 }
 
-/// A program whose limits leave no room for what records, and one that has room, in one run.
+/// One run has a program whose limits leave no room for the host, and one that has room.
 #[test]
 fn a_process_without_room_for_the_host_is_counted_in_a_note() {
     let place = Place::new();

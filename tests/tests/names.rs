@@ -1,5 +1,5 @@
-//! Functions whose names are hostile to some format, told by a stand-in for Score-P, which hands on any bytes: they are right in
-//! all formats.
+//! Functions whose names are dangerous for some format. A stand-in for Score-P defines them, as it passes any bytes. They are
+//! right in all formats.
 
 use ampere_model::text::{printable, short};
 use ampere_tests::collector::announced;
@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 const ROLE: &str = "STAND_IN_HOST";
-/// Of this length in every part of a trace: other bytes are written over it.
+/// This name is replaced in every part of a trace by other bytes of the same length.
 const MARKED: &str = "a name of 21 letters.";
 
-/// Two names of 10 kB differ in the last letter alone.
+/// Two of the names have 10 kB and differ only in the last letter.
 fn names() -> Vec<Vec<u8>> {
     let long = format!("std::map<{}>::step", "std::vector<double, std::allocator<double> >, ".repeat(220));
     let mut all: Vec<Vec<u8>> = vec![b"(none)".into(), b"main".into()];
@@ -35,7 +35,7 @@ fn names() -> Vec<Vec<u8>> {
     all
 }
 
-/// As everything but the program knows them.
+/// The names as everything except the program shows them.
 fn known() -> Vec<String> {
     names()[1..].iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect()
 }
@@ -85,7 +85,7 @@ fn python(place: &Place, script: &str) -> Value {
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-/// Of strings in a JSON list.
+/// The strings in a JSON list.
 fn strings(list: &Value) -> BTreeSet<String> {
     set(list.as_array().expect("a list").iter().filter_map(Value::as_str).map(str::to_owned))
 }
@@ -110,7 +110,7 @@ fn hostile_names_are_right_in_every_format() {
     });
     let labels = set(metrics.iter().map(|sample| sample.label("region").to_owned()));
     assert_eq!(labels.len(), known.len(), "/metrics keeps names apart");
-    // A long label ends in a hash of the whole name.
+    // A long label ends with a hash of the whole name.
     let begin = |name: &String| name[..name.find("...#").unwrap_or(name.len()).min(400)].to_owned();
     assert_eq!(set(labels.iter().map(begin)), set(known.iter().map(begin)), "/metrics");
     let address = announced(&place.path("out")).expect("a collector").address();
@@ -120,7 +120,7 @@ fn hostile_names_are_right_in_every_format() {
     let page: Value = serde_json::from_str(&http::get(address, "/page.json").expect("an answer").body)
         .expect("/page.json is JSON");
     assert!(strings(&page["tables"]["names"]).is_superset(&on_pages), "{}", page["tables"]["names"]);
-    // What nodes tell each other, and what they make of it.
+    // This is what nodes send each other, and what a node shows of all nodes.
     for path in ["/node.json", "/nodes"] {
         let told: Value =
             serde_json::from_str(&http::get(address, path).expect("an answer").body).expect("JSON");
@@ -151,7 +151,7 @@ fn hostile_names_are_right_in_every_format() {
     ampere_tests::skip_unless!(browser, browser::WHY);
 }
 
-/// What reads these formats elsewhere reads the names.
+/// Checks that other tools read these names from these formats.
 fn formats_have(place: &Place, known: &[String]) {
     let (all, main) = (set(known.to_vec()), "main".to_owned());
     report(place, "csv", &["-o", "rows.csv"]);
@@ -171,7 +171,7 @@ fn formats_have(place: &Place, known: &[String]) {
     let chrome = set(events.filter_map(|event| event["name"].as_str()).map(str::to_owned));
     let missing: Vec<&String> = all.difference(&chrome).collect();
     assert!(missing.is_empty(), "chrome: {missing:#?}");
-    // A line for each stack: frames without what separates them, and a number.
+    // There is a line for each stack: frames without characters that separate them, and a number.
     let folded = report(place, "folded", &[]).stdout;
     let frames = folded.lines().map(|line| {
         let (stack, weight) = line.rsplit_once(' ').expect("a stack and its weight");
@@ -204,7 +204,7 @@ fn formats_have(place: &Place, known: &[String]) {
     }
 }
 
-/// The trace, which ampere reads again, also with bytes in it that are no UTF-8.
+/// Checks the trace, which ampere can read again, also with bytes in it that are not UTF-8.
 fn trace_has(place: &Place, known: &[String]) {
     let anchor = place.path("out/traces.otf2");
     let trace = otf2::Trace::open(&anchor).expect("a trace");

@@ -1,4 +1,4 @@
-//! What a run is charged with where others work on the same node, and where other threads than the main one do the work.
+//! What a run is charged with if other programs work on the same node, and if other threads than the main one do the work.
 
 use ampere_tests::collector::{announced, events};
 use ampere_tests::http;
@@ -64,7 +64,7 @@ fn rows<'a>(view: &'a Value, table: &str) -> &'a [Value] {
     view[table].as_array().expect("a table")
 }
 
-/// Joules by name.
+/// Joules of a view's region by its name.
 fn joules(view: &Value, region: &str) -> f64 {
     let row = rows(view, "regions").iter().find(|row| row["region"] == region);
     row.map_or(0.0, |row| number(&row["exclusive_joules"]))
@@ -75,7 +75,7 @@ fn notes(summary: &Value) -> String {
     summary["run"]["notes"].to_string()
 }
 
-/// Threads of this process that burn all cores while `work` goes on.
+/// Occupies all cores with threads of this process while `work` runs.
 fn beside_a_neighbour<T>(work: impl FnOnce() -> T) -> T {
     let stop = Arc::new(AtomicBool::new(false));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -120,7 +120,7 @@ fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_
     let own = number(&cpu["own_busy_seconds"]);
     let idle = 10.0 * seconds * number(&cpu["cpus"]) / number(&cpu["node_cpus"]);
     assert!(sleeps <= idle + 100.0 * own + 1e-6, "{sleeps} J of {idle} J idle: {summary:#}");
-    // What the neighbour did is beside it.
+    // The CPU time of the neighbour is reported separately.
     assert!(number(&cpu["node_busy_seconds"]) > 0.5 * seconds + own, "{cpu}");
     let said = notes(&summary);
     for words in [
@@ -162,7 +162,7 @@ fn processes_that_are_over_at_once_are_counted() {
     let burst =
         "i=0; while [ $i -lt 60 ]; do i=$((i+1)); head -c 3000000 /dev/zero | cksum > /dev/null; done; times";
     let done = estimated(&place, "out", &["sh", "-c", burst]);
-    // `times` says, of the shell and of its children, "0m0.010s 0m0.000s".
+    // `times` prints "0m0.010s 0m0.000s" for the shell and for its children.
     let seconds = |word: &str| -> f64 {
         let (minutes, seconds) = word.trim_end_matches('s').split_once('m').expect("minutes and seconds");
         60.0 * minutes.parse::<f64>().expect("minutes") + seconds.parse::<f64>().expect("seconds")
@@ -204,7 +204,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
         let table = std::fs::read_to_string(place.path(output).join("summary.txt")).expect("a table");
         assert!(is_named(table, other), "the table of {output}");
     }
-    // Where a counter was measured, it is said what that means.
+    // If a counter was measured, a note explains what that means.
     let node = place.made_up_node();
     let package = node.join("sys/class/powercap/intel-rapl:0");
     std::fs::create_dir_all(&package).expect("a directory");
@@ -238,7 +238,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let program = place.compile("cc", "threads", THREADS, INSTRUMENTED);
     let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
     let mut led = false;
-    // The live table's figures, too, until the run is over.
+    // The live table has the figures of all threads, too, until the run ends.
     until("the live figures are those of all threads", || {
         let address = announced(&place.path("out")).map(|it| it.address());
         let body = address.and_then(|address| http::get(address, "/snapshot.json").ok());

@@ -1,5 +1,5 @@
-//! What another user has put into shared places: this user's files stay as they are, and the other's results are shown and not
-//! changed. This user is root here, so that nothing but ampere itself keeps it from doing what it must not.
+//! What another user has put into shared places: this user's files are not changed, and the other user's results are shown and
+//! not changed. This user is root here, so that only ampere itself prevents it from doing what it must not.
 
 use ampere_tests::jobs::{Done, Place, WAITS, files_below, is_root, kill, processes_of, run, start, until};
 use ampere_tests::runs::text;
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// nobody, and a group that both users may be thought to be in.
+/// The user nobody, and a group to which both users could belong.
 const OTHER: u32 = 65534;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Its trace takes a while to write. Until there is a file "go".
+/// A program that runs until there is a file "go". Its trace takes a while to write.
 const BUSY: &str = r#"
     #include <unistd.h>
     __attribute__((noinline)) void tiny(void) { __asm__ volatile(""); }
@@ -25,7 +25,7 @@ const BUSY: &str = r#"
     }
 "#;
 
-/// Puts links to a file of this user's in the way of all that may be written, as soon as a trace has been begun.
+/// Puts links to a file of this user in the place of all files that may be written, as soon as the trace is started.
 const LINKS: &str = r#"
     #include <dirent.h>
     #include <stdio.h>
@@ -103,7 +103,7 @@ fn with_umask(umask: &str, command: &Command) -> Command {
     with
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Attack(Child);
 
 impl Attack {
@@ -134,7 +134,7 @@ fn state(directory: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
     found
 }
 
-/// A run in `out` that was killed with its collector; its spool is all that is left of it.
+/// Makes a run in `out` that was killed with its collector. Only its spool is left.
 fn killed_run(place: &Place) {
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
     let running = start(&mut place.ampere_run("out", [&program]));
@@ -155,7 +155,7 @@ fn killed_run(place: &Place) {
     }
 }
 
-/// A run that has ended, in the directory of this name.
+/// Makes a run in a directory of this name, which has ended.
 fn whole_run(place: &Place, output: &str) {
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
     place.write("go", "");
@@ -243,7 +243,7 @@ fn a_plan_in_another_users_directory_is_not_carried_out() {
             "{arguments:?}: {done:#?}"
         );
     }
-    // A plan is not believed either where others could have written it, or where it leads elsewhere.
+    // A plan is not trusted either if others could have written it, or if it points outside the run directory.
     give(&place.path("theirs"), "0:0");
     std::fs::write(place.path("theirs/.ampere-joined/plan.json"), plan("../mine").to_string())
         .expect("a file");
@@ -402,7 +402,7 @@ fn reports_are_not_written_through_links_of_another_user() {
         let is_refused = done.code == 1 && done.stderr.contains("link of another user");
         assert!(is_refused, "{form} {output}: {done:#?}");
     }
-    // Their directory can be named, and one's own links lead on.
+    // Another user's directory can be named explicitly, and one's own links are followed.
     give(&place.path("theirs"), "0:0");
     for output in ["theirs/page", "theirs/link/new"] {
         let done = ampere(&place, &["report", "-f", "html", "-o", output, "out"]);
@@ -412,7 +412,7 @@ fn reports_are_not_written_through_links_of_another_user() {
     assert!(place.path("private/new").exists());
 }
 
-/// SQLite opens files by path and follows links. Here both users are ordinary ones: root could remove the links.
+/// SQLite opens files by path and follows links. Both users are ordinary ones here, because root could remove the links.
 #[test]
 fn a_database_is_not_written_through_links_of_another_user() {
     skip_unless!(is_root(), "needs root");

@@ -1,4 +1,4 @@
-//! The live page and report.html in a real Chromium: what they show, and what people can do with them.
+//! The live page and report.html in a real Chromium: what they show, and what users can do with them.
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Place, have, run, start, until};
@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Functions with the names of pages, of a long template, and of no UTF-8 at all, which is known by its place.
+/// Functions whose names are pages, a long template, and bytes that are not UTF-8. The last one is known by its position.
 const SOURCE: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -38,7 +38,7 @@ fn browse(place: &Place, url: &str, width: u32) -> Command {
     command
 }
 
-/// What the driver told.
+/// The JSON that the driver printed.
 fn told(stdout: &str) -> Value {
     serde_json::from_str(stdout).expect("JSON")
 }
@@ -58,7 +58,7 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs()) + 1e-9
 }
 
-/// What is the same of a page that lives and one that is a file.
+/// Checks what the live page and the saved page have in common.
 fn check(told: &Value, address: &str) {
     assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet");
     for request in told["requests"].as_array().expect("requests") {
@@ -88,7 +88,7 @@ fn check(told: &Value, address: &str) {
         let rows = told[key].as_array().expect("rows");
         rows.iter().map(|row| row.as_str().expect("a name").to_owned()).collect()
     };
-    // The rest, which is idle, is last in any order.
+    // The remaining rows, which are idle, come last in any order.
     let sorted = names("sorted");
     let of_functions: Vec<&String> = sorted.iter().filter(|name| !name.starts_with("idle: ")).collect();
     assert!(of_functions.len() > 4, "{sorted:?}");
@@ -144,7 +144,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     );
     let now = told["first"]["now"].to_string();
     assert!(now.contains("1 rank"), "{now}");
-    // In the end.
+    // This is the page at the end of the run.
     let summary = place.summary("out");
     let (last, functions) = shown(&told, "last");
     assert!(close(last, summary["run"]["total_joules"].as_f64().expect("joules")), "{last}");
@@ -157,7 +157,7 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     assert!(functions.len() > 4, "{functions:?}");
     let events = summary["quality"]["events"].as_f64();
     assert_eq!(told["last"]["facts"]["events"].as_f64(), events);
-    // report.html is that page, frozen; on a small screen, too.
+    // report.html is the same page without updates, also on a small screen.
     for width in [400, 1600] {
         let url = format!("file://{}", place.path("out/report.html").display());
         let done = run(&mut browse(&place, &url, width));
@@ -198,12 +198,12 @@ fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
         let told = told(&done.stdout);
         check(&told, &format!("http://{address}/"));
         let requests = told["requests"].to_string();
-        // A browser leaves out what follows #.
+        // A browser does not send the part after #.
         assert!(requests.matches(TOKEN).count() <= 1, "the token is in no request's address: {requests}");
     }
 }
 
-/// Node, mean watts, joules, idle part in percent, and ranks, as a page shows them of a summary with these nodes.
+/// Node, mean watts, joules, idle part in percent, and ranks, as a page must show them for these nodes' summaries.
 fn nodes_wanted(place: &Place, directories: &[&str]) -> BTreeMap<String, [f64; 4]> {
     let number = |of: &Value| of.as_f64().expect("a number");
     let of_node = |directory: &&str| {
@@ -251,12 +251,13 @@ fn a_report_of_several_nodes_has_their_table() {
     let joules: f64 = wanted.values().map(|node| node[1]).sum();
     assert!(close(told["total"].as_f64().expect("joules"), joules), "{told}");
     assert!(told["sentences"].to_string().contains("Most power: "), "{}", told["sentences"]);
-    // All else is of all nodes, too.
+    // All other figures cover all nodes as well.
     assert!(told["titles"].to_string().contains("\"Devices\""), "{}", told["titles"]);
     assert_eq!(told["searched"].as_array().map(Vec::len), Some(1));
 }
 
-/// Eleven functions that call each other four deep: 12,221 call paths below main. Then a path now and then.
+/// Eleven functions that call each other four deep have 12,221 call paths below main. After them, there is a new path now and
+/// then.
 const MANY_PATHS: &str = r#"
     #include <mpi.h>
     #include <unistd.h>
@@ -284,7 +285,7 @@ const MANY_PATHS: &str = r#"
     }
 "#;
 
-/// Work, and functions without any.
+/// A program with functions that work, and functions that do nothing.
 const RANKS_AND_SMALL_FUNCTIONS: &str = r#"
     #include <mpi.h>
     #include <time.h>
@@ -315,14 +316,14 @@ fn two_ranks(place: &Place) -> Command {
     command
 }
 
-/// The data of the live page; null as long as there is none.
+/// The data of the live page; null if there are none yet.
 fn live_page(place: &Place) -> Value {
     let address = announced(&place.path("out")).map(|collector| collector.address());
     let page = address.and_then(|address| http::get(address, "/page.json").ok());
     page.and_then(|page| serde_json::from_str(&page.body).ok()).unwrap_or_default()
 }
 
-/// As by default, stacks are sampled, those of the launcher, too.
+/// With default settings stacks are sampled, also those of the launcher.
 #[test]
 fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     skip_unless!(browser::is_there(), browser::WHY);
@@ -409,7 +410,7 @@ fn names_have_room_beside_other_cards_and_deep_stacks_that_cannot_be_seen_have_n
     }
 }
 
-/// What a screen reader gets of a page, by tests/programs/reader.js.
+/// Checks what a screen reader gets from a page, by tests/programs/reader.js.
 fn read(told: &Value) {
     let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
@@ -503,7 +504,8 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
     assert_eq!((&live["state"], &report["state"]), (&"running".into(), &"complete".into()));
 }
 
-/// On a quiet machine the first paint takes a second and an update 50 ms. Other tests may take most of both cores: the limits on time are
+/// On a quiet machine the first paint takes a second and an update 50 ms. Other tests may occupy most of both cores, so the
+/// limits on time are ten times as long.
 /// ten times as long.
 #[test]
 fn a_page_of_12000_call_paths_on_64_ranks_is_usable() {

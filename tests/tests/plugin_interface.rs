@@ -26,7 +26,7 @@ fn command(place: &Place, scenario: &str) -> Command {
     command
 }
 
-/// Runs a scenario to its end, which must be a good one.
+/// Runs a scenario to its end, which must be a success.
 #[track_caller]
 fn play(place: &Place, scenario: &str) -> Done {
     let done = run(&mut command(place, scenario));
@@ -35,7 +35,7 @@ fn play(place: &Place, scenario: &str) -> Done {
     done
 }
 
-/// Calls of a region, over all location groups of the only device.
+/// Number of calls of a region, over all location groups of the only device.
 fn calls(summary: &serde_json::Value, region: &str) -> u64 {
     let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
     regions.iter().filter(|r| r["region"] == region).filter_map(|r| r["calls"].as_u64()).sum()
@@ -58,7 +58,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("until killed", until_killed),
 ];
 
-/// Events before init_mpp; main never exits.
+/// Some events come before init_mpp, and main is never left.
 fn usual() {
     let (plugin, main) = Plugin::begin();
     plugin.enter(main, 1);
@@ -78,7 +78,7 @@ fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
     let place = Place::new();
     play(&place, "usual").said_nothing();
     let summary = place.summary("out");
-    // It is rank 3 of 4, and alone.
+    // The process is rank 3 of 4, and the other ranks are missing.
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
     assert!(summary["run"]["notes"].to_string().contains("MPI Ranks 0 to 2 of 4"), "{}", summary["run"]);
     assert_eq!(summary["run"]["host"], "score-p");
@@ -95,7 +95,7 @@ fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
         "main was not closed at the end: {paths:?}"
     );
 
-    // The trace says the same.
+    // The trace has the same figures.
     let trace = place.path("out/traces.otf2");
     let again = run(place.ampere(["attribute", "--json"]).arg(trace));
     assert_eq!(again.code, 0, "{again:#?}");
@@ -106,7 +106,7 @@ fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
     place.is_clean();
 }
 
-/// Leaves without enters, metric locations, unknown regions, locations that were never created.
+/// The calls include leaves without enters, metric locations, unknown regions, and locations that were never created.
 fn odd_calls() {
     let (plugin, main) = Plugin::begin();
     (0..5).for_each(|_| plugin.leave(main, 2));
@@ -185,7 +185,7 @@ fn definitions_from_several_threads_are_all_recorded() {
     assert_eq!(summary["quality"]["events"], events, "{}", summary["quality"]);
     assert_eq!(summary["quality"]["left_out_definitions"], 0);
     assert_eq!(summary["quality"]["damaged_records"], 0);
-    // The trace has every region by its name, once.
+    // The trace has every region once, with its name.
     let definitions = std::fs::read(place.path("out/traces.def")).expect("definitions");
     for name in ["region_1000", "region_8199", "region_4100"] {
         let found = definitions.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
@@ -196,14 +196,15 @@ fn definitions_from_several_threads_are_all_recorded() {
 
 const MANY: u32 = 600;
 
-/// So many that some share a place in the plugin's table of locations. All exist before the first has an event.
+/// There are enough locations that some share a place in the plugin's table of locations. All exist before the first has an
+/// event.
 fn many_locations() {
     let (plugin, main) = Plugin::begin();
     plugin.init_mpp(0, 1);
     plugin.enter(main, 1);
     let all: Vec<_> = (1..=MANY).map(|id| HostLocation::new(id, location_type::CPU_THREAD)).collect();
     all.iter().for_each(|location| plugin.create_location(location));
-    // In one ring, the events of two of them would not nest.
+    // If two of them shared a ring, their events would not nest.
     all.iter().zip(1000..).for_each(|(location, region)| plugin.enter(location, region));
     all.iter().zip(1000..).for_each(|(location, region)| plugin.leave(location, region));
     plugin.leave(main, 1);
@@ -220,7 +221,7 @@ fn each_of_many_locations_has_its_own_events() {
     place.is_clean();
 }
 
-/// A location is deleted with a frame open, and another one gets its address.
+/// A location is deleted with an open frame, and another one gets its address.
 fn address_used_again() {
     let (plugin, main) = Plugin::begin();
     plugin.init_mpp(0, 1);
@@ -379,11 +380,11 @@ fn fork() {
     plugin.init_mpp(0, 1);
     plugin.enter(main, 1);
     plugin.calls(main, 2);
-    // SAFETY: the child calls the plugin and _exit. The plugin takes no lock of another thread's there.
+    // SAFETY: the child only calls the plugin and _exit. The plugin takes no lock there that another thread may hold.
     let child = unsafe { libc::fork() };
     if child == 0 {
         plugin.calls(main, 1000);
-        // Long enough that the collector would find them before the parent writes over them.
+        // In this time the collector would find the child's events before the parent overwrites them.
         std::thread::sleep(std::time::Duration::from_millis(300));
         plugin.define_region(9);
         let location = HostLocation::new(1, location_type::CPU_THREAD);
@@ -391,11 +392,11 @@ fn fork() {
         plugin.calls(location, 10);
         plugin.leave(main, 1);
         plugin.end(main);
-        // SAFETY: ends this process without its exit handlers, which are the parent's.
+        // SAFETY: this ends the process without its exit handlers, which belong to the parent.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child just made.
+    // SAFETY: this waits for the child that was just made.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child ended well");
     plugin.calls(main, 2);
@@ -432,7 +433,7 @@ fn the_events_of_a_killed_process_are_kept() {
     until("the collector reads events", || events(&place.path("out")) > 1000);
     running.signal(rustix::process::Signal::KILL);
     assert_eq!(running.wait().code, 128 + 9);
-    place.is_clean(); // the collector ended by itself
+    place.is_clean(); // the collector has ended
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
     let notes = summary["run"]["notes"].to_string();

@@ -1,4 +1,4 @@
-//! The attributed power of each location, in the trace.
+//! The attributed power of each location in the trace.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::power::is_what_is_attributed;
@@ -15,7 +15,7 @@ fn has_power(trace: &Path) -> bool {
     text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout).contains("attributed power")
 }
 
-/// Two GPUs whose counters tick at different times, in runs with and without the power.
+/// Two GPUs have counters that change at different times, in runs with and without the power.
 #[test]
 fn the_integral_of_a_ranks_power_is_its_joules() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -31,7 +31,7 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
         let run = run(output, "on", locations);
         let (with_power, values) = is_what_is_attributed(&run);
         assert_eq!(with_power, 2);
-        // No more than one in ten milliseconds and rank, and no fewer than counters that change require.
+        // There is at most one value per 10 ms and rank, and at least as many as changing counters require.
         let seconds = json(&run.join("summary.json"))["run"]["seconds"].as_f64().expect("seconds");
         assert!((2.0 * seconds / 0.06..2.0 * seconds / 0.0099 + 4.0).contains(&(values as f64)), "{values}");
     }
@@ -40,7 +40,8 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
     place.is_clean();
 }
 
-/// What is computed is no counter: its own trace gives a run's figures to the last bit, whatever the settings take for a device.
+/// A computed power is no counter: the trace that has it gives a run's figures to the last bit, whatever the settings define as
+/// devices.
 #[test]
 fn the_power_is_never_a_device() {
     skip_unless!(on_path("mpirun") && on_path("otf2-print"), "no mpirun");
@@ -49,7 +50,7 @@ fn the_power_is_never_a_device() {
     succeed(&mut run);
     let (live, trace) = (place.summary("out"), place.path("out/traces.otf2"));
     assert!(has_power(&trace));
-    // The same events, in traces with and without it.
+    // The same events are in traces with and without it.
     let played = |output: &str, power: &str| {
         let mut replay = place.ampere(["replay", "--speed", "max", "-o", output]);
         succeed(replay.arg(&trace).current_dir(place.directory()).env("AMPERE_TRACE_POWER", power));
@@ -72,7 +73,7 @@ fn the_power_is_never_a_device() {
     place.is_clean();
 }
 
-/// A program on GPU streams: both views, live, by what was recorded on MI300A.
+/// A program on GPU streams, recorded on an MI300A, has the power in both views.
 #[test]
 fn the_integral_of_a_streams_power_is_its_joules() {
     let recorded = recorded_trace();
@@ -91,7 +92,7 @@ fn the_integral_of_a_streams_power_is_its_joules() {
     place.is_clean();
 }
 
-/// Figures that are computed again from the trace are those of its power.
+/// If figures are computed again from the trace, its power has the new figures.
 #[test]
 fn the_power_is_that_of_the_final_figures() {
     skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");
@@ -121,7 +122,7 @@ fn the_power_is_that_of_the_final_figures() {
     place.is_clean();
 }
 
-/// A counter that moves seldom and is reset: what was not known of it while the run went on is known from the trace.
+/// A counter changes seldom and is reset: what was unknown during the run is known from the trace.
 #[test]
 fn the_total_is_that_of_the_final_figures() {
     let place = Place::new();

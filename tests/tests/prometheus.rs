@@ -1,4 +1,4 @@
-//! An MPI run, scraped while it runs by a real Prometheus and by the test itself.
+//! An MPI run that is scraped during the run by a real Prometheus and by the test itself.
 
 use ampere_tests::collector::announced;
 use ampere_tests::openmetrics::{self, Labels, Sample};
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const RANKS: u32 = 4;
 const RUN_SECONDS: u32 = 18;
-/// Of a device's energy: what the rounding of some hundred additions may make.
+/// The relative error of a device's energy that the rounding of some hundred additions may cause.
 const TOLERANCE: f64 = 1e-9;
-/// Less than the run has functions times ranks, so that some go to "other".
-const MOST_SERIES: usize = 40;
-/// By then the rates over five seconds have something to go by, and the run goes on for a while yet.
+/// The limit on series is lower than the number of functions times ranks, so that some go to "other".
+const SERIES_MAX: usize = 40;
+/// By this time there are data for the rates over five seconds, and the run still takes a while.
 const QUERIES_AFTER: Duration = Duration::from_secs(8);
 
-/// Names and labels that are promised; `node` is promised on all.
+/// Metrics that are promised, with their labels; `node` is promised for all of them.
 const PROMISED: [(&str, &[&str]); 22] = [
     ("ampere_device_energy_joules_total", &["device"]),
     ("ampere_device_power_watts", &["device"]),
@@ -47,7 +47,7 @@ const PROMISED: [(&str, &[&str]); 22] = [
     ("ampere_device_memory_used_bytes", &["device"]),
     ("ampere_device_memory_size_bytes", &["device"]),
 ];
-/// Only where GPU streams are traced.
+/// This metric exists only if GPU streams are traced.
 const KERNELS: &str = "ampere_kernel_energy_joules_total";
 
 #[test]
@@ -78,7 +78,7 @@ fn prometheus_and_the_dashboard_follow_a_run() {
             promtool_accepts(&body);
             what_is_promised_is_there(&samples, &node);
             prometheus_has_scraped(&prometheus);
-            // Both are of other runs: several nodes' and with GPU kernels.
+            // This run has neither several nodes nor GPU kernels, so these two are missing.
             let (expressions, rules) = prometheus.all_have_data(&["ampere_job_", KERNELS]);
             assert!(expressions > 60 && rules == 25, "{expressions} {rules}");
             it_is_named_to_prometheus(&prometheus, directory, target);
@@ -99,12 +99,12 @@ fn prometheus_and_the_dashboard_follow_a_run() {
 fn start_run(mpi: &Mpi, directory: &Path) -> Running {
     let stencil = mpi.stencil(directory);
     let config = directory.join("ampere.toml");
-    std::fs::write(&config, format!("[metrics]\nmost_series = {MOST_SERIES}\n"))
+    std::fs::write(&config, format!("[metrics]\nmost_series = {SERIES_MAX}\n"))
         .expect("settings can be written");
     let log = std::fs::File::create(directory.join("run.log")).expect("a log can be written");
     Running::start(
         Command::new(artifact("ampere"))
-            .env("AMPERE_SAMPLE", "off") // the launcher's functions would take the place of the program's
+            .env("AMPERE_SAMPLE", "off") // otherwise the launcher's functions would replace those of the program
             .args(["run", "--listen", "127.0.0.1:0", "-o"])
             .arg(directory.join("out"))
             .arg("--config")
@@ -118,7 +118,7 @@ fn start_run(mpi: &Mpi, directory: &Path) -> Running {
             .env("AMPERE_TARGETS", directory.join("targets"))
             .env("TMPDIR", directory)
             .env("OMPI_MCA_btl_vader_backing_directory", directory)
-            // A GPU that says more than its energy, beside the node.
+            // In addition to the node there is a GPU that has gauges, too.
             .env("LSB_JOBID", "17")
             .env("AMPERE_COUNTERS", "rocm_smi,estimate")
             .env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"))
@@ -133,7 +133,7 @@ fn seconds_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64()
 }
 
-/// `None` once the collector is gone, which it may be only when the run is over.
+/// `None` once the collector has ended, which it may do only when the run has ended.
 fn scrape(target: SocketAddr, run: &mut Running) -> Option<String> {
     match http::get(target, "/metrics") {
         Ok(reply) => {
@@ -153,7 +153,7 @@ fn of<'a>(samples: &'a [Sample], name: &'a str) -> impl Iterator<Item = &'a Samp
     samples.iter().filter(move |sample| sample.name == name)
 }
 
-/// Functions, idle and lost are all of a device's energy, in every single scrape.
+/// Checks that functions, idle and lost joules add up to a device's energy in every scrape.
 fn energy_is_conserved(samples: &[Sample]) {
     for device in of(samples, "ampere_device_energy_joules_total") {
         let name = device.label("device");
@@ -188,13 +188,13 @@ fn devices_have_spent(scrapes: &[Vec<Sample>]) {
     for sample in scrapes.iter().flat_map(|samples| of(samples, "ampere_device_energy_joules_total")) {
         readings.entry(sample.label("device").to_owned()).or_default().push(sample.value);
     }
-    // Not every device does something in every second, but the one that the ranks run on does.
+    // A device need not be active in every second, but the one on which the ranks run is.
     let rises = |values: &Vec<f64>| values.windows(2).filter(|pair| pair[1] > pair[0]).count();
     let most = readings.values().map(rises).max().unwrap_or(0);
     assert!(most + 4 >= scrapes.len(), "energy rose {most} times in {} scrapes: {readings:?}", scrapes.len());
 }
 
-/// What was spent after the last scrape but one is not missing: the last one has the summary's energy.
+/// Checks that the last scrape has the summary's energy, so that what was spent after the scrape before is not missing.
 fn final_figures_are_stored(prometheus: &Prometheus, output: &Path) {
     let summary = json(&output.join("summary.json"));
     for device in list(&summary, "devices") {
@@ -211,7 +211,7 @@ fn final_figures_are_stored(prometheus: &Prometheus, output: &Path) {
     }
 }
 
-/// A run of a program that waits for a file, with a counter of constant power.
+/// Starts a run of a program that waits for a file, with a counter of constant power.
 fn start_waiting(place: &jobs::Place, output: &str, with_ampere_run: bool, listen: &str) -> jobs::Running {
     let source = r#"
         #include <stdio.h>
@@ -236,7 +236,7 @@ fn scraped_joules(target: SocketAddr) -> f64 {
     of(&samples, "ampere_device_energy_joules_total").map(|sample| sample.value).sum()
 }
 
-/// Two scrapes, so far apart.
+/// Scrapes twice, with this time in between.
 fn scraped_twice(place: &jobs::Place, output: &str, apart: Duration) -> SocketAddr {
     let mut found = None;
     jobs::until("it has joules", || {
@@ -261,7 +261,7 @@ fn the_endpoint_serves_until_the_final_figures_are_scraped_and_delays_nothing() 
         place.write("go", "");
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
-        // The program, and `ampere run`, are over, and all is written.
+        // The program and `ampere run` have ended, and everything is written.
         let left = jobs::files_below(&place.path("shm"));
         assert!(left.is_empty(), "{left:?}");
         let joules: f64 =
@@ -302,8 +302,8 @@ fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
     assert!(!place.summary("two")["run"]["notes"].to_string().contains("in use"));
 }
 
-/// promtool's parser is the older text format's, in which the help of an OpenMetrics counter has another name: that,
-/// and names that it would rather have otherwise, is all that it may say.
+/// promtool parses the older text format, in which the help of an OpenMetrics counter has another name. It may complain about
+/// that, and suggest other names, but nothing else.
 fn promtool_accepts(body: &str) {
     let Some(promtool) = program("promtool") else {
         println!("skipped: no promtool");
@@ -339,7 +339,7 @@ fn what_is_promised_is_there(samples: &[Sample], node: &str) {
     assert!((0..RANKS).all(|rank| ranks.contains(rank.to_string().as_str())), "{ranks:?}");
     let other = energy.iter().filter(|sample| sample.label("region") == "other").count();
     assert!(
-        other > 0 && energy.len() - other <= MOST_SERIES,
+        other > 0 && energy.len() - other <= SERIES_MAX,
         "{} series, of them {other} other",
         energy.len()
     );
@@ -365,7 +365,7 @@ fn prometheus_has_scraped(prometheus: &Prometheus) {
     assert_eq!(known[energy][0]["unit"], "joules", "{known}");
 }
 
-/// By the file that the run writes, and by the address that Prometheus has been given besides: that is one target.
+/// Prometheus finds the run by the file that the run writes and by the configured address: that must be one target.
 fn it_is_named_to_prometheus(prometheus: &Prometheus, directory: &Path, target: SocketAddr) {
     let files: Vec<_> = std::fs::read_dir(directory.join("targets")).expect("targets").flatten().collect();
     assert_eq!(files.len(), 1);
@@ -375,7 +375,7 @@ fn it_is_named_to_prometheus(prometheus: &Prometheus, directory: &Path, target: 
     assert_eq!(list(&targets, "activeTargets").len(), 1, "{targets}");
 }
 
-/// The same sum, by Prometheus over everything that it has stored.
+/// Checks the same sum over all data that Prometheus has stored.
 fn stored_energy_is_conserved(prometheus: &Prometheus, start: f64, end: f64) {
     let sum = |selector: &str| format!("sum by (node, device) ({selector})");
     let device = sum("ampere_device_energy_joules_total");
@@ -390,7 +390,7 @@ fn stored_energy_is_conserved(prometheus: &Prometheus, start: f64, end: f64) {
     let errors = prometheus.query_range(&expression, start, end).unwrap_or_else(|why| panic!("{why}"));
     assert!(!errors.is_empty(), "nothing is stored for {expression}");
     for series in errors {
-        // 0/0 while a device has spent nothing.
+        // The error is 0/0 as long as a device has spent nothing.
         let known: Vec<_> = series.points.iter().filter(|(_, error)| !error.is_nan()).collect();
         assert!(known.len() > 20, "{}: only {} points", series.labels, known.len());
         let worst = known.iter().map(|(_, error)| *error).fold(0.0, f64::max);

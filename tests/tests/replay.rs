@@ -1,4 +1,4 @@
-//! `ampere replay`: a trace that is played live gives what `ampere attribute` says of it.
+//! `ampere replay`: a trace that is played live has the same figures as with `ampere attribute`.
 
 mod synthetic_trace;
 
@@ -26,7 +26,7 @@ fn replay(place: &Place, trace: &Path, policy: &str, options: &[&str]) -> Comman
     command
 }
 
-/// Device, (joules of the kernel, joules idle) of the kernels view, as the trace's authors publish them.
+/// The kernels view as published by the trace's authors: device, kernel, joules of the kernel, idle joules.
 const PUBLISHED: [(&str, &str, f64, f64); 2] = [
     ("GPU-0", "heavy_kernel(float*, float const*)", 1843.223168, 394.157197),
     ("GPU-1", "light_kernel(float*, float const*)", 1119.611771, 754.578246),
@@ -62,7 +62,7 @@ fn the_published_figures_at_any_speed() {
             if policy == "busy_only" {
                 check_published(&live);
             }
-            // What was written down is the same trace again.
+            // The trace that the replay has written has the same figures.
             assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
             let run = &live["run"];
             assert_eq!((&run["host"], &run["energy"]), (&"trace".into(), &"measured".into()));
@@ -76,7 +76,7 @@ fn the_published_figures_at_any_speed() {
     }
 }
 
-/// Scrapes until the collector is gone. The last answer.
+/// Scrapes until the collector has ended, and returns the last answer.
 fn last_scrape(running: &mut Running, address: SocketAddr) -> Vec<openmetrics::Sample> {
     let mut last = None;
     while !running.has_ended() {
@@ -119,7 +119,7 @@ fn the_published_figures_are_in_the_last_scrape() {
     }
 }
 
-/// A trace as it is played: its kernels are on the page, and where the dashboards look for them.
+/// Plays a trace, and checks that its kernels are on the page and in the metrics that the dashboards use.
 fn kernels_are_shown(place: &Place, trace: &Path, config: &str, timing: &[&str], kernels: [&str; 2]) {
     let options = [&["--config", config, "--gpu-lag", "0.1", "--listen", "127.0.0.1:0"], timing].concat();
     let mut command = replay(place, trace, "busy_only", &options);
@@ -183,7 +183,7 @@ fn kernels_of_a_recorded_trace_are_on_page_and_dashboards() {
     kernels_are_shown(&place, &recorded.expect("checked"), &config, &["--hold", "25"], kernels);
 }
 
-/// The made-up trace, settings for it with these lines more, and what `ampere attribute` says.
+/// The generated trace, settings for it with additional lines, and the result of `ampere attribute`.
 struct MadeUp {
     _place: Place,
     trace: PathBuf,
@@ -207,11 +207,11 @@ impl MadeUp {
 #[test]
 fn two_ranks_with_gpu_streams_equal_offline() {
     let MadeUp { trace, config, offline, .. } = &MadeUp::new("");
-    // One per node and counter: all of them, and all with something in them.
+    // There is one device per node and counter, and each has joules.
     assert_eq!(list(offline, "devices").len(), 8, "{}", offline["devices"]);
     for (speed, lag) in [("max", "0"), ("max", "0.5"), ("max", "70"), ("max", "end"), ("100", "3")] {
         let place = Place::new();
-        // Small rings: the replay has to wait for room, again and again.
+        // With small rings, the replay has to wait for room repeatedly.
         let mut command =
             replay(&place, trace, "time_sliced", &["--config", config, "--speed", speed, "--gpu-lag", lag]);
         succeed(command.env("AMPERE_RING_BYTES", "16384"));
@@ -226,7 +226,7 @@ fn two_ranks_with_gpu_streams_equal_offline() {
     }
 }
 
-/// All threads of a rank share what it gets, and time is attributed like a counter.
+/// All threads of a rank share its joules, and time is attributed like a counter.
 #[test]
 fn threads_and_time_equal_offline() {
     let settings = "[attribution]\nlocations = \"all\"\ntime = true\n";
@@ -238,7 +238,7 @@ fn threads_and_time_equal_offline() {
     };
     for name in ["cpu", "time"] {
         let (main, worker) = (spent(name, "Master thread"), spent(name, "OMP thread 1"));
-        // The worker runs half of the time, and then has half.
+        // The worker runs half of the time, and then gets half of the joules.
         assert!(worker > 0.15 * main && worker < 0.6 * main, "{name}: {main} and {worker}");
     }
     let time = device("time");
@@ -254,7 +254,7 @@ fn threads_and_time_equal_offline() {
     }
 }
 
-/// A stream that is later than one waits for: counted, and in its place in the end.
+/// A stream that is later than the limit is counted, and attributed at its own time in the end.
 #[test]
 fn streams_later_than_the_limit_are_attributed_at_the_end() {
     let MadeUp { trace, config, offline, .. } = &MadeUp::new("[attribution]\nstream_lag = \"2s\"\n");
@@ -269,7 +269,7 @@ fn streams_later_than_the_limit_are_attributed_at_the_end() {
     assert!(number(&settled["quality"], "late_events") > 0.0);
     assert!(settled["run"]["notes"].to_string().contains("came late"), "{}", settled["run"]["notes"]);
     assert_same_figures(&settled, offline);
-    // Without a trace there is nothing to settle from: the energy is conserved all the same, and the summary says so.
+    // Without a trace, late events cannot be corrected: the energy is conserved nevertheless, and the summary has a note.
     let (unsettled, _place) = run("off");
     let late = number(&unsettled["quality"], "late_events");
     assert!(late > 0.0);
@@ -302,7 +302,7 @@ fn many_events_are_neither_late_nor_suppressed() {
     }
 }
 
-/// The ring of a host's main thread, once there is one.
+/// The ring of a host's main thread, once it exists.
 fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
     let directories = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
     let sessions = directories(&place.path("shm")).flat_map(|base| directories(&base).collect::<Vec<_>>());
@@ -310,7 +310,7 @@ fn ring_of_a_host(place: &Place) -> Option<PathBuf> {
     files.find(|file| file.to_string_lossy().ends_with(".0.ring") && !file.ends_with("sampler.0.ring"))
 }
 
-/// All of it waits in the rings when the collector, which was away, reads: more than it takes in one round.
+/// The collector was stopped: when it continues, more events wait in the rings than it takes in one round.
 #[test]
 fn events_that_wait_in_a_ring_are_not_late() {
     use rustix::process::Signal;
@@ -333,7 +333,7 @@ fn events_that_wait_in_a_ring_are_not_late() {
     assert_same_figures(&live, &attribute(&trace, &[]));
 }
 
-/// GPU streams, reported late and in batches, are what another collector has most to make good of.
+/// GPU streams are reported late and in batches, so a replacement has most to restore for them.
 #[test]
 fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
     let MadeUp { trace, config, offline, .. } = &MadeUp::new("");
@@ -359,13 +359,13 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         let live = place.summary("out");
         assert_same_figures(&live, offline);
         assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
-        // The resets of its counter make it incomplete as well without a killed collector.
+        // The resets of the counter make the run incomplete even if no collector is killed.
         assert_eq!(live["run"]["complete"], offline["run"]["complete"], "{}", live["run"]);
         place.is_clean();
     }
 }
 
-/// Refused in one line with these words, with this status, and nothing is left behind.
+/// Checks that the command is refused with one line with these words and this status, and leaves nothing behind.
 #[track_caller]
 fn refused(place: &Place, command: &mut Command, status: i32, words: &[&str]) {
     let output = command.output().expect("ampere runs");

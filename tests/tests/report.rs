@@ -1,4 +1,4 @@
-//! `ampere report`: of runs that are over, that go on and that were killed.
+//! `ampere report` on runs that have ended, that are running, and that were killed.
 
 use ampere_tests::collector::announced;
 use ampere_tests::http;
@@ -37,7 +37,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     let on_disk = place.summary("out");
     assert_eq!((&on_disk["run"]["running"], &on_disk["run"]["complete"]), (&true.into(), &false.into()));
     assert!(report(&place, &["out"]).stdout.contains(", RUNNING"));
-    // A run that was killed has left an address at which another one answers now.
+    // This directory is that of a killed run. Another collector now uses the address that it announces.
     let mut announcement: serde_json::Value =
         serde_json::from_slice(&std::fs::read(place.path("out/collector.json")).expect("it is announced"))
             .expect("JSON");
@@ -49,7 +49,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
         assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");
         done.said_once(&["is another run", "ampere recover dead"]);
     }
-    // The same run, found by itself, until it is over.
+    // `ampere top` finds the same run and shows it until it ends.
     let watching = start(&mut place.ampere(["top"]));
     std::thread::sleep(std::time::Duration::from_millis(300));
     place.write("go", "");
@@ -87,7 +87,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));
     assert_eq!(compared.code, 0, "{compared:#?}");
     assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);
-    // A link stays one, and what a descriptor has written already stays.
+    // A link is not replaced, and what a descriptor has already written is kept.
     let csv = report(&place, &["out", "-f", "csv"]).stdout;
     let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, place.path(name)).expect("a link");
     link("real.csv", "link.csv");
@@ -108,7 +108,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     assert!(!kernels.stdout.contains(",ranks,"), "{}", kernels.stdout);
 }
 
-/// The lines of the book's page on reports.
+/// Runs the lines of code on the book's page about reports.
 #[test]
 fn a_summary_becomes_a_data_frame_by_the_books_lines() {
     let python = |script: &str, place: &Place| {
@@ -131,7 +131,7 @@ fn a_summary_becomes_a_data_frame_by_the_books_lines() {
     assert!((shown.expect("a sum") - joules).abs() < 1e-5 + 1e-5 * joules, "{joules}: {done:#?}");
 }
 
-/// What Perfetto needs to draw it: on each thread what is begun is ended, in the order of time.
+/// This is what Perfetto needs to draw it: on each thread, every start has its end, in the order of time.
 #[test]
 fn events_for_perfetto_nest_and_have_the_power_beside_them() {
     let place = Place::new();
@@ -248,7 +248,7 @@ fn nodes_of_a_job_are_shown_as_one() {
         assert!((sum - expected).abs() < 1e-9 * expected, "{sum} {expected}: {timeline:#?}");
     }
 
-    // A directory of the user's is no node; a node whose run was killed is missing.
+    // A directory of the user is not a node; a node whose run was killed is reported as missing.
     std::fs::create_dir(place.path("out/coverage")).expect("a directory");
     place.write("out/coverage/summary.json", "{}");
     assert_eq!(summary("out")["run"]["complete"], true);
@@ -308,7 +308,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     let unanswered = run(&mut place.ampere(["top", "http://127.0.0.1:1"]));
     assert_eq!(unanswered.code, 1);
     unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);
-    // Of a run that is over it shows what there is.
+    // For a run that has ended, it shows the results.
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
     over.said_once(&["the run is over", "final figures", "ampere report out -f FORM"]);
     assert_eq!((over.code, over.stdout), (0, report(&place, &["out"]).stdout));

@@ -1,4 +1,4 @@
-//! Whole runs, as users make them, on the embedded host.
+//! Whole runs on the embedded host, as users make them.
 
 use ampere_tests::jobs::{self, Place};
 use ampere_tests::runs::{
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// What contracts promise of summary.json, field by field.
+/// Checks the fields of summary.json that are promised.
 fn check_contract(summary: &Value) {
     assert_eq!(summary["schema"], "ampere-summary/2");
     for key in ["id", "command", "start", "end", "complete", "host", "nodes", "ranks", "energy"] {
@@ -82,7 +82,7 @@ fn the_main_job_from_run_to_trace() {
     let path = relax.expect("a call path to relax_block")["path"].as_array().unwrap();
     assert_eq!(path[..2], ["main", "simulate"]);
 
-    // The same events through the offline reader give the same figures.
+    // The same events through the offline reader have the same figures.
     let offline = attribute(&place.path("out/traces.otf2"), &[]);
     check_contract(&offline);
     let (live, offline) = (figures(&live), figures(&offline));
@@ -108,7 +108,7 @@ fn the_main_job_from_run_to_trace() {
     );
 }
 
-/// otf2-print and python3-otf2 read the trace, and see every rank.
+/// Checks that otf2-print and python3-otf2 can read the trace, and find every rank in it.
 fn opens_in_other_tools(place: &Place, ranks: usize) {
     if on_path("otf2-print") {
         let printed = text(&succeed(Command::new("otf2-print").arg(place.path("out/traces.otf2"))).stdout);
@@ -138,7 +138,7 @@ print(kinds.count(otf2.events.Enter), kinds.count(otf2.events.Leave))";
     assert_eq!(counts[0] + counts[1], place.summary("out")["quality"]["events"].as_u64().unwrap());
 }
 
-/// An independent implementation computes the same, per call path and region, with both policies.
+/// Checks that an independent program computes the same figures per call path and region, with both policies.
 fn agrees_with_the_oracle(
     trace: &std::path::Path,
     metric: &str,
@@ -244,7 +244,7 @@ fn the_real_rocm_smi_is_read_at_the_right_watts() {
     }
 }
 
-/// A made-up Cray node, whose counters run as long as this lives.
+/// A made-up Cray node, whose counters run for as long as this exists.
 struct MovingNode {
     root: tempfile::TempDir,
     stop: Arc<AtomicBool>,
@@ -252,11 +252,11 @@ struct MovingNode {
 }
 
 impl MovingNode {
-    /// 1000 W for the node, 400 W and 200 W of these for two packages, 10 times and 1000 times a second.
+    /// 1000 W for the node, of which two packages have 400 W and 200 W. They are updated 10 and 1000 times a second.
     fn new() -> MovingNode {
         let root = tempfile::tempdir().unwrap();
         let (path, stop) = (root.path().to_owned(), Arc::new(AtomicBool::new(false)));
-        // In one write, as the kernel does: no reader sees half a figure.
+        // The file is written at once, as the kernel does it: no reader gets a part of a figure.
         let put = move |file: &str, text: String| {
             let path = path.join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -298,7 +298,7 @@ impl Drop for MovingNode {
     }
 }
 
-/// No joule is added twice: not in the total, not in what is printed, and not from the trace.
+/// No joule is counted twice in the total, in the output, or in the figures from the trace.
 #[test]
 fn devices_within_a_node_are_not_added_to_it() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -322,14 +322,14 @@ fn devices_within_a_node_are_not_added_to_it() {
         assert_eq!((&device["kind"], list(device, "contains").len()), (&Value::from(kind), parts), "{name}");
         assert!(number(&device["readings"], "readings") > 10.0, "{}", device["readings"]);
         let joules = number(device, "total_joules");
-        // A tenth of a second at either end, of a counter that moves ten times a second.
+        // The tolerance is a tenth of a second at either end, because the counter changes ten times a second.
         assert!((joules - watts * seconds).abs() < watts * 0.25, "{name}: {joules} J in {seconds} s");
     }
     assert_eq!(named("node")["contains"], serde_json::json!(["package-0", "package-1"]));
     assert_eq!(number(&summary["run"], "total_joules"), number(named("node"), "total_joules"));
     let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();
     assert!(printed.contains(" J in node, which include package-0, package-1\n"), "{printed}");
-    // The trace says the same.
+    // The trace has the same figures.
     let offline = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(offline["run"]["total_joules"], summary["run"]["total_joules"]);
     for device in list(&offline, "devices") {
@@ -342,7 +342,7 @@ fn devices_within_a_node_are_not_added_to_it() {
     }
 }
 
-/// Live, too, a GPU that reads 0 for a while costs nothing but the times of its samples.
+/// If a GPU's counter reads 0 for a while, a live run loses only the samples of that time.
 #[test]
 fn a_gpu_that_sleeps_adds_no_joules() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -384,7 +384,7 @@ fn an_unmodified_hpcc_runs_as_without_ampere() {
             succeed(place.command(arguments[0]).args(&arguments[1..]))
         };
         let report = std::fs::read_to_string(place.path("hpccoutf.txt")).unwrap();
-        // Names, not figures: those are times.
+        // Only names are compared, because the figures are times.
         let names: Vec<String> =
             report.lines().filter_map(|l| l.split_once('=')).map(|(name, _)| name.to_owned()).collect();
         assert!(report.contains("Success=1"), "{report}");
@@ -410,7 +410,7 @@ fn is_of_two_ranks(summary: &Value, place: &Place) {
     place.is_clean();
 }
 
-/// Without `ampere run`: the plugin starts the collector itself.
+/// Without `ampere run`, the plugin starts the collector.
 #[test]
 fn the_plugin_alone_does_the_same() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -427,7 +427,7 @@ fn the_plugin_alone_does_the_same() {
     is_of_two_ranks(&summary, &place);
 }
 
-/// As with srun, where nothing starts before the launcher does.
+/// With srun, `ampere run` is started by the launcher, once for each rank.
 #[test]
 fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -457,7 +457,7 @@ fn results_that_do_not_come_are_not_promised_to_ranks() {
     assert_eq!((told.matches("results in").count(), told.matches("cannot create").count()), (0, 1), "{told}");
 }
 
-/// Score-P's three timers: recognised, and in seconds again at the end.
+/// Each of Score-P's three timers is recognised, and times are in seconds at the end.
 #[test]
 fn every_timer_gives_the_same_seconds() {
     skip_unless!(on_path("gcc"), "no gcc");
@@ -481,7 +481,7 @@ fn every_timer_gives_the_same_seconds() {
     }
 }
 
-/// Figures without a trace, and nothing on disk but them.
+/// There are figures without a trace, and no other files on disk.
 #[test]
 fn the_trace_can_be_left_out() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -500,7 +500,7 @@ fn the_trace_can_be_left_out() {
     assert!(number(&summary["quality"], "events") > 1000.0);
 }
 
-/// Events that come late are charged as well as can be while the job runs; in the end they are in their places.
+/// During the run, late events are charged as well as possible; in the end they are attributed at their own times.
 #[test]
 fn late_events_are_attributed_correctly_in_the_end() {
     skip_unless!(on_path("mpirun") && on_path("hpcc"), "no mpirun or no hpcc");
@@ -508,7 +508,8 @@ fn late_events_are_attributed_correctly_in_the_end() {
     let Ok(input) = example else { return println!("skipped: no /usr/share/doc/hpcc") };
     let input =
         input.replace("1000         Ns", "200          Ns").replace("\n2            Ps", "\n1            Ps");
-    // Whether one is late is a matter of nanoseconds, even without any slack: most runs have some, and one is enough.
+    // Whether an event is late depends on nanoseconds, even without any slack: most runs have some late events, and one is
+    // enough.
     let run = || {
         let place = Place::new();
         std::fs::write(place.path("hpccinf.txt"), &input).unwrap();
@@ -529,7 +530,7 @@ fn late_events_are_attributed_correctly_in_the_end() {
     }
 }
 
-/// A sensor's delay shifts the samples among the events, and does so in the same way from a trace.
+/// A sensor's delay shifts the samples relative to the events, in the same way live and from a trace.
 #[test]
 fn a_delay_is_the_same_live_and_offline() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -568,7 +569,7 @@ fn the_exit_status_is_the_commands_own() {
     assert_eq!(status.code(), Some(128 + 9));
 }
 
-/// The shell of `salloc` on a login node.
+/// This is the shell of `salloc` on a login node.
 #[test]
 fn a_node_that_is_none_of_the_slurm_jobs_is_named() {
     let place = Place::new();
@@ -581,7 +582,7 @@ fn a_node_that_is_none_of_the_slurm_jobs_is_named() {
     );
 }
 
-/// Whoever started us ignores his children, as daemons do: so does the command, and we wait for it all the same.
+/// Daemons start programs with SIGCHLD ignored: the command starts that way, and `ampere run` still waits for it.
 #[test]
 fn a_run_works_where_sigchld_is_ignored() {
     let place = Place::new();
@@ -596,7 +597,7 @@ fn a_run_works_where_sigchld_is_ignored() {
     assert!(ignored.unwrap() & (1 << 16) != 0, "{}", text(&done.stdout));
 }
 
-/// Its library refuses to come after another one that is preloaded, unless it is told that it may.
+/// The sanitizer's library refuses to be loaded after a preloaded one, unless an option permits it.
 #[test]
 fn a_program_with_the_address_sanitizer_is_measured() {
     let place = Place::new();
@@ -608,7 +609,7 @@ fn a_program_with_the_address_sanitizer_is_measured() {
     let mut compiler = std::process::Command::new("gcc");
     compiler.args(["-fsanitize=address", "-finstrument-functions", "-o"]).arg(&program).arg(&source);
     skip_unless!(on_path("gcc"), "no gcc");
-    // A name without a directory: there is no such library.
+    // If gcc prints a name without a directory, there is no such library.
     let library = text(&succeed(Command::new("gcc").arg("-print-file-name=libasan.so")).stdout);
     skip_unless!(library.starts_with('/'), "no gcc with an AddressSanitizer");
     succeed(&mut compiler);
@@ -620,7 +621,7 @@ fn a_program_with_the_address_sanitizer_is_measured() {
     assert_eq!(next["calls"], 9);
 }
 
-/// The name in the trace is the one that is shown, its canonical name the compiler's.
+/// The name in the trace is the one that is shown, and its canonical name is the compiler's symbol.
 #[test]
 fn a_procedure_of_a_fortran_module_is_named_as_in_fortran() {
     skip_unless!(on_path("gfortran") && on_path("otf2-print"), "no gfortran");
@@ -645,7 +646,7 @@ fn a_procedure_of_a_fortran_module_is_named_as_in_fortran() {
     );
 }
 
-/// As a shell starts it.
+/// A shell starts such a script, too.
 #[test]
 fn a_script_without_an_interpreter_line_is_run_by_the_shell() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Who can read what, and what names of an application can do: through whole runs.
+//! Who can read what, and what the names in an application can cause, in whole runs.
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::Place;
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// nobody
+/// The user nobody.
 const OTHER_USER: &str = "65534";
 const TOKEN: &str = "a-token-of-this-test-0123456789";
 
@@ -60,7 +60,7 @@ fn ask(socket: &Path, path: &str, more: &str) -> String {
     answer
 }
 
-/// On a node that is shared: a socket that is the user's alone, and a token on top of it.
+/// On a shared node, the socket belongs to the user alone, and a token is required as well.
 #[test]
 fn a_run_with_socket_and_token_is_closed_to_other_users() {
     let place = Place::new();
@@ -86,7 +86,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
     });
     assert!(told.starts_with("HTTP/1.0 200"), "{told}");
 
-    // All that is in shared memory, and what is spooled, is the user's alone.
+    // Only the user can read what is in shared memory and in the spool.
     let base = wait_for("session", || {
         let bases = std::fs::read_dir(place.path("shm")).ok()?.flatten().map(|entry| entry.path());
         bases.into_iter().find(|path| path.join("..").is_dir() && is_base(path))
@@ -104,7 +104,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
     assert!(said.contains(&format!("live metrics at unix:{}", socket.display())), "{said}");
     assert!(said.contains(" s  node "), "our own screen gets through both: {said}");
     assert!(!said.contains(TOKEN), "{said}");
-    // As it was asked for metrics before, the collector serves the final figures for a while.
+    // Because it was asked for metrics before, the collector serves the final figures for a while.
     place.is_clean();
     assert!(!socket.exists());
 }
@@ -128,12 +128,12 @@ fn a_token_file_that_others_can_read_is_refused_before_anything_starts() {
     assert!(!Path::new(&trace).exists());
 }
 
-/// Lets every user write into this directory.
+/// Permits every user to write into this directory.
 fn open_to_all(directory: &Path, mode: u32) {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(mode)).expect("ours");
 }
 
-/// Another user was there first: what lies in the place of our directory is not used.
+/// Another user has made our directory before us: it is not used.
 #[test]
 fn directories_of_other_users_are_not_used() {
     skip_unless!(is_root(), "needs root");
@@ -164,13 +164,13 @@ fn directories_of_other_users_are_not_used() {
             .filter(|path| path.symlink_metadata().is_ok_and(|found| found.uid() == 0));
         assert_eq!(touched.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "{script}");
     }
-    // In a directory that everybody may rename things in, nothing is safe.
+    // If everybody may rename files in a directory, nothing in it is safe.
     let place = Place::new();
     open_to_all(&place.path("shm"), 0o777);
     let output = place.ampere_run("out", ["echo", "done"]).output().expect("it runs");
     assert!(text(&output.stderr).contains("not sticky"), "{}", text(&output.stderr));
 
-    // The same of the output directory: its owner can put links in the way.
+    // The same holds for the output directory, whose owner can replace files by links.
     let place = Place::new();
     open_to_all(place.directory(), 0o1777);
     let as_other = |place: &Place, script: &str| as_other(place.directory(), script);
@@ -186,7 +186,7 @@ fn directories_of_other_users_are_not_used() {
     assert!(text(&output.stderr).contains("belongs to another user (nobody)"), "{}", text(&output.stderr));
 }
 
-/// A function that is called like a page, a line of metrics and a terminal's command is a function with a long name.
+/// A function whose name is a page, a line of metrics or a terminal's command is a function with a long name.
 #[test]
 fn a_function_whose_name_is_markup_or_a_control_sequence_is_shown_harmlessly() {
     skip_unless!(on_path("clang"), "no clang, whose functions can have any name");
@@ -228,7 +228,7 @@ fn a_function_whose_name_is_markup_or_a_control_sequence_is_shown_harmlessly() {
         trace.definitions().regions.iter().any(|(_, region)| region.name == name),
         "and so has the trace"
     );
-    // What is for people, and their terminals, has marks in its place.
+    // In output for people and their terminals, such characters are replaced by visible marks.
     let said = std::fs::read_to_string(&log).expect("a log");
     let table = std::fs::read_to_string(place.path("out/summary.txt")).expect("a table");
     let attributed =

@@ -1,4 +1,4 @@
-//! A run knows what it did not see: which processes are sampled and until when, and CPU time that no sample is of.
+//! What a run reports as not seen: which processes are sampled and until when, and CPU time without samples.
 
 use ampere_stacks::{Options, Sampler};
 use ampere_tests::jobs::{Place, is_root, run};
@@ -10,7 +10,7 @@ fn may_sample() -> bool {
     Sampler::begin(&Options::default()).is_ok()
 }
 
-/// Works for a time on the clock, in a function of this name.
+/// A program that works for a time on the clock, in a function of this name.
 const SPIN: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -26,13 +26,13 @@ const SPIN: &str = r#"
     }
 "#;
 const MAIN: &str = "int main(void) { WORK(0.7); return 0; }";
-/// With the hooks that `-finstrument-functions` calls.
+/// The hooks that `-finstrument-functions` calls.
 const HOOKS: &str = r#"
     static long calls;
     __attribute__((no_instrument_function)) void __cyg_profile_func_enter(void *function, void *site) { calls++; }
     __attribute__((no_instrument_function)) void __cyg_profile_func_exit(void *function, void *site) { }
 "#;
-/// The kernel's clock of a thread, whose work is so short.
+/// Very short work, timed by the kernel's clock of a thread.
 const SHORT: &str = r#"
     #include <pthread.h>
     #include <sys/wait.h>
@@ -44,13 +44,14 @@ const SHORT: &str = r#"
     static void child(void) { pid_t child = fork(); if (!child) { work(0); _exit(0); } waitpid(child, 0, 0); }
     int main(int count, char **arguments) { for (int i = 0; i < 1000; i++) { if (count > 1) child(); else thread(); } return 0; }
 "#;
-/// Idle joules of a machine that has nothing else to do are a few percent; others' work makes threads wait for their CPUs.
+/// The idle joules of a machine without other work are a few percent; other programs make threads wait for their CPUs.
 const IDLE_MAX: f64 = 0.3;
 
-/// Where each of many processes waits for a CPU again: all was idle when only samples counted.
+/// The limit if many processes wait for a CPU again: all joules were idle when only samples counted.
 const WAITING_MAX: f64 = 0.7;
 
-/// Runs a command, and gives the summary and what share of the joules of the ranks view is idle. All are those of CPU time.
+/// Runs a command. Returns the summary and the share of the joules of the ranks view that is idle. All joules are computed from
+/// CPU time.
 fn measured(place: &Place, command: &[&str]) -> (Value, f64) {
     let mut measured = place.ampere_run("out", command);
     measured.env("AMPERE_COUNTERS", "estimate").env_remove("AMPERE_SAMPLE");
@@ -81,14 +82,14 @@ fn share(summary: &Value, region: &str) -> f64 {
     sum(&mut regions.iter().filter(|row| row["region"] == region)) / sum(&mut regions.iter())
 }
 
-/// Time in functions, in the ranks view.
+/// Seconds in functions in the ranks view.
 fn seconds(summary: &Value) -> f64 {
     let views = devices(summary).flat_map(|device| list(device, "views"));
     let ranks = views.filter(|view| view["view"] == "ranks");
     ranks.flat_map(|view| list(view, "regions")).map(|row| number(row, "exclusive_seconds")).sum()
 }
 
-/// Whether this is the program whose work is in this function alone.
+/// Checks that all joules of a program are in this function.
 fn is_of(place: &Place, command: &[&str], region: &str) {
     let (summary, idle) = measured(place, command);
     assert!(share(&summary, region) > 0.8, "{} of {region}: {summary:#}", share(&summary, region));
@@ -109,7 +110,7 @@ fn a_process_that_could_record_its_functions_and_does_not_is_sampled() {
     if is_root() && on_path("unshare") {
         let place = Place::new();
         let program = place.compile("cc", "apart", &source, &instrumented);
-        // The new one hides where the program is.
+        // The new file system hides the path of the program.
         let hide = "mount -t tmpfs none /dev/shm && exec /proc/self/fd/3";
         let script = format!("exec 3< {}; {hide}", program.display());
         is_of(&place, &["unshare", "-m", "sh", "-c", &script], "spin");
@@ -141,7 +142,7 @@ fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled(
     let parent = place.compile("cc", "parent", &[SPIN, &main].concat(), &instrumented);
     let (summary, idle) = measured(&place, &["sh", "-c", &format!("{}; {plain}", parent.display())]);
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
-    // Alone for a third of the time, and beside its parent, which waits for it, for another.
+    // It runs alone for a third of the time, and for another third in parallel with its parent, which waits for it.
     assert!((0.3..0.75).contains(&share(&summary, "plain")), "{}: {summary:#}", share(&summary, "plain"));
 }
 
@@ -174,7 +175,7 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
         let (summary, idle) = measured(&place, &command);
         assert!(idle < WAITING_MAX, "{name}: {idle}: {summary:#}");
         assert!(share(&summary, "short") > 0.5, "{name}: {summary:#}");
-        // A thousand times 0.6 ms.
+        // The program works a thousand times for 0.6 ms.
         assert!(seconds(&summary) > 0.5, "{name}: {} s: {summary:#}", seconds(&summary));
     }
     let place = Place::new();

@@ -1,6 +1,6 @@
-//! A job on two nodes: launchers hand on what the ranks on the other node need, without options of the user's, and the run has
-//! one trace. The other node is this machine under another name, with shared memory of its own, which a made-up `ssh` reaches
-//! with the environment of a login.
+//! A job on two nodes: launchers pass on what the ranks on the other node need, without options of the user, and the run has one
+//! trace. The other node is this machine under another name with a shared memory of its own. A made-up `ssh` reaches it with the
+//! environment of a login shell.
 
 use ampere_tests::collector::{announced, events};
 use ampere_tests::jobs::{Done, Place, Running, have, kill, run, start, until};
@@ -37,14 +37,14 @@ fn open_mpis_launcher_hands_on_what_another_node_needs() {
         assert_both_nodes(&place, &run(&mut command));
         std::fs::remove_dir_all(place.path("out")).expect("its results");
     }
-    // A list of the user's own.
+    // Here the user gives a list of variables.
     let mut command = place.ampere(["run", "-o", "out", "--", "mpirun.openmpi"]);
     command.args(["--mca", "plm", "rsh", "--host", &hosts, "-n", "2", "--mca", "plm_rsh_agent"]).arg(&ssh);
     assert_both_nodes(&place, &run(command.arg(&program).arg("0").env("OMPI_MCA_mca_base_env_list", "PATH")));
 }
 
-/// On a busy machine, about one run in 130 of MPICH 4.0 on two nodes never ends, without ampere, too: in `MPI_Finalize` one rank waits
-/// for the other to read from its socket, and that one waits in the launcher's barrier. The launcher ends such a run.
+/// On a busy machine, about one in 130 runs of MPICH 4.0 on two nodes never ends, also without ampere: in `MPI_Finalize` one rank
+/// waits for the other to read from its socket, while the other waits in the launcher's barrier. The launcher ends such a run.
 const MPICH_ATTEMPTS: usize = 3;
 
 #[test]
@@ -67,7 +67,7 @@ fn mpichs_launcher_hands_on_what_another_node_needs() {
     }
 }
 
-/// Each of the two programs goes on when the other one has left a function. They meet their functions in another order.
+/// Each of the two programs continues when the other one has left a function. They enter their functions in different orders.
 const TAKES_TURNS: &str = r#"
     #include <fcntl.h>
     #include <time.h>
@@ -95,7 +95,7 @@ const TAKES_TURNS: &str = r#"
     #endif
 "#;
 
-/// A run of both programs that waits for `go`. Returns it, and the command of the second one.
+/// Starts a run of both programs that waits for `go`. Returns it, and the command of the second one.
 fn on_two_nodes(place: &Place) -> (Running, String) {
     let options = ["-finstrument-functions", "-DSECOND"];
     let [first, second] =
@@ -110,7 +110,7 @@ fn on_two_nodes(place: &Place) -> (Running, String) {
     (running, second)
 }
 
-/// Node, function and time of each leave, in the order in which they come; and what is not as it should be.
+/// Prints node, function and time of each leave in their order, and all errors.
 const LEAVES: &str = r#"
 import sys, otf2
 with otf2.reader.open(sys.argv[1]) as trace:
@@ -129,7 +129,7 @@ fn leaves(place: &Place) -> Vec<String> {
     done.stdout.lines().map(str::to_owned).collect()
 }
 
-/// What `ampere attribute` makes of the trace is what the nodes' summaries say.
+/// Checks that `ampere attribute` on the trace computes the figures of the nodes' summaries.
 fn assert_figures(place: &Place, directories: &[&str]) {
     let of_nodes: BTreeMap<String, f64> =
         directories.iter().flat_map(|directory| figures(&place.summary(directory))).collect();
@@ -179,7 +179,7 @@ fn the_nodes_of_a_job_write_one_archive() {
     run(&mut place.ampere(["report", "out"])).said_nothing();
 }
 
-/// The other one's archive is complete, and `ampere report` adds what can be finished.
+/// The other node's archive is complete, and `ampere report` adds what can be finished.
 #[test]
 fn a_node_that_is_killed_is_added_later() {
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");

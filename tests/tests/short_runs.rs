@@ -1,4 +1,4 @@
-//! Runs that are over before they have well begun, and commands that leave processes running.
+//! Runs that end shortly after their start, and commands that leave processes running.
 
 use ampere_tests::counting_program::{have_mpi, total_calls};
 use ampere_tests::jobs::{Place, run, start, until};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Works for this number of milliseconds. Other words than a number: what comes before or after that.
+/// Works for this number of milliseconds. An argument that is no number selects what it does before or after that.
 const WORK: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -44,7 +44,7 @@ const WORK: &str = r#"
     }
 "#;
 
-/// Joules are those of CPU time alone: 10 W for each busy core.
+/// A run whose joules are those of CPU time alone: 10 W for each busy core.
 fn measured(place: &Place, output: &str, command: &[&str]) -> Command {
     let mut run = place.ampere_run(output, command);
     run.env_remove("AMPERE_SAMPLE")
@@ -95,7 +95,7 @@ fn a_short_mpi_run_is_complete() {
     let command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", text(&ranks), "1"];
     let summary = is_complete(&place, "ranks", &command, 3);
     assert_eq!(summary["run"]["ranks"], 2);
-    // By itself a rank needs no launcher, and is over before the clock of a longer run would be measured.
+    // A single rank needs no launcher, and ends before a longer run would have measured its clock.
     is_complete(&place, "alone", &[text(&ranks), "1"], 3);
     place.is_clean();
 }
@@ -116,7 +116,7 @@ fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
     }
 }
 
-/// A shell returns at once when a command is sent to the background, and so does `ampere run`.
+/// A shell returns immediately when a command runs in the background, and so does `ampere run`.
 #[test]
 fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
     let place = Place::new();
@@ -133,7 +133,7 @@ fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
         let begun = std::time::Instant::now();
         let done = running.wait();
         assert_eq!(done.code, 5, "{done:#?}");
-        // 0.1 s of it are the script's. Before, it was ten seconds.
+        // 0.1 s of it are the script's. It used to be ten seconds.
         assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
         let summary = place.summary(output);
         let left = place.processes();
@@ -148,7 +148,6 @@ fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
     }
 }
 
-/// It has no sample, and records nothing.
 #[test]
 fn a_process_without_samples_that_still_runs_is_named() {
     let place = Place::new();
@@ -170,7 +169,7 @@ fn a_process_without_samples_that_still_runs_is_named() {
     }
 }
 
-/// What such a process starts later finds no session any more, and that is nothing to complain of.
+/// A program that such a process starts later finds no session any more, which is no error.
 #[test]
 fn a_program_that_begins_after_the_run_says_nothing() {
     let place = Place::new();

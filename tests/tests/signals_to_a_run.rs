@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Works until it is told to end; on SIGTERM and SIGINT it ends by itself, with 9, if its argument says so.
+/// A program that works until it gets a signal. With an argument, it handles SIGTERM and SIGINT and exits with 9.
 const WAITS: &str = r#"
     #include <signal.h>
     #include <stdio.h>
@@ -28,7 +28,7 @@ fn program(place: &Place) -> PathBuf {
     place.compile("cc", "waits", WAITS, &["-finstrument-functions"])
 }
 
-/// The program under `ampere run`, well under way.
+/// Starts the program under `ampere run`, and waits until it is measured.
 fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
     let mut command = place.ampere_run("out", [program]);
     let running = start(command.args(arguments));
@@ -36,7 +36,7 @@ fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
     running
 }
 
-/// `complete` is whether the process could end its measurement.
+/// Checks the results. `complete` is whether the process could end its measurement.
 #[track_caller]
 fn check_results(place: &Place, complete: bool) {
     place.is_clean();
@@ -92,7 +92,7 @@ fn a_command_that_handles_sigterm_decides_the_exit_status() {
     check_results(&place, true);
 }
 
-/// `nohup` ignores SIGHUP, a shell's background SIGINT and SIGQUIT.
+/// `nohup` ignores SIGHUP, and a shell's background commands ignore SIGINT and SIGQUIT.
 #[test]
 fn signals_that_are_ignored_without_ampere_are_ignored() {
     let place = Place::new();
@@ -151,7 +151,7 @@ fn if_ampere_run_itself_is_killed_the_command_goes_on_and_its_results_are_writte
 fn a_process_that_the_command_leaves_running_is_measured_to_the_commands_end() {
     let place = Place::new();
     let program = program(&place);
-    // The command is over soon; a process of it goes on, and is measured up to the command's end.
+    // The command ends soon; a process of it continues, and is measured up to the command's end.
     let script = format!(
         "{} handles >/dev/null 2>&1 & while [ ! -e ready ]; do sleep 0.01; done; exit 3",
         program.display()

@@ -1,5 +1,5 @@
-//! What people see, word for word. Where it is to change, `UPDATE_EXPECT=1 cargo test --release -p ampere-tests --test snapshots`
-//! writes the new text into this file: what differs is then read as any other change.
+//! What users see, word for word. After an intended change, `UPDATE_EXPECT=1 cargo test --release -p ampere-tests --test
+//! snapshots` writes the new text into this file; the difference is then reviewed like any other change.
 
 use ampere_tests::collector::announced;
 use ampere_tests::jobs::{Done, Place, run, start, until};
@@ -16,7 +16,7 @@ const TRACE: &str = "
     rank node0 ROCR_VISIBLE_DEVICES=
 ";
 
-/// A place with that trace in `trace`, attributed into `out`. The second value is what was printed.
+/// A place with that trace in `trace`, attributed into `out`. The second value is the command's output.
 fn attributed() -> (Place, Done) {
     let place = Place::new();
     small_trace::write(&place.path("trace"), TRACE);
@@ -244,7 +244,7 @@ fn the_page() {
     "#]].assert_eq(&figures(&serde_json::from_str(data).expect("JSON")));
 }
 
-/// What a page's tables say, a line for each row.
+/// The tables of a page, with a line for each row.
 fn figures(page: &serde_json::Value) -> String {
     let tables = &page["tables"];
     let name =
@@ -289,7 +289,7 @@ fn metrics() {
     let mut command = place.ampere_run("out", [&program]);
     let running = start(with_rocm_smi(&mut command, "watts=300"));
     let mut body = String::new();
-    // These come one after the other.
+    // These metrics come one after the other.
     let last =
         ["region_energy_joules_total", "device_busy_ratio", "device_memory_size_bytes", "device_power_watts"];
     until("all metrics are served", || {
@@ -305,7 +305,7 @@ fn metrics() {
     for line in body.lines() {
         let line = match line.strip_prefix('#') {
             Some(_) => line.to_owned(),
-            // The labels' names.
+            // The names of the labels are kept.
             None => {
                 let sample = line.rsplit_once(' ').map_or(line, |(sample, _)| sample);
                 let (name, labels) = sample.split_once('{').unwrap_or((sample, ""));
@@ -475,7 +475,7 @@ fn metrics() {
     "#]].assert_eq(&shown);
 }
 
-/// What each command line prints on standard error, and its exit status.
+/// Checks what each command line prints on standard error, and its exit status.
 #[track_caller]
 fn check_messages(place: &Place, command_lines: &[&str], expected: Expect) {
     let mut shown = String::new();
@@ -676,7 +676,7 @@ fn runs_that_are_not_there() {
     );
 }
 
-/// A line of `ampere doctor` without figures that differ from one look to the next.
+/// A line of `ampere doctor` without figures that change between two calls.
 fn masked(line: &str) -> String {
     let mask = |part: &str| match part {
         part if part.contains("moves every ") => {
@@ -688,7 +688,7 @@ fn masked(line: &str) -> String {
     line.split(", ").map(mask).collect::<Vec<_>>().join(", ")
 }
 
-/// A node with two GPUs, one of which stands still.
+/// A node with two GPUs, one of which has a counter that stands still.
 #[test]
 fn doctor() {
     let place = Place::new();
@@ -696,7 +696,7 @@ fn doctor() {
     with_rocm_smi(&mut command, "watts=300,150;step_ms=40;freeze=1@0-9").env_remove("AMPERE_COUNTERS");
     command.env("AMPERE_SYS_ROOT", place.made_up_node()).env("AMPERE_POLICIE", "busy_only");
     let done = run(&mut command);
-    // The other groups are about this machine, and so is its NVIDIA driver.
+    // The other groups depend on this machine, and so does its NVIDIA driver.
     let mut shown = String::new();
     let mut is_shown = false;
     for line in done.stdout.lines().filter(|line| !line.is_empty() && !line.contains(" nvml ")) {

@@ -1,4 +1,4 @@
-//! `ampere report -f sqlite`: read by Python's sqlite3, as rocmProfileData's own scripts read it.
+//! `ampere report -f sqlite`: read by Python's sqlite3, with the queries of rocmProfileData's own scripts.
 
 use ampere_tests::jobs::{Done, Place, files_below, run};
 use ampere_tests::runs::{list, number, python_with, relative, stencil};
@@ -24,7 +24,8 @@ fn query(place: &Place, sql: &str) -> Vec<Value> {
     serde_json::from_str::<Value>(&done.stdout).expect("JSON").as_array().expect("rows").clone()
 }
 
-/// Calls, exclusive seconds and joules of a view's regions over the devices of a summary; joules of all, the others of one.
+/// Calls, exclusive seconds and joules of a view's regions in a summary. Joules are summed over the devices; the others are those
+/// of one device.
 fn expected<'a>(summary: &'a Value, view: &str) -> Vec<(&'a str, f64, f64, f64)> {
     let mut regions: Vec<(&str, f64, f64, f64)> = Vec::new();
     for of in list(summary, "devices").iter().flat_map(|device| list(device, "views")) {
@@ -42,7 +43,7 @@ fn expected<'a>(summary: &'a Value, view: &str) -> Vec<(&'a str, f64, f64, f64)>
     regions
 }
 
-/// The joules of single calls add up to those of their functions.
+/// Checks that the joules of single calls add up to those of their functions.
 #[track_caller]
 fn check_calls(place: &Place, sql: &str, expected: &[(&str, f64, f64, f64)]) {
     let rows = query(place, sql);
@@ -81,7 +82,7 @@ fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
     let whole = query(&place, "SELECT sum(inclusive_joules) FROM api WHERE apiName = 'main'");
     let attributed: f64 = ranks.iter().map(|function| function.3).sum();
     assert!(relative(whole[0][0].as_f64().expect("joules"), attributed) < 1e-9, "{whole:?}: {attributed}");
-    // As the tools of rocmProfileData ask for them.
+    // This is the query of rocmProfileData's tools.
     let busy = query(&place, "SELECT gpuId, GpuTime, WallTime, Busy, Joules FROM busy");
     let gpu = &list(&summary, "devices")[0];
     assert_eq!((busy.len(), busy[0][0].as_i64()), (1, Some(0)), "{busy:?}");
@@ -96,7 +97,7 @@ fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
     assert_eq!(version, [serde_json::json!(["2"])]);
     assert_eq!(query(&place, "PRAGMA integrity_check"), [serde_json::json!(["ok"])]);
     assert_eq!(query(&place, "PRAGMA foreign_key_check"), Vec::<Value>::new());
-    // A device's rows of a view add up to it.
+    // A device's rows in a view add up to its joules.
     let sums = query(
         &place,
         "SELECT sum(exclusive_joules), total_joules FROM ampere_region JOIN ampere_device USING (node, device) \
@@ -106,12 +107,12 @@ fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
         let [sum, total] = [0, 1].map(|at| sum[at].as_f64().expect("joules"));
         assert!(relative(sum, total) < 1e-9, "{sums:?}");
     }
-    // One view alone.
+    // Here only one view is written.
     report(&place, &["out", "-f", "sqlite", "--view", "kernels", "-o", "out.rpd"]).said_nothing();
     assert_eq!(query(&place, "SELECT count(*) FROM rocpd_api"), [serde_json::json!([0])]);
 }
 
-/// A real run, with coalesced calls.
+/// This is a real run with coalesced calls.
 #[test]
 fn calls_and_times_of_a_run_are_those_of_its_summary() {
     skip_unless!(python_with(&["sqlite3"]).is_some(), "no python3 with sqlite3");
@@ -152,7 +153,7 @@ fn a_database_that_cannot_be_written_is_named_and_leaves_nothing() {
         done.said_once(&[words]);
     }
     assert_eq!(std::fs::read_to_string(place.path("precious")).expect("a file"), "mine");
-    // A trace that is cut off in its middle: what there is of it, or nothing.
+    // The trace is cut off in the middle: the database has what is left of it, or is not written.
     let events =
         files_below(&place.path("out")).into_iter().find(|file| file.extension().is_some_and(|e| e == "evt"));
     let events = events.expect("events");

@@ -1,5 +1,5 @@
-//! Another user on the node, and a program that is hostile to its measurement: what they learn, and whom they can hold up. The other
-//! user is real where root runs the tests.
+//! Another user on the node, and a program that attacks its measurement: what they can learn, and what they can delay. The other
+//! user is a real one if root runs the tests.
 
 use ampere_stacks::{Options, Sampler};
 use ampere_tests::collector::announced;
@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// nobody
+/// The user nobody.
 const OTHER_USER: u32 = 65534;
 const TOKEN: &str = "a-token-of-this-test-0123456789";
 
@@ -25,7 +25,7 @@ fn as_other(words: &[&str]) -> Command {
     command
 }
 
-/// What another user is answered.
+/// The answer that another user gets.
 fn told_to_other(address: SocketAddr, path: &str) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/{}/{}; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 3 cat <&3",
@@ -42,7 +42,7 @@ fn private(place: &Place, name: &str, content: &str) -> PathBuf {
     path
 }
 
-/// A server that refuses everybody as a collector does, and what it was asked.
+/// A server that refuses all requests as a collector does, and the requests that it got.
 struct Refuses {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
@@ -99,7 +99,7 @@ fn without_a_token_other_users_see_names_devices_and_joules_alone() {
     assert!(told_to_other(address, "/summary.json").starts_with("HTTP/1.0 401"));
     assert!(told_to_other(address, "/metrics").contains("ampere_device_energy_joules_total{"));
     assert!(told_to_other(address, "/page.json").contains("\"joules\""));
-    // The user's own browser, terminal and Prometheus see all.
+    // The user's own browser, terminal and Prometheus see everything.
     for path in ["/page.json", "/summary.json"] {
         assert!(own(path).contains("hunter2") && own(path).contains("471147"), "{path}");
     }
@@ -138,7 +138,7 @@ fn a_token_goes_to_no_address_that_another_user_announces() {
     for done in said {
         assert!(done.code != 0 && done.stderr.contains("another user's"), "{}", done.stderr);
     }
-    // Not even at one's own address, which anybody may have by now, is the token itself sent.
+    // The token itself is never sent, not even to one's own address, which another user may have taken by now.
     std::fs::create_dir(place.path("own")).expect("a directory");
     place.write("own/collector.json", &json);
     run(place.ampere(["report", "own"]).env("AMPERE_TOKEN_FILE", &token));
@@ -175,7 +175,7 @@ fn a_collector_json_that_is_a_pipe_or_has_no_end_holds_nobody() {
     }
 }
 
-/// What another user, or a node that is gone and whose port somebody has taken, is told by the first node's collector.
+/// What the first node's collector sends to another user, or to a node that is gone and whose port another user has taken.
 #[test]
 fn the_first_node_tells_nobody_the_token_of_a_run() {
     skip_unless!(is_root(), "needs root");
@@ -198,7 +198,8 @@ fn the_first_node_tells_nobody_the_token_of_a_run() {
         std::fs::write(directory.join("collector.json"), json.to_string()).expect("room");
         (server, directory)
     };
-    // Its directory is another user's; only its file is; all is this user's, and its port is held by somebody.
+    // In these three cases another user owns the directory; another user owns only the file; and this user owns all, but another
+    // user holds the port.
     let (of_other, directory) = plant("planted1", &mut manifest);
     chown(&directory, Some(OTHER_USER), Some(OTHER_USER)).expect("chown");
     let (in_ours, directory) = plant("planted2", &mut manifest);
@@ -214,7 +215,7 @@ fn the_first_node_tells_nobody_the_token_of_a_run() {
     ends(running);
 }
 
-/// Holds ten ports, and the abstract names by which a collector that lingers there would be asked to leave.
+/// Holds ten ports, and the abstract socket names by which a lingering collector would be asked to leave.
 const HOLDER: &str = r#"
 import os, socket, sys, threading, time
 accepts, held = sys.argv[1] == "accepts", []
@@ -318,7 +319,7 @@ fn listen_off_serves_nothing_and_measures_all_the_same() {
     }
 }
 
-/// Its code is in no file, and its directory for maps of functions is on a mount whose server never answers.
+/// Its code is in no file, and its directory for perf maps is on a mount whose server never answers.
 const DEAD_MOUNT: &str = r#"
     #define _GNU_SOURCE
     #include <fcntl.h>
@@ -335,7 +336,7 @@ const DEAD_MOUNT: &str = r#"
         snprintf(how, sizeof how, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
         if (fuse < 0 || unshare(CLONE_NEWNS) || mount("none", "/", 0, MS_REC | MS_PRIVATE, 0)) return 3;
         if (mount("dead", "/tmp", "fuse.dead", 0, how)) return 4;
-        int holder = fork(); // it keeps the mount as it is after this program's end
+        int holder = fork(); // it keeps the mount after the end of this program
         if (holder == 0) {
             for (int file = 0; file < 3; file++) close(file);
             sleep(45);
@@ -344,7 +345,7 @@ const DEAD_MOUNT: &str = r#"
         FILE *file = fopen("holder", "w");
         fprintf(file, "%d", holder);
         fclose(file);
-        unsigned char code[] = {0xb9, 0, 0, 0, 4, 0xff, 0xc9, 0x75, 0xfc, 0xc3}; // counts down in ecx
+        unsigned char code[] = {0xb9, 0, 0, 0, 4, 0xff, 0xc9, 0x75, 0xfc, 0xc3}; // this code counts down in ecx
         void *at = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         memcpy(at, code, sizeof code);
         for (time_t end = time(0) + 3; time(0) < end;) ((void (*)(void))at)();
@@ -380,7 +381,7 @@ fn a_program_on_a_dead_mount_is_measured_without_the_names_that_are_there() {
     place.no_process_left();
 }
 
-/// Results of somebody else, on a terminal, in each form.
+/// Results of another user are shown on a terminal in each form.
 #[test]
 fn hostile_results_do_nothing_to_a_terminal() {
     let place = Place::new();
@@ -411,7 +412,7 @@ fn hostile_results_do_nothing_to_a_terminal() {
             assert!(left.is_empty(), "{form}: {left:?} in {shown}");
         }
     }
-    // A pattern of the shell's becomes names of files that anybody may have made.
+    // A shell's pattern expands to names of files that anybody may have made.
     for name in ["1", "2"] {
         std::fs::create_dir(place.path(&format!("theirs/{HOSTILE}{name}"))).expect("a directory");
     }
@@ -420,7 +421,7 @@ fn hostile_results_do_nothing_to_a_terminal() {
     let left = |c: char| c.is_control() && !"\r\n\t".contains(c) || c == '\u{202e}';
     assert!(done.code == 2 && done.stdout.contains("Usage"), "{done:#?}");
     assert!(!done.stdout.contains(left), "{done:#?}");
-    // A file and a pipe get the rows as they are.
+    // A file and a pipe get the rows unchanged.
     let csv = run(&mut place.ampere(["report", "-f", "json", "out"])).stdout;
     assert!(csv.contains("\"run\""), "{csv}");
 }

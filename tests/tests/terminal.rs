@@ -1,4 +1,4 @@
-//! `ampere top` and the live table of `ampere run` on a real terminal, tmux's.
+//! `ampere top` and the live table of `ampere run` on a real terminal, provided by tmux.
 
 use ampere_model::text::joules;
 use ampere_tests::collector::{announced, events};
@@ -14,7 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Works until there is a file `go`.
+/// A program that works until there is a file `go`.
 const WORKS: &str = r#"
     #include <stdio.h>
     #include <unistd.h>
@@ -41,7 +41,7 @@ const WORKS: &str = r#"
 
 const SIZES: [(u16, u16); 2] = [(80, 24), (200, 50)];
 
-/// A run that goes on until there is a file `go`.
+/// A run that continues until there is a file `go`.
 fn running(place: &Place) -> Running {
     let program = place.compile("cc", "works", WORKS, &["-finstrument-functions"]);
     let running = start(&mut place.ampere_run("out", [&program]));
@@ -49,7 +49,7 @@ fn running(place: &Place) -> Running {
     running
 }
 
-/// The rows' names.
+/// The names of the rows.
 fn rows(screen: &str) -> Vec<&str> {
     let table = screen.lines().skip_while(|line| !line.contains('▼') && !line.contains('▲')).skip(1);
     table.filter_map(|line| line.split_whitespace().next_back()).collect()
@@ -127,7 +127,7 @@ fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_said() {
     };
     let then: f64 = seconds(&terminal.screen());
     terminal.until("its figures", |screen| seconds(screen) > then + 2.0 && !screen.contains("no answer"));
-    // The run's end: its figures stay.
+    // When the run ends, its figures stay on the screen.
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
     let last = terminal.until("the end", |screen| screen.contains("the run is over"));
@@ -184,7 +184,7 @@ fn call_paths_are_of_all_ranks_or_of_one() {
         terminal.press(&[key]);
         terminal.until(of, is_of(of));
     }
-    // The rank under the cursor, which is the one with most joules just now.
+    // The cursor is on the rank that has most joules at the moment.
     terminal.press(&["2", "Enter"]);
     terminal.until("the call paths of a rank", |screen| {
         ["rank 0", "rank 1"].iter().any(|rank| {
@@ -231,7 +231,7 @@ fn sampled_ranks_are_counted_once_and_their_node_is_over_with_the_run() {
     let shown =
         terminal.until("the node", |screen| line(screen).get(5).is_some_and(|state| state == "running"));
     assert_eq!(line(&shown)[4], "2", "{shown}");
-    // Elsewhere nothing is asked of nodes.
+    // Other views do not request the nodes.
     terminal.types("1");
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
@@ -267,7 +267,7 @@ fn it_can_be_stopped_and_continued() {
             && screen.lines().count() == 30
             && screen.lines().last().is_some_and(|line| line.starts_with("F1Help"))
     });
-    // Keys are its own again, and it can be stopped again.
+    // The keys are restored, and it can be stopped again.
     terminal.press(&["C-z"]);
     terminal.until("the shell", |screen| screen.contains("then 148") && !screen.contains("F1Help"));
     terminal.says("fg; echo at last $?");
@@ -278,7 +278,7 @@ fn it_can_be_stopped_and_continued() {
     assert_eq!(run.wait().code, 0);
 }
 
-/// Answers for a collector.
+/// A server that answers in the place of a collector.
 struct Server {
     address: SocketAddr,
     ends: Arc<AtomicBool>,
@@ -286,7 +286,7 @@ struct Server {
 }
 
 impl Server {
-    /// `answer`: the body for a path; with `None` the client waits.
+    /// `answer` returns the body for a path; with `None` the client waits.
     fn start(answer: impl Fn(&str) -> Option<String> + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -326,7 +326,7 @@ impl Drop for Server {
     }
 }
 
-/// What a collector could answer: a device, two ranks, and functions of this name.
+/// Possible answers of a collector: a device, two ranks, and functions of this name.
 fn made_up(path: &str, name: &str) -> String {
     let device = json!({
         "device": name, "source": "x", "energy": "measured", "joules": 100.0, "watts": 50.0, "lost_joules": 0.0,
@@ -389,7 +389,7 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
             assert!(!screen.contains("\u{202e}"), "{screen}");
         }
         if size.0 >= 40 {
-            // Of all nodes, and then of the first alone.
+            // First come the joules of all nodes, and then those of the first node alone.
             for (keys, joules) in [("h1", "140.000"), ("a", "70.000")] {
                 terminal.types(keys);
                 let is_name = |screen: &str| screen.contains(joules) && screen.contains("\u{fffd}[2J");
@@ -406,7 +406,7 @@ fn hostile_names_and_tiny_terminals_do_no_harm() {
     }
 }
 
-/// `main` calls a hundred functions, each of them a hundred others.
+/// `main` calls a hundred functions, each of which calls a hundred others.
 fn page_of_10000_call_paths() -> String {
     let (mut caller, mut name, mut names) = (vec![0, 0], vec![0, 0], vec!["main".to_owned()]);
     for at in 0..100 {
@@ -473,7 +473,7 @@ fn ten_thousand_call_paths_can_be_searched_and_filtered() {
         rows(screen).iter().filter(|name| name.starts_with("f99_9")).count() == 11
     });
     terminal.press(&["Enter"]);
-    // All of them are open: the last is far down.
+    // All rows are open, so the last one is far down.
     terminal.press(&["Escape"]);
     terminal.types("/_");
     terminal.press(&["Enter", "End"]);
@@ -506,7 +506,7 @@ fn a_collector_that_does_not_answer_is_said_to_and_its_last_figures_stay() {
     hangs.store(true, Ordering::Relaxed);
     let silent = terminal.until("it says so", |screen| screen.contains("no answer for"));
     assert!(has_row(&silent, "work"), "{silent}");
-    // Keys do not wait for it.
+    // Keys are handled without waiting for the answer.
     terminal.types("4");
     terminal.until("another view", |screen| screen.contains("IDLE J"));
     hangs.store(false, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! `ampere report -f timeline`: its sums are the summary's, as pandas reads them.
+//! `ampere report -f timeline`: its sums are those of the summary, as read by pandas.
 
 use ampere_tests::jobs::{Done, Place, files_below, run};
 use ampere_tests::runs::python_with;
@@ -13,7 +13,7 @@ fn timeline(place: &Place, arguments: &[&str]) -> Done {
     run(place.ampere(["report", "gpu", "-f", "timeline"]).args(arguments).current_dir(place.path("")))
 }
 
-/// The three forms have the same rows, which add up to the devices, at each bin.
+/// Checks that the three forms have the same rows, which add up to the devices in each bin.
 const CHECK: &str = r#"
 import json, pandas
 
@@ -81,13 +81,13 @@ fn bins_add_up_to_the_devices_in_every_form() {
     let done =
         run(place.command(python.expect("it is there")).args(["-c", CHECK]).current_dir(place.path("")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "all\n"), "{done:#?}");
-    // A part of it.
+    // Here only a part is written.
     let kernels = timeline(&place, &["--view", "kernels", "--device", "GPU-0"]).stdout;
     let rows: Vec<&str> = kernels.lines().skip(1).collect();
     assert!(rows.len() == 200 && rows.iter().all(|row| row.starts_with("node0,GPU-0,kernels,")), "{kernels}");
 }
 
-/// The statistics are pandas', and the joules those of the summary.
+/// Checks that the statistics are those of pandas, and the joules those of the summary.
 const CHECK_REGION: &str = r#"
 import json, pandas
 
@@ -167,8 +167,8 @@ fn what_cannot_be_shown_is_refused_in_one_line() {
     assert!(!files_below(place.directory()).iter().any(|path| path.display().to_string().contains(".part")));
 }
 
-/// A run of two ranks on a GPU that draws 100 W for a second, and then 300 W in every second interval of 10 ms. Each call lies
-/// in an interval: rank 0 calls `a` and `b`, rank 1 calls `a` in the second half alone.
+/// A run of two ranks on a GPU that draws 100 W for a second, and then 300 W in every second interval of 10 ms. Each call lies in
+/// an interval: rank 0 calls `a` and `b`, and rank 1 calls `a` only in the second half.
 fn with_two_powers(place: &Place) {
     let directory = place.path("gpu");
     std::fs::create_dir(&directory).expect("a directory");
@@ -233,7 +233,7 @@ fn with_two_powers(place: &Place) {
     std::fs::rename(place.path("figures/summary.json"), place.path("gpu/summary.json")).expect("a summary");
 }
 
-/// What ran above a power and how evenly, by the table of calls: each of them is in one interval.
+/// Computes from the table of calls what ran above a power and how evenly: each call is in one interval.
 const CHECK_ABOVE: &str = r#"
 import json, pandas
 

@@ -1,4 +1,5 @@
-//! Ways to call MPI beside a call by name: functions that were looked up in a library, PMPI, and Python's bindings. Each call is counted.
+//! Other ways to call MPI than by name: functions that were looked up in a library, PMPI, and Python's bindings. Each call is
+//! counted.
 
 use ampere_tests::counting_program::total_calls;
 use ampere_tests::jobs::{Place, have, run};
@@ -9,12 +10,12 @@ use std::process::Command;
 
 const RANKS: u64 = 2;
 
-/// An MPI of this machine.
+/// An MPI that is installed on this machine.
 struct Mpi {
     compiler: &'static str,
     launcher: &'static [&'static str],
     library: &'static str,
-    /// As mpi4py calls its binary interface.
+    /// mpi4py's name of its binary interface.
     abi: &'static str,
 }
 
@@ -36,7 +37,7 @@ impl Mpi {
         have(&[self.compiler, self.launcher[0]])
     }
 
-    /// What a run of this program recorded. The program has to succeed.
+    /// Runs the program, which must succeed, and returns its summary.
     #[track_caller]
     fn measured(&self, place: &Place, output: &str, program: &[&str], environment: &[(&str, &str)]) -> Value {
         let words = self.launcher.iter().chain(program);
@@ -51,7 +52,7 @@ impl Mpi {
 #[track_caller]
 fn assert_calls(summary: &Value, what: &str, expected: &[(&str, u64)]) {
     for (function, of_each_rank) in expected {
-        // Of an MPI 4, Python's bindings call the variants for large counts.
+        // With MPI 4, Python's bindings call the variants for large counts.
         let calls = total_calls(summary, function) + total_calls(summary, &format!("{function}_c"));
         assert_eq!(calls, RANKS * of_each_rank, "{what}: {function}");
     }
@@ -87,7 +88,7 @@ const IN_C: &str = r#"
     }
 "#;
 
-/// A library that calls MPI, and that its program opens for itself.
+/// A library that calls MPI. Its program opens it at run time.
 const PLUGIN: &str = r#"
     #include <mpi.h>
     int barriers(int count) {
@@ -145,7 +146,8 @@ fn calls_of_mpich_from_c_are_counted_by_whatever_way() {
     every_call_in_c_is_counted(&MPICH);
 }
 
-/// As numba-mpi and Julia's MPI call it: by a pointer from a handle, from a program that knows nothing of MPI.
+/// numba-mpi and Julia's MPI work like this: they call a function by a pointer from a handle, and the program itself is not
+/// linked with MPI.
 const BY_CTYPES: &str = r#"
 import ctypes, sys
 mpi = ctypes.CDLL(sys.argv[1])
@@ -175,7 +177,7 @@ fn calls_by_pointers_of_pythons_ctypes_are_counted() {
     }
 }
 
-/// Calls that mpi4py makes for these methods and nothing else.
+/// Calls that mpi4py makes for these methods only.
 const BY_MPI4PY: &str = r#"
 from array import array
 from mpi4py import MPI
@@ -198,7 +200,7 @@ const OF_MPI4PY: [(&str, u64); 5] = [
     ("MPI_Finalize", 1),
 ];
 
-/// A Python with mpi4py of PyPI, which finds its MPI when it is imported; `None` where there is no way to PyPI.
+/// A Python with mpi4py from PyPI, which finds its MPI when it is imported; `None` if PyPI cannot be reached.
 fn python_with_mpi4py(place: &Place) -> Option<PathBuf> {
     let directory = place.path("venv");
     let python = directory.join("bin/python");
@@ -223,7 +225,7 @@ fn calls_of_mpi4py_of_pypi_are_counted() {
     skip_unless!(python.is_some(), "mpi4py is not to be had from PyPI");
     let python = python.expect("as was asked");
     let script = place.write("script.py", BY_MPI4PY);
-    // It looks for MPICH's library by the name that it has outside Debian.
+    // It looks for MPICH's library by the name that this has outside Debian.
     let libraries = place.path("libraries");
     std::fs::create_dir(&libraries).expect("a directory");
     let found = Command::new("cc").arg(format!("-print-file-name={}", MPICH.library)).output().expect("cc");
@@ -235,7 +237,7 @@ fn calls_of_mpi4py_of_pypi_are_counted() {
         assert_calls(&summary, mpi.abi, &OF_MPI4PY);
     }
     if OPEN_MPI.is_here() {
-        // It looks for the libraries of several, and asks each for functions that the others have.
+        // It looks for the libraries of several MPIs, and checks each for functions that only the others have.
         let summary = OPEN_MPI.measured(&place, "chosen-by-itself", &[text(&python), text(&script)], &[]);
         assert_calls(&summary, "chosen by itself", &OF_MPI4PY);
     }

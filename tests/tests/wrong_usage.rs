@@ -1,11 +1,11 @@
 //! Mistakes of users: the command, its options, the configuration, the output directory, the counters. Either the application
-//! does what it does without ampere, or nothing is started; and one line says why.
+//! does what it does without ampere, or nothing is started; and one line explains why.
 
 use ampere_tests::jobs::{Done, PLAIN, Place, built, files_below, have, run};
 use ampere_tests::stand_ins::with_rocm_smi;
 use std::path::PathBuf;
 
-/// Runs a program with and without `ampere run`: its output and status are the same.
+/// Runs a program with and without `ampere run`, and checks that its output and status are the same.
 #[track_caller]
 fn compare(place: &Place, output: &str, words: &[std::ffi::OsString]) -> Done {
     let plain = run(place.command(&words[0]).args(&words[1..]));
@@ -20,11 +20,12 @@ fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", PLAIN, &[]);
     compare(&place, "out", &[plain.into()]).said_once(&["nothing was measured", "-finstrument-functions"]);
-    // What was asked for is there, and says so; what the node used meanwhile is in it, however short that was.
+    // The results that were asked for exist and have a note; the joules are those that the node used during the run, however
+    // short it was.
     let summary = place.summary("out");
     assert_eq!(summary["run"]["energy"], "estimated");
     assert!(summary["run"]["total_joules"].as_f64() > Some(0.0), "{}", summary["run"]);
-    // Nothing that was recorded is missing: there was nothing to record.
+    // No record is missing, because there was nothing to record.
     assert_eq!(summary["run"]["complete"], true);
     let names = |file: PathBuf| file.file_name().expect("a file").to_string_lossy().into_owned();
     let mut left: Vec<String> = files_below(&place.path("out")).into_iter().map(names).collect();
@@ -63,7 +64,7 @@ fn a_misspelt_variable_is_named_and_variables_of_others_are_not() {
     let place = Place::new();
     let program = place.instrumented();
     let mut command = place.ampere_run("out", [&program]);
-    // A module's own, and what starts like ours.
+    // These are a variable of a module, and variables with similar names.
     command.env("AMPERE_POLICIE", "busy_only").env("AMPERE_ROOT", "/opt/ampere").env("AMPEREX", "1");
     let done = run(&mut command);
     done.said_once(&["AMPERE_POLICIE is not known", "did you mean AMPERE_POLICY?"]);
@@ -83,7 +84,7 @@ fn messages_of_several_ranks_are_printed_once() {
     assert_eq!(place.summary("out")["run"]["ranks"], 2);
     place.is_clean();
 
-    // The same with nothing but the plugin, and then with a failure that both ranks meet.
+    // The same is tested with only the plugin, and then with a failure that both ranks have.
     let plain = run(place.command(&words[0]).args(&words[1..]).arg("0"));
     let bare = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
     bare.as_without(&plain);
@@ -271,7 +272,7 @@ fn an_empty_variable_is_the_same_as_none() {
         ["AMPERE_OUTPUT", "AMPERE_CONFIG", "AMPERE_LISTEN", "AMPERE_COLLECTOR", "AMPERE_HOST_PLUGIN"]
     {
         if variable != "AMPERE_LISTEN" {
-            // Empty, this one means the default port, which others may look at just now.
+            // An empty value means the default port, which other tests may use at the moment.
             let mut measured = place.ampere(["run", "--"]);
             let done = run(measured.arg(&program).env(variable, ""));
             done.as_without(&plain);
@@ -335,7 +336,7 @@ fn without_a_counter_times_and_calls_are_still_recorded() {
         }
         let done = run(place.ampere_run(output, [&program]).envs(variables.iter().copied()));
         done.as_without(&plain);
-        done.said_nothing(); // in the notes of the summary, once
+        done.said_nothing(); // it is once in the notes of the summary
         let summary = place.summary(output);
         assert_eq!(summary["run"]["energy"], "none", "{output}");
         assert_eq!(summary["run"]["complete"], true, "{output}: {}", summary["run"]);
@@ -361,7 +362,7 @@ fn an_unknown_counter_source_is_reported_before_anything_starts() {
         "\"foo\" is not known; there are rocm_smi, amdsmi, nvml, cray_pm, rapl",
     ]);
     assert!(!place.path("unknown").exists() && done.stdout.is_empty(), "nothing was started");
-    // Without `ampere run` a note says so, and the counters that are there are read.
+    // Without `ampere run` a note reports this, and the counters that exist are read.
     let node = place.made_up_node();
     let variables = [("AMPERE_COUNTERS", "foo"), ("AMPERE_SYS_ROOT", node.to_str().expect("a path"))];
     let done = run(place.bare("bare", &program).envs(variables));
@@ -378,7 +379,7 @@ fn a_counter_that_may_not_be_read_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
-    // RSMI_STATUS_PERMISSION is 4: of the library's beginning, of one device, of all devices.
+    // RSMI_STATUS_PERMISSION is 4. The cases are: at the library's init, for one device, for all devices.
     for (output, script, energy) in [
         ("init", "init=4", "estimated"),
         ("all", "watts=100,200;error=0:4,1:4", "estimated"),
@@ -411,7 +412,7 @@ fn a_run_survives_a_closed_standard_error() {
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
     let ampere = built().join("ampere");
-    // Standard error is a pipe whose reader has gone, a full device, closed.
+    // Standard error is a pipe without a reader, a full device, or closed.
     for redirection in ["2> >(exec true)", "2>/dev/full", "2>&-"] {
         let script = format!(
             "sleep 0.05; rm -rf out; {} run -o out -- {} {redirection}",

@@ -1,4 +1,4 @@
-//! Many nodes, made up by a server in the test: what it costs to gather them, and what a node can do that is not well.
+//! Many nodes, which a server in the test imitates: what it costs to gather their figures, and what a faulty node can cause.
 
 use super::*;
 use ampere_tests::jobs::start;
@@ -12,22 +12,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What a made-up node does.
+/// The behaviour of an imitated node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Manner {
     Good,
-    /// Reads the request, and answers nothing.
+    /// Reads the request and does not answer.
     Hangs,
     /// Sends a byte now and then.
     IsSlow,
     IsOfAnotherVersion,
-    /// Its joules are no numbers, or fewer each time.
+    /// Sends joules that are not numbers, or that fall.
     SendsNoNumbers,
     GoesBack,
-    /// Its functions used more than all of it.
+    /// Its functions have more joules than its device.
     SumsWrongly,
     SendsNonsense,
-    /// Sends megabytes.
+    /// Sends an answer of several megabytes.
     SendsMuch,
     IsAnotherNode,
     RefusesTheToken,
@@ -70,7 +70,7 @@ impl Nodes {
         Nodes { port, manners, sent, answered, ends, thread: Some(thread) }
     }
 
-    /// As their collectors would write it.
+    /// Writes the announcements that the nodes' collectors would write.
     fn announce(&self, place: &Place) {
         let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let manifest = std::fs::read(place.path(format!("out/spool-{own}/run.json"))).expect("a manifest");
@@ -111,7 +111,7 @@ fn number_of(stream: &TcpStream) -> Option<usize> {
     (nine == 9 && low > 0).then(|| usize::from(high) * 250 + usize::from(low) - 1)
 }
 
-/// As a node with a hundred functions with long names, eight kernels and eight ranks tells.
+/// The answer of a node with a hundred functions with long names, eight kernels and eight ranks.
 fn share(number: usize, run: &str, seconds: f64) -> Value {
     let joules = (100.0 + number as f64) * seconds;
     let part = |at: usize, of: f64| joules * of / (at + 1) as f64 / 6.0;
@@ -135,7 +135,7 @@ fn share(number: usize, run: &str, seconds: f64) -> Value {
     })
 }
 
-/// Returns how many bytes were sent.
+/// Returns the number of bytes that were sent.
 fn answer(
     mut stream: TcpStream,
     number: usize,
@@ -166,7 +166,7 @@ fn answer(
         }
         Manner::SendsNoNumbers => told.to_string().replacen("\"joules\":", "\"joules\":1e999,\"was\":", 1),
         Manner::GoesBack => {
-            // At first it looks well.
+            // The first answers look correct.
             let seconds = if count < 20 { 1e6 } else { 1e5 };
             share(number, run, seconds).to_string()
         }
@@ -202,7 +202,8 @@ fn cost(pid: i32) -> (f64, u64) {
 
 const IDLE: &str = "#include <unistd.h>\nint main(int argc, char **argv) { while (access(argv[1], F_OK)) usleep(50000); return 0; }";
 
-/// CPU of the collector (part of a core), bytes it reads in a second, and bytes of memory that it has more, with so many nodes.
+/// With this number of nodes: CPU time of the collector as a part of a core, bytes that it reads per second, and bytes of memory
+/// that it needs in addition.
 fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
     let place = Place::new();
     let program = place.compile("cc", "idle", IDLE, &["-finstrument-functions"]);
@@ -212,7 +213,7 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
     let pid = collector::announced(&place.path("out")).expect("a collector").pid.as_raw_nonzero().get();
     let run = job_when(address, None, "the run is known", |job| job["run"] != "")["run"].clone();
     let span = Duration::from_secs(seconds);
-    // Nothing is shown live meanwhile.
+    // No client watches the figures during this time.
     let used = |begin: (f64, u64)| (cost(pid).0 - begin.0) / seconds as f64;
     let before = cost(pid);
     std::thread::sleep(span);
@@ -240,7 +241,7 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
         memory as f64 / 1e6,
         bytes / share(0, "x", 1.0).to_string().len() as f64 / count as f64
     );
-    // Else they would be taken for nodes that were cut off, and be finished one after the other.
+    // Without this they would be taken for nodes that were cut off, and be finished one after the other.
     (0..count).for_each(|at| std::fs::remove_dir_all(place.path("out").join(name(at))).expect("it is there"));
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
@@ -250,7 +251,7 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
 #[test]
 fn a_collector_gathers_64_nodes_with_little() {
     let (cpu, bytes, memory) = measure(64, 8);
-    // Asked for: 2 % and 1 MB/s. Other tests take time from this one, which makes the same work longer.
+    // The goal is 2 % and 1 MB/s. Other tests compete for the CPU, which makes the same work take longer.
     assert!(cpu < 0.04 && bytes < 1e6 && memory < 64 << 20, "{cpu} {bytes} {memory}");
 }
 
@@ -280,7 +281,7 @@ fn the_page_shows_all_nodes() {
         let shown = browser::shown(&place, &format!("http://{address}/"), width, Some("node0011"));
         let rows = shown["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), 15, "{rows:?}");
-        // Most power first; what has none is last.
+        // The node with most power is first; one without a power is last.
         assert_eq!((&rows[0][0], &rows[0][6]), (&"111.0".into(), &"node0011".into()), "{rows:?}");
         let all = shown["rows"].to_string();
         for words in
@@ -318,7 +319,7 @@ fn the_page_shows_all_nodes() {
     assert_eq!(running.wait().code, 0);
 }
 
-/// Joules, power, idle parts, kernels and gone nodes of the job, in a real Prometheus that scrapes its first node alone.
+/// A real Prometheus that scrapes only the first node has the joules, power, idle parts, kernels and missing nodes of the job.
 #[test]
 fn the_dashboard_of_nodes_shows_them() {
     use Manner::*;
@@ -390,7 +391,7 @@ fn a_node_that_is_not_well_holds_nothing_back() {
         })
     });
     let memory = cost(pid).1;
-    // The good ones go on, and so does the sum.
+    // The figures of the good nodes still rise, and so does their sum.
     let good = [WORDS.len(), WORDS.len() + 1].map(name);
     let mut before = told;
     for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! The whole job in one place: the first node's collector gathers what the others tell.
+//! A whole job in one place: the first node's collector gathers the figures of the others.
 
 mod made_up;
 mod namespaces;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Works until a file is there.
+/// A program that works until there is a file.
 const WORK: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -28,7 +28,7 @@ fn program(place: &Place) -> PathBuf {
     place.compile("cc", "work", WORK, &["-finstrument-functions", "-rdynamic"])
 }
 
-/// What /nodes has.
+/// The content of /nodes.
 fn job(address: SocketAddr, token: Option<&str>) -> Option<Value> {
     let answer = http::ask(address, "GET", "/nodes", token).ok().filter(|answer| answer.status == 200)?;
     Some(serde_json::from_str(&answer.body).expect("JSON"))
@@ -47,7 +47,7 @@ fn state<'a>(job: &'a Value, name: &str) -> &'a str {
     node(job, name)["state"].as_str().unwrap_or_default()
 }
 
-/// What is known of a job when this holds of it.
+/// Waits until a condition holds for the content of /nodes, and returns it.
 fn job_when(address: SocketAddr, token: Option<&str>, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let mut seen = Value::Null;
     until(what, || {

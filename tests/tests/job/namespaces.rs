@@ -1,4 +1,4 @@
-//! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and shared memory of its own.
+//! Eight real collectors, each on a node of its own: a network namespace with an address, a name, and a shared memory of its own.
 
 use super::*;
 use ampere_tests::jobs::{Running, have, kill, preloaded, run, start};
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const NODES: usize = 8;
 const WHY: &str = "no namespaces can be made here";
 
-/// Nodes on a network of their own, which this machine reaches, too.
+/// Nodes on a network of their own, which this machine can reach.
 struct Network {
-    /// Distinct for each test that runs.
+    /// The name is different for each test that runs.
     name: String,
-    /// The third part of its addresses.
+    /// The third byte of its addresses.
     third: u32,
 }
 
@@ -27,7 +27,7 @@ fn ip(arguments: &str) -> bool {
 }
 
 impl Network {
-    /// `None` where that is not allowed.
+    /// `None` if the user may not make namespaces.
     fn new() -> Option<Network> {
         static NETWORKS: AtomicU8 = AtomicU8::new(0);
         let (process, number) = (std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
@@ -60,7 +60,7 @@ impl Network {
         format!("10.213.{}.{}", self.third, node + 1)
     }
 
-    /// Ends all that runs on a node, as when the node dies.
+    /// Ends all processes on a node, as when the node fails.
     fn dies(&self, node: usize) {
         let all = Command::new("ip").args(["netns", "pids", &self.space(node)]).output().expect("ip");
         for pid in String::from_utf8_lossy(&all.stdout).split_ascii_whitespace() {
@@ -91,7 +91,7 @@ fn command(place: &Place, network: &Network, at: usize, until: &str) -> Command 
     command
 }
 
-/// The program on all nodes, on the first one until there is the file `first`, on the others until there is `go`.
+/// Starts the program on all nodes: on the first one until there is the file `first`, on the others until there is `go`.
 fn start_nodes(place: &Place, network: &Network, first: &str) -> Vec<Running> {
     program(place);
     let mut running = vec![start(&mut command(place, network, 0, first))];
@@ -110,7 +110,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     let network = network.expect("it is some");
     let place = Place::new();
     let running = start_nodes(&place, &network, "end");
-    // From elsewhere with the run's token alone.
+    // The file with the run's token is all that a user needs elsewhere.
     let file = place.path("out/collector.token");
     until("there is a token", || file.exists());
     assert_eq!(file.metadata().expect("a token").permissions().mode() & 0o777, 0o600);
@@ -141,7 +141,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     job_when(address, token, "all ranks have joules", |job| {
         job["ranks"].as_array().is_some_and(|all| all.len() == NODES)
     });
-    // The sums are those of the nodes, and no more than what the nodes themselves tell a moment later.
+    // The sums are those of the nodes, and no more than what the nodes themselves report a moment later.
     let metrics = http::ask(address, "GET", "/metrics", token).expect("metrics").body;
     let metrics = openmetrics::parse(&metrics).expect("OpenMetrics");
     let sum = |name: &str| -> f64 { metrics.iter().filter(|s| s.name == name).map(|s| s.value).sum() };
@@ -162,7 +162,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
             .sum::<f64>();
     }
     assert!(whole <= of_nodes, "{whole} {of_nodes}");
-    // A node dies: its last figures stay.
+    // When a node fails, its last figures are kept.
     let before = job(address, token).expect("a job");
     network.dies(7);
     let after = job_when(address, token, "a node is gone", |job| state(job, "n7") == "gone");
@@ -172,7 +172,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
         node(&after, "n7")["problem"].as_str().is_some_and(|why| why.contains("does not answer")),
         "{after}"
     );
-    // The others end, one after the other, and tell their final figures.
+    // The others end one after the other, and report their final figures.
     place.write("go", "");
     let over = job_when(address, token, "the others are over", |job| {
         (1..NODES - 1).all(|at| state(job, &format!("n{at}")) == "over")
@@ -197,7 +197,7 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     assert_eq!(report.code, 0, "{report:#?}");
 }
 
-/// By the output directory alone, from a machine that is none of the nodes.
+/// The client is on a machine that is none of the nodes, and knows only the output directory.
 #[test]
 fn top_shows_all_nodes_and_what_becomes_of_them() {
     if !have(&["ip", "unshare", "tmux"]) {
@@ -215,7 +215,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     });
     terminal.runs("$AMPERE top out");
     terminal.press(&["5"]);
-    // Its state is before its quality and its name.
+    // On a node's line, its state is in front of its quality and its name.
     let state_of = |screen: &str, node: &str| -> Option<String> {
         let row = screen.lines().find(|line| line.split_whitespace().next_back() == Some(node))?;
         row.split_whitespace().nth_back(2).map(str::to_owned)
@@ -227,7 +227,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     terminal.until("the ranks of all nodes", |screen| {
         (0..NODES).all(|at| screen.lines().any(|line| line.ends_with(&format!(" n{at}"))))
     });
-    // The functions of all nodes, and of the first alone.
+    // First come the functions of all nodes, then those of the first node alone.
     terminal.press(&["1"]);
     let joules_of = |screen: &str| -> Option<f64> {
         let row = screen.lines().find(|line| line.split_whitespace().next_back() == Some("wait_a_moment"))?;
@@ -260,7 +260,7 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     place.no_process_left();
 }
 
-/// As the book says it: a file for each node, and a token that the user made.
+/// This follows the book: a file for each node, and a token that the user made.
 #[test]
 fn prometheus_finds_all_nodes_of_a_live_job() {
     if !have(&["ip", "unshare"]) {
@@ -300,11 +300,11 @@ fn prometheus_finds_all_nodes_of_a_live_job() {
         let all = Some(NODES as f64);
         value("count(up == 1)") == all && value("sum(ampere_job_nodes{state=\"running\"})") == all
     });
-    // There is no GPU kernel in this job; made_up.rs has some.
+    // There are no GPU kernels in this job; made_up.rs has some.
     let (expressions, rules) =
         prometheus.all_have_data(&["ampere_kernel_energy", "ampere_job_kernel_energy"]);
     assert!(expressions > 60 && rules == 25, "{expressions} {rules}");
-    // The job's joules are no more than those of its nodes a moment later, and most of them.
+    // The job's joules are no more than those of its nodes a moment later, and at least most of them.
     let value = |query: &str| prometheus.query(query).expect("an answer")[0].points[0].1;
     let (job, nodes) = (value("ampere_job_energy_joules_total"), value("sum(node:ampere_energy_joules:sum)"));
     assert!(job > 0.5 * nodes && job < 2.0 * nodes, "{job} {nodes}");

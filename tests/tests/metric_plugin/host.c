@@ -1,9 +1,9 @@
-/* A Score-P as far as a metric plugin can tell: it loads libampere_plugin.so, asks for metrics, measures for a while, and
- * takes the values. Written from the description of the interface, so that it checks the plugin's layouts, too.
+/* Imitates Score-P for a metric plugin: it loads libampere_plugin.so, requests metrics, measures for a while, and takes the
+ * values. It was written from the description of the interface, so that it checks the plugin's layouts as well.
  *
  *     host usual|no-calls|odd|fork SECONDS tsc|ns|us PATTERN...
  *
- * Prints for each metric: name | description | mode type base exponent unit | timestamps of begin, end | time value ...
+ * It prints for each metric: name | description | mode type base exponent unit | timestamps of start, end | time value ...
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ static void busy(double seconds) {
     while (t.tv_sec - begin.tv_sec + (t.tv_nsec - begin.tv_nsec) / 1e9 < seconds);
 }
 
-/* What no Score-P does, and none of it may hurt. */
+/* Calls that no Score-P makes, and which must not do any harm. */
 static void odd_calls(info *plugin) {
     pair *list = (pair *)1;
     if (plugin->add_counter(NULL) >= 0 || plugin->add_counter("nothing of the kind") >= 0) fail("a number for nothing");
@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
     uint64_t begin = now();
     if (!strcmp(scenario, "fork")) {
         pid_t child = fork();
-        if (child == 0) { /* A child that goes on has no metrics, and takes none from its parent. */
+        if (child == 0) { /* A child that continues has no metrics, and takes none from its parent. */
             pair *list;
             plugin.synchronize(true, 2);
             if (plugin.get_all_values(ids[0], &list) != 0) fail("values in a child");
@@ -135,6 +135,6 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < taken; i++)
         if (arrays[i]->name) free(arrays[i]);
-    dlclose(library); /* A thread of ours would be lost now. */
+    dlclose(library); /* A thread of the plugin would crash now. */
     return 0;
 }

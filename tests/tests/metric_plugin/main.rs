@@ -1,4 +1,4 @@
-//! The metric plugin through its C interface, without a Score-P: what a small host of our own gets from it.
+//! The metric plugin, called through its C interface by a small host of our own in the place of Score-P.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{compile, on_path, text};
@@ -11,7 +11,7 @@ struct Host {
     program: std::path::PathBuf,
 }
 
-/// A metric as the host got it.
+/// A metric as the host received it.
 #[derive(Debug)]
 struct Metric {
     name: String,
@@ -37,7 +37,7 @@ impl Host {
         command
     }
 
-    /// Counters of the stand-in library.
+    /// Sets the counters of the stand-in library.
     fn simulated(
         &self,
         scenario: &str,
@@ -83,7 +83,7 @@ fn parse(line: &str) -> Metric {
 }
 
 impl Metric {
-    /// Times rise and lie in the measurement, values never fall. Returns microjoules over ticks.
+    /// Checks that times rise and lie within the measurement, and that values never fall. Returns microjoules per tick.
     #[track_caller]
     fn rate(&self) -> f64 {
         assert!(self.samples.len() > 20, "{} has {} samples", self.name, self.samples.len());
@@ -93,7 +93,7 @@ impl Metric {
         );
         let (first, last) = (self.samples[0], self.samples[self.samples.len() - 1]);
         let length = self.end - self.begin;
-        // The host reads its clock just after the plugin does.
+        // The host reads its clock shortly after the plugin does.
         assert!(first.0 + length / 100 >= self.begin && last.0 <= self.end, "{self:?}");
         let covered = (last.0 - first.0) as f64 / length as f64;
         assert!(covered > 0.5, "{} is there for {covered} of the time", self.name);
@@ -111,9 +111,9 @@ fn a_pattern_gives_every_counter_that_it_means_with_the_joules_of_the_script() {
     for (index, (metric, watts)) in all.iter().zip([300.0, 150.0, 75.0]).enumerate() {
         assert_eq!(metric.name, format!("rocm_smi:::energy_count:device={index}"));
         assert_eq!(metric.description, format!("GPU-{index}: energy, simulated"));
-        // Accumulated since the start, unsigned, decimal: microjoules.
+        // The properties mean: accumulated since the start, unsigned, decimal, microjoules.
         assert_eq!(metric.properties, "0 1 1 -6 J");
-        let measured = metric.rate() * 1e3; // microjoules a nanosecond are kilowatts
+        let measured = metric.rate() * 1e3; // microjoules per nanosecond are kilowatts
         assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
     }
     host.place.is_clean();
@@ -167,7 +167,7 @@ fn odd_calls_of_the_host_do_no_harm() {
     host.place.is_clean();
 }
 
-/// Memory that is handed over, used and freed by the rules of C; and a program in a debugger's hands is no reason to crash.
+/// Memory is passed, used and freed by the rules of C; and a program in a debugger does not crash.
 #[test]
 fn under_valgrind_there_is_nothing_to_complain_about() {
     skip_unless!(on_path("valgrind"), "no valgrind");
@@ -182,7 +182,7 @@ fn under_valgrind_there_is_nothing_to_complain_about() {
     assert_eq!(metrics(&mut command).len(), 4);
 }
 
-/// The host goes on, there are no metrics, and one line says what to do.
+/// Checks that the host continues without metrics, and that one line explains what to do.
 #[track_caller]
 fn refused(host: &Host, command: &mut Command, expected: &[&str]) {
     let output = run(command);
@@ -248,7 +248,7 @@ fn a_killed_collector_is_replaced_and_its_series_goes_on() {
         let metric = parse(text(&output.stdout).lines().next().unwrap());
         let measured = metric.rate() * 1e3;
         assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
-        // It was a short while, and what was spent in it is in the sample after it.
+        // The gap was short, and its energy is in the sample after it.
         let longest = metric.samples.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
         assert!((40_000_000..1_000_000_000).contains(&longest), "{longest} ns");
         host.place.is_clean();
@@ -259,7 +259,7 @@ fn start(command: &mut Command) -> std::process::Child {
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
 }
 
-/// Its supervisor is killed as well: what was sampled before is there, and a note says that the rest is not.
+/// The supervisor is killed as well: the earlier samples are present, and a note reports that the rest is missing.
 #[test]
 fn without_a_replacement_a_killed_collectors_series_ends_early() {
     let host = Host::new();
@@ -280,7 +280,7 @@ fn without_a_replacement_a_killed_collectors_series_ends_early() {
     assert!(metric.samples.len() > 20 && last < metric.end - (metric.end - metric.begin) / 4);
 }
 
-/// Those of this place: the session's directory is among their arguments.
+/// Kills the collectors of this place, which have the session's directory among their arguments.
 fn kill_collectors(host: &Host, which: impl Fn(&str) -> bool) {
     let place = host.place.directory().display().to_string();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {

@@ -1,7 +1,8 @@
-//! `ampere attribute` against the definition, in a slow and readable implementation of its own, on random traces.
+//! `ampere attribute` compared with the definition on random traces. The definition is a slow and readable program that shares no
+//! code with ampere.
 //!
-//! 200 traces; `AMPERE_ORACLE_TRACES=5000` for more, `AMPERE_ORACLE_SEED=...` for others. A failure names its seed, which with
-//! one trace repeats it.
+//! There are 200 traces; `AMPERE_ORACLE_TRACES=5000` makes more, `AMPERE_ORACLE_SEED=...` others. A failure names its seed, which
+//! with one trace repeats it.
 
 mod random;
 
@@ -15,7 +16,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Imports the oracle once and asks it about every trace: one line of JSON each.
+/// Imports the oracle once and runs it on every trace. Each trace is a line of JSON.
 const DRIVER: &str = r#"
 import contextlib, importlib.util, io, json, sys
 spec = importlib.util.spec_from_file_location("oracle", sys.argv[1])
@@ -92,7 +93,7 @@ struct Comparison {
 
 impl Comparison {
     fn all(&mut self, ours: &Value, theirs: &Value) {
-        // `json_of` says what they are called.
+        // `json_of` defines their names.
         let theirs: BTreeMap<&str, &Value> = list(theirs, "devices")
             .iter()
             .map(|device| (device["name"].as_str().expect("a name"), device))
@@ -130,8 +131,8 @@ impl Comparison {
         self.table(&format!("{what} inclusive"), total, &inclusive, &expected["inclusive"]);
     }
 
-    /// The least and the most of each row. What is resolved is of one location alone, and its call path has the sum; what is
-    /// possible is of each location, so the oracle was asked about each of them by itself, too.
+    /// Checks the least and the most joules of each row. Resolved joules are those of one location alone, and its call path has
+    /// their sum. Possible joules are those of each location, so the oracle also computed each location separately.
     fn bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
         let total = number(expected, "total");
         let resolved = sums(list(view, "callpaths"), path, "resolved_joules");
@@ -179,7 +180,7 @@ fn region(row: &Value) -> String {
     text(row, "region").to_owned()
 }
 
-/// Whether a call path's row is of a location, which the oracle knows as "location" or "group/location".
+/// Whether a call path's row is that of a location, which the oracle calls "location" or "group/location".
 fn is_of(row: &Value, consumer: &str) -> bool {
     let (group, location) = (text(row, "location_group"), text(row, "location"));
     consumer == location || consumer == format!("{group}/{location}")
@@ -193,8 +194,8 @@ fn sums(rows: &[Value], name: fn(&Value) -> String, figure: &str) -> BTreeMap<St
     sums
 }
 
-/// To 6e-9 of the figure: rows have nine digits. The oracle takes differences of sums, so of very small figures it has fewer digits: to 1e-13
-/// of the device's total.
+/// Compares figures to 6e-9 of their value, because rows have nine digits. The oracle subtracts sums, so that its small figures
+/// have fewer digits: these are compared to 1e-13 of the device's total.
 #[track_caller]
 fn assert_same(seed: u64, policy: &str, total: f64, what: String, ours: f64, theirs: f64) {
     let allowed = 6e-9 * ours.abs().max(theirs.abs()) + 1e-13 * total.abs();

@@ -1,4 +1,4 @@
-//! A small random trace, with everything that the definition has an answer for, and how to ask for its attribution.
+//! A small random trace with everything for which the definition has a rule, and the input for its attribution.
 
 use otf2::{
     ArchiveWriter, Definitions, EventWriter, LocationGroup, LocationGroupRef, LocationGroupType, LocationRef,
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
 
-/// SplitMix64: a trace is known by its seed.
+/// SplitMix64, so that a trace is identified by its seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -34,24 +34,24 @@ impl Random {
     }
 }
 
-/// A counter of a node, what it is called in both configurations, and its consumers.
+/// A counter of a node, its names in both configurations, and its consumers.
 struct Device {
     name: String,
     node: String,
     metric: String,
-    /// As it is configured; else the definition has it.
+    /// The scale in the configuration, or `None` if the metric's definition has it.
     scale: Option<f64>,
     unit: Unit,
     mode: MetricMode,
     instantaneous: bool,
-    /// Whether `kind` is configured: a unit says it, too.
+    /// Whether `kind` is configured. A unit determines it as well.
     kind_is_told: bool,
     value: MetricValueType,
-    /// The rank that records it, where each has its own of this name, or all record the same.
+    /// The rank that records the counter, if each rank has its own of this name, or if all record the same one.
     recorder: Option<u32>,
-    /// Consumers are found out, not configured.
+    /// Whether consumers are found automatically and not configured.
     found: bool,
-    /// Main threads, as the oracle names them; numbers of the ranks.
+    /// The main threads with the oracle's names, and the numbers of the ranks.
     ranks: Vec<u32>,
     streams: Vec<String>,
 }
@@ -60,7 +60,7 @@ struct Device {
 type Unit = (&'static str, MetricBase, i64);
 
 const NO_UNIT: Unit = ("", MetricBase::Decimal, 0);
-/// All so small that no value is beyond what a device can give.
+/// The exponents are small enough that no value is higher than a device can reach.
 const ENERGIES: [Unit; 6] = [
     ("uJ", MetricBase::Decimal, 0),
     ("nJ", MetricBase::Decimal, 2),
@@ -78,21 +78,21 @@ const POWERS: [Unit; 6] = [
     ("#", MetricBase::Decimal, -6),
 ];
 
-/// Who records a node's GPU 0.
+/// Who records GPU 0 of a node.
 #[derive(Clone, Copy, PartialEq)]
 enum Recorders {
-    /// A sampler, of this one and of all others.
+    /// A sampler, which also records all other devices.
     Node,
-    /// Each rank its own.
+    /// Each rank records its own GPU.
     Own,
-    /// All ranks the same counter, from a zero of their own.
+    /// All ranks record the same counter, each from a zero of its own.
     Same,
 }
 
 pub struct Generated {
-    /// For `ampere attribute --config`.
+    /// The settings for `ampere attribute --config`.
     pub toml: String,
-    /// For the oracle: see [`json_of`].
+    /// The input of the oracle: see [`json_of`].
     pub json: Value,
     pub policy: &'static str,
 }
@@ -187,7 +187,7 @@ struct Trace {
     archive: ArchiveWriter,
     definitions: Definitions,
     next: u64,
-    /// Before this nothing happens, and samples begin around it.
+    /// Nothing happens before this time, and sampling starts around it.
     start: u64,
     /// Ticks of one step.
     step: u64,
@@ -235,7 +235,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Frames of all lengths, none among them; recursion; pauses with no frame at all; sometimes leaves without enters.
+    /// Writes frames of all durations, also zero; recursion; pauses without any frame; and sometimes leaves without enters.
     fn calls(
         &mut self,
         random: &mut Random,
@@ -268,7 +268,7 @@ impl Trace {
         })
     }
 
-    /// A GPU of this name for each rank, or one for all; its samples are on a location of each rank.
+    /// Adds a GPU of this name for each rank, or one for all. Its samples are on a location of each rank.
     fn recorded_by_ranks(
         &mut self,
         random: &mut Random,
@@ -297,7 +297,7 @@ impl Trace {
             streams,
         };
         let mut devices = Vec::new();
-        // What all of them read: it rises steadily enough to be known again.
+        // All of them read these values, which rise steadily enough for the same counter to be recognised.
         let (mut time, mut value) = (self.start - random.below(100), 17);
         let shared: Vec<(u64, u64)> = (0..60)
             .map(|_| {
@@ -328,7 +328,7 @@ impl Trace {
             let first = self.start - random.below(200);
             let mut counter = Sampled::new(random, &device, class, first, last);
             counter.value = counter.value.max(17);
-            // So different that they cannot be taken for one.
+            // The steps are different enough that the counters cannot be taken for one.
             counter.largest_step = 200_000 * 5u64.pow(at as u32);
             let (step, offset) = (self.step, at as u64);
             self.location(*process, "sampler", LocationType::Metric, |writer| {
@@ -351,7 +351,7 @@ impl Trace {
         Ok(devices)
     }
 
-    /// The devices of a node, on one location.
+    /// Writes the devices of a node on one location.
     fn samples(
         &mut self,
         random: &mut Random,
@@ -362,7 +362,7 @@ impl Trace {
         let mut counters: Vec<Sampled> = Vec::new();
         for device in devices.iter().filter(|device| device.node == name && device.recorder.is_none()) {
             let class = self.metric(device);
-            // Sampling begins before or after the first frame, and ends before or after the last.
+            // Sampling starts before or after the first frame, and ends before or after the last one.
             let last = self.start + random.below(1200) * self.step;
             let first = self.start - random.below(200);
             counters.push(Sampled::new(random, device, class, first, last));
@@ -370,11 +370,11 @@ impl Trace {
         let group = self.group(node, format!("samplers of {name}"), LocationGroupType::Process);
         let step = self.step;
         self.location(group, "sampler", LocationType::Metric, |writer| {
-            // One location's events must be in order.
+            // The events of one location must be in order.
             while let Some(next) = counters.iter_mut().filter(|c| c.time <= c.last).min_by_key(|c| c.time) {
                 let value = next.read(random);
                 writer.metric(next.time, next.class, &[value])?;
-                // Two samples at once, but not at the start, where the definition does not say what that means.
+                // There may be two samples at the same time, but not at the start, for which the definition has no rule.
                 let at_once = next.samples > 1 && random.one_in(15);
                 next.time += if at_once { 0 } else { (1 + random.below(60)) * step };
             }
@@ -383,7 +383,7 @@ impl Trace {
     }
 
     fn metric(&mut self, device: &Device) -> MetricClassRef {
-        // Every node has its own definitions of the same name, as Score-P writes them.
+        // Every node has its own definitions of the same name, as in Score-P's traces.
         let member = self.definitions.metric_members.push(MetricMember {
             name: device.metric.clone(),
             description: String::new(),
@@ -403,7 +403,7 @@ impl Trace {
     }
 }
 
-/// A counter while it is sampled.
+/// The state of a counter while its samples are written.
 struct Sampled {
     class: MetricClassRef,
     time: u64,
@@ -417,7 +417,8 @@ struct Sampled {
 
 impl Sampled {
     fn new(random: &mut Random, device: &Device, class: MetricClassRef, first: u64, last: u64) -> Sampled {
-        // Not 0: after that, a first rise that is faster than all that follow leaves open whether the 0 was a reading at all.
+        // A counter does not start at 0: if the first rise is then faster than all later ones, it is undecided whether the 0 was
+        // a reading at all.
         let value = random.of(&[1, 17, 1 << 33, (1 << 62) + 1]);
         let value = if device.value == MetricValueType::F64 { value % (1 << 40) } else { value };
         Sampled {
@@ -432,7 +433,7 @@ impl Sampled {
         }
     }
 
-    /// A counter stands still now and then.
+    /// Reads a counter, which stands still now and then.
     fn read(&mut self, random: &mut Random) -> MetricValue {
         let step = match random.one_in(5) {
             true => 0,
@@ -455,7 +456,7 @@ fn toml(devices: &[Device]) -> String {
             device.streams.iter().map(|s| s.replace('[', "\\[").replace(']', "\\]")).collect();
         let name = device.name.split('@').next().unwrap_or_default();
         if device.found && text.contains(&format!("'{name}'")) {
-            continue; // the setting is about all recorders
+            continue; // the setting applies to all recorders
         }
         let _ = write!(
             text,
@@ -476,8 +477,8 @@ fn toml(devices: &[Device]) -> String {
     text
 }
 
-/// Each device once for each view, "GPU-0 ranks", and once more for each consumer by itself, "GPU-0 ranks of MPI Rank 0/Master
-/// thread".
+/// Lists each device once for each view ("GPU-0 ranks"), and once more for each consumer alone ("GPU-0 ranks of MPI Rank 0/Master
+/// thread").
 fn json_of(devices: &[Device]) -> Value {
     let mut all = Vec::new();
     for device in devices {

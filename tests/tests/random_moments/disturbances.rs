@@ -1,4 +1,4 @@
-//! Other things that are done to a run while it goes on. `tests/tests/faults` has what is in the results then.
+//! Other disturbances of a run while it is running. `tests/tests/faults` checks what the results have then.
 
 use crate::{Job, assert_undisturbed, usual_time};
 use ampere_tests::counting_program::have_mpi;
@@ -7,7 +7,7 @@ use ampere_tests::random::{Random, rounds};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// Beyond the time that the run takes undisturbed.
+/// The limit on the time that a run takes in addition to an undisturbed run.
 const SLOWER: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ fn round(random: &mut Random, usual: Duration) {
     match disturbance {
         CollectorIsStopped => paused = stop(&job.place.collectors()),
         CollectorIsTerminated => job.place.collectors().iter().for_each(|pid| signal(*pid, Signal::TERM)),
-        // The run may just be over, and have no ranks any more, nor these directories.
+        // The run may have just ended, and then has no ranks any more, nor these directories.
         RankIsStopped => paused = stop(job.ranks().get(..1).unwrap_or_default()),
         OutputIsRemoved => drop(std::fs::remove_dir_all(job.place.path("out"))),
         SessionIsRemoved => drop(std::fs::remove_dir_all(job.place.path("shm"))),

@@ -1,5 +1,5 @@
-//! Collectors that are killed: the program's output and status are what they are without, another collector goes on where the
-//! first one stopped, and no joule and no call is lost or counted twice.
+//! Collectors that are killed: the program's output and status do not change, another collector continues where the first one
+//! stopped, and no joule and no call is lost or counted twice.
 
 use crate::{Job, LATEST_MOMENT_US, RANKS, assert_undisturbed, usual_time};
 use ampere_tests::counting_program::{assert_every_call_recorded, assert_whole_results, have_mpi};
@@ -7,12 +7,12 @@ use ampere_tests::jobs::kill;
 use ampere_tests::random::{Random, rounds};
 use std::time::Duration;
 
-/// Beyond the time that the run takes undisturbed.
+/// The limit on the time that a run takes in addition to an undisturbed run.
 const SLOWER: Duration = Duration::from_secs(5);
 const WATTS: f64 = 250.0;
-/// Between a counter's reading and its timestamp a thread can lose its core, at both ends.
+/// A thread can lose its core between the read of a counter and that of its timestamp, at the start and at the end.
 const ENERGY_ERROR_JOULES: f64 = 0.008 * WATTS;
-/// At least so much of the time that the run takes is measured.
+/// The part of the run that must be measured, at least.
 const MEASURED: f64 = 0.6;
 
 #[test]
@@ -23,7 +23,7 @@ fn a_killed_collector_is_replaced_and_the_program_runs_undisturbed() {
     }
 }
 
-/// Whether a collector was killed.
+/// Returns whether a collector was killed.
 fn round(random: &mut Random, usual: Duration) -> bool {
     let mut job = Job::start();
     job.wait_for_ranks();

@@ -1,4 +1,4 @@
-//! Ranks that are killed, from their first instruction on.
+//! Ranks that are killed at any time from their first instruction on.
 
 use crate::{Job, LATEST_MOMENT_US};
 use ampere_tests::counting_program::{assert_every_call_recorded, assert_whole_results, have_mpi};
@@ -6,18 +6,18 @@ use ampere_tests::jobs::kill;
 use ampere_tests::random::{Random, rounds};
 use std::time::{Duration, Instant};
 
-/// From the kill to the end of the run.
+/// The limit on the time from the kill to the end of the run.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
 fn killed_ranks_leave_a_readable_trace_and_every_call() {
     if have_mpi() {
-        // Some moments come when the run is over: then another one is tried.
+        // Some moments are after the end of the run: then another one is tried.
         rounds(3, |random| while !round(random) {});
     }
 }
 
-/// Whether a rank was killed.
+/// Returns whether a rank was killed.
 fn round(random: &mut Random) -> bool {
     let mut job = Job::start();
     job.wait_for_ranks();

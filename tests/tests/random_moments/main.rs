@@ -1,5 +1,5 @@
-//! What others may do to a run, at moments chosen at random. A few rounds of each with every test run; `make soak` does
-//! hundreds: `AMPERE_TEST_ROUNDS`. The seed of a round that fails is printed, and repeats it.
+//! Disturbances of a run at random moments. Every test run does a few rounds of each; `make soak` does hundreds by
+//! `AMPERE_TEST_ROUNDS`. The seed of a round that fails is printed, and repeats it.
 
 mod disturbances;
 mod killed_collectors;
@@ -12,22 +12,22 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const RANKS: u32 = 2;
-/// Calls of each rank: some 0.3 s of them.
+/// Number of calls of each rank, which take about 0.3 s.
 const STEPS: u64 = 8000;
-/// A moment, from when the ranks are processes. Starting MPI takes some 0.2 s of it.
+/// The latest moment, measured from when the ranks are processes. The start of MPI takes some 0.2 s of it.
 const LATEST_MOMENT_US: u64 = 600_000;
-/// How long mpirun may go on when none of its ranks does. Open MPI 4.1's hangs now and then when a rank is killed in MPI_Init,
-/// with ampere or without: it waits for a lock.
+/// How long mpirun may run after all of its ranks have ended. When a rank is killed in MPI_Init, Open MPI 4.1's mpirun sometimes
+/// hangs, with ampere or without: it waits for a lock.
 const LAUNCHER_LIMIT: Duration = Duration::from_secs(8);
 
-/// A run of two ranks, which make calls.
+/// A run of two ranks that make calls.
 struct Job {
     place: Place,
     program: PathBuf,
     running: Running,
 }
 
-/// How long such a run takes undisturbed: the longest of three.
+/// The time that such a run takes undisturbed, as the longest of three runs.
 fn usual_time() -> Duration {
     let times = (0..3).map(|_| {
         let Job { place, running, .. } = Job::start();
@@ -45,7 +45,7 @@ impl Job {
         let program = build_mpi(&place);
         let words = mpirun(RANKS, &program, &["none", &STEPS.to_string()]);
         let mut command = place.ampere_run("out", words);
-        // Or mpirun waits for a second between asking the ranks that are left to end and ending them.
+        // Without this, mpirun waits for a second between asking the remaining ranks to end and killing them.
         command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
         let running = start(with_rocm_smi(&mut command, "watts=250"));
         Job { place, program, running }
@@ -77,7 +77,7 @@ impl Job {
         }
     }
 
-    /// Waits for its end, and kills a launcher that hangs.
+    /// Waits for the end of the run, and kills a launcher that hangs.
     fn wait(mut self) -> (Place, Done) {
         let mut alone_since: Option<Instant> = None;
         while !self.running.has_ended() {
@@ -98,7 +98,7 @@ impl Job {
     }
 }
 
-/// Whether the program did what it does undisturbed.
+/// Checks that the program did what it does undisturbed.
 #[track_caller]
 fn assert_undisturbed(place: &Place, done: &Done) {
     assert_eq!((done.code, done.stdout.as_str()), (0, &*format!("done {STEPS}\n")), "{done:#?}");

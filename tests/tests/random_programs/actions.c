@@ -1,4 +1,4 @@
-/* Does what its words say, one after the other; each prints what came of it. Built in many ways by main.rs. */
+/* Does the actions in its arguments one after the other; each prints its result. main.rs builds this program in many ways. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

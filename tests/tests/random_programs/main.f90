@@ -1,4 +1,4 @@
-! What actions.c does, called from Fortran's main program.
+! Calls the actions of actions.c from a Fortran main program.
 program main
   use iso_c_binding
   implicit none

@@ -1,8 +1,8 @@
-//! Programs that are put together at random, with and without ampere: exit status, standard output and standard error are the same.
+//! Randomly generated programs with and without ampere: exit status, standard output and standard error are the same.
 //!
-//! A round draws how a program is built (language, C library, MPI, instrumented or not, hooks of its own, how it is linked), what it
-//! does (`actions.c`), and how it is started (by a shell, Python or a launcher, with limits, as another user, in a root of its
-//! own). Programs are built once for each way; `AMPERE_TEST_ROUNDS=1 AMPERE_TEST_SEED=...` repeats a round.
+//! A round draws how a program is built (language, C library, MPI, instrumented or not, hooks of its own, how it is linked), what
+//! it does (`actions.c`), and how it is started (by a shell, Python or a launcher, with limits, as another user, in a root of its
+//! own). Each kind of program is built once. `AMPERE_TEST_ROUNDS=1 AMPERE_TEST_SEED=...` repeats a round.
 
 use ampere_tests::jobs::{Place, have, is_root, run};
 use ampere_tests::random::{Random, rounds};
@@ -12,13 +12,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Rounds without `--long`.
+/// Number of rounds without `--long`.
 const ROUNDS: u64 = 12;
 
 const ACTIONS: &str = include_str!("actions.c");
 const FORTRAN: &str = include_str!("main.f90");
 
-/// Runs a program and shows what it said, without ampere's lines.
+/// Runs a program and prints its output, without ampere's lines.
 const BY_PYTHON: &str = r#"
 import subprocess, sys
 done = subprocess.run(sys.argv[1:], capture_output=True)
@@ -48,7 +48,7 @@ impl Build {
         self.has("-static")
     }
 
-    /// Draws one of those whose compilers are here.
+    /// Draws a way to build whose compilers are installed.
     fn draw(random: &mut Random) -> Build {
         const COMPILERS: [&str; 7] =
             ["cc", "cc", "g++", "musl-gcc", "gfortran", "mpicc.openmpi", "mpicc.mpich"];
@@ -65,7 +65,7 @@ impl Build {
             flags.push("-finstrument-functions");
         }
         let may_have_hooks = !flags.contains(&"-DWEAK");
-        // musl has no hooks: an instrumented program brings its own.
+        // musl has no hooks, so an instrumented program needs hooks of its own.
         if may_have_hooks && random.below(3) == 0 {
             flags.extend(["-finstrument-functions", "-DOWN_HOOKS"]);
         }
@@ -81,7 +81,7 @@ impl Build {
         Build { compiler, is_cpp: compiler == "g++", is_fortran: compiler == "gfortran", flags }
     }
 
-    /// Builds the program; `None` where this machine cannot, as without the libraries of 32 bits.
+    /// Builds the program; `None` if this machine cannot, for example without 32-bit libraries.
     fn make(&self, directory: &Path, number: usize) -> Option<PathBuf> {
         let program = directory.join(format!("program-{number}"));
         let source = directory.join(if self.is_cpp { "actions.cc" } else { "actions.c" });
@@ -104,7 +104,7 @@ impl Build {
         made.then_some(program)
     }
 
-    /// What it does, one action after the other.
+    /// Draws the program's actions, in their order.
     fn draw_actions(&self, random: &mut Random) -> Vec<String> {
         let mut actions = Vec::new();
         if self.has_mpi() {
@@ -126,7 +126,7 @@ impl Build {
     fn draw_action(&self, random: &mut Random) -> Option<String> {
         let n = random.below(9);
         let may_load = !self.is_static();
-        // A forked rank is another matter than a forked program: MPI forbids much of it.
+        // MPI forbids much in a rank that forks, so ranks are treated separately from other programs.
         let may_fork = !self.has_mpi();
         Some(match random.below(17) {
             0 => format!("out:{}", random.draw()),
@@ -154,16 +154,16 @@ impl Build {
         })
     }
 
-    /// How it ends: by its own return, or otherwise.
+    /// Draws how the program ends: by its return, or otherwise.
     fn draw_end(&self, random: &mut Random) -> Vec<String> {
         let words: &[&str] = match random.below(8) {
-            // Where one rank fails, the launcher ends the others wherever they are.
+            // If one rank fails, the launcher ends the others at any point in their work.
             _ if self.has_mpi() => &["exit:0"],
             0 => &["exit:17"],
             1 => &["_exit:18"],
             2 => &["raise:15"],
             3 => &["raise:9"],
-            // Fortran shows addresses then, which are different each time.
+            // In this case Fortran prints addresses, which are different each time.
             4 if !self.is_fortran => &["abort"],
             5 => &["exec:0", "out:became another", "work:100", "exit:19"],
             6 => &["exec:1", "out:and forgot all", "exit:20"],
@@ -172,7 +172,7 @@ impl Build {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// The command that starts it.
+    /// Draws the command that starts it.
     fn draw_start(
         &self,
         random: &mut Random,
@@ -244,17 +244,17 @@ impl Build {
     }
 }
 
-/// The lines of a program: not ampere's, which begin with its name or come with the summary at the end.
+/// The program's lines of standard error, without those of ampere: these start with its name or come with the summary at the end.
 fn theirs(stderr: &str) -> Vec<String> {
     let lines = stderr.lines().take_while(|line| !(line.starts_with("ampere: ") && line.contains(" on ")));
     let lines = lines.filter(|line| !line.trim().is_empty() && !line.starts_with("ampere:"));
     lines.map(without_pids).collect()
 }
 
-/// A launcher and a shell name the process that has failed.
+/// Removes the process ID of a failed process, which a launcher and a shell print.
 fn without_pids(line: &str) -> String {
     let words = line.split(' ').map(|word| {
-        // Fortran's runtime shows where the program was.
+        // Fortran's runtime prints the addresses at which the program failed.
         if word.starts_with("0x") {
             return "ADDRESS";
         }

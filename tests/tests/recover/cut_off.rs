@@ -1,11 +1,11 @@
-//! Runs that a batch system cut off: what is on disk meanwhile, and what `ampere report`, `top` and `compare` make of it.
+//! Runs that a batch system has cut off: what is on disk before that, and what `ampere report`, `top` and `compare` make of it.
 
 use super::killed_together::kill_everything;
 use super::*;
 use ampere_tests::jobs::signal;
 use std::time::Instant;
 
-/// Asked to end, it goes on; until there is a file "go".
+/// A program that continues when it is asked to end. It runs until there is a file "go".
 const STUBBORN: &str = r#"
     #include <signal.h>
     #include <unistd.h>
@@ -37,7 +37,8 @@ fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
     until("figures are on disk", || figures_on_disk(&place).is_some());
     let mut waits: Vec<Duration> = Vec::new();
     let ampere_run = running.pid().as_raw_nonzero().get() as u32;
-    // `ampere run` passes it on to the command, and tells the collector; then it is killed; at last the collector itself is asked.
+    // `ampere run` passes the signal on to the command and informs the collector; then `ampere run` is killed; at last the
+    // collector itself gets the signal.
     let asked = [(ampere_run, Signal::TERM); 3].into_iter();
     for (to, with) in asked.chain([(ampere_run, Signal::KILL), (first, Signal::TERM)]) {
         let before = figures_on_disk(&place).expect("figures");
@@ -51,11 +52,11 @@ fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
             after["quality"]["events"] != before["quality"]["events"]
         });
         waits.push(begun.elapsed());
-        check_conserved(&after, false); // the last rise waits for the next reading
+        check_conserved(&after, false); // the last increase is known after the next reading
     }
     assert!(waits.iter().all(|wait| *wait < 20 * SOON), "one was not noticed: {waits:?}");
     waits.sort();
-    // The fastest: other programs use this machine's cores.
+    // This checks the fastest case, because other programs use this machine's cores.
     assert!(waits[0] < SOON, "{waits:?}");
     println!("figures were on disk after {waits:?}");
     place.write("go", "");
@@ -94,7 +95,7 @@ fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
     }
 }
 
-/// All of its processes were killed when it had written figures.
+/// Makes a run whose processes were all killed after it had written figures.
 fn killed_run() -> Place {
     let place = Place::new();
     let program = program(&place, WAITS);
@@ -124,7 +125,7 @@ fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
     place.is_clean();
 }
 
-/// The node is gone, and its disk with it.
+/// The node is gone, with the records on its disk.
 #[test]
 fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
     let place = killed_run();
@@ -143,7 +144,7 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
     assert_eq!(figures_on_disk(&place), Some(before), "they stay as they are");
 }
 
-/// The records are on that node's own disk.
+/// The records are on the disk of another node.
 #[test]
 fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_command_for_its_node_is_named() {
     let place = killed_run();
@@ -182,7 +183,7 @@ fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_comman
     }
 }
 
-/// Where fewer records are left than the figures know of, the figures stay.
+/// If there are fewer records than the figures cover, the figures are kept.
 #[test]
 fn figures_that_know_more_than_the_records_that_are_left_stay() {
     let place = Place::new();
@@ -210,7 +211,7 @@ fn figures_that_know_more_than_the_records_that_are_left_stay() {
     assert!(kept["run"]["notes"].to_string().contains("no records are left: the figures are those of"));
 }
 
-/// As on a file system that keeps objects.
+/// Renaming fails, as on a file system that stores objects.
 const RENAMES_NOTHING: &str = r#"
     #include <errno.h>
     #include <string.h>
@@ -241,7 +242,7 @@ fn a_file_system_that_renames_nothing_keeps_the_figures_whole() {
     }
     let left = files_below(&place.path("out"));
     assert!(!left.iter().any(|path| path.to_string_lossy().contains(".part")), "{left:?}");
-    // Another run overwrites nothing of it.
+    // Another run overwrites none of its files.
     let before = std::fs::read(place.path("out/summary.json")).expect("figures");
     let plain = place.compile("cc", "plain", ampere_tests::jobs::PLAIN, &[]);
     let refused = run(with_gpus(&mut place.ampere_run("out", [&plain])).env("LD_PRELOAD", &shim));

@@ -1,9 +1,9 @@
-//! Runs of which everything was killed, or the node with it: `ampere recover` finishes them.
+//! Runs whose processes were all killed, alone or with their node: `ampere recover` finishes them.
 
 use super::*;
 use ampere_ring::RingGauge;
 
-/// A run of which everything is killed. Returns how many enters and leaves the program had published.
+/// Makes a run and kills all its processes. Returns the number of enters and leaves that the program had published.
 pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     let program = program(place, WAITS);
     let mut command = match bare {
@@ -12,7 +12,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     };
     let running = start(with_gpus(&mut command));
     until_events(place, "out", 600);
-    // First what would restart the collector, then the collector, then the program.
+    // The order is: the process that would restart the collector, the collector, the program.
     if !bare {
         running.signal(Signal::KILL);
     }
@@ -27,7 +27,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     published(place)
 }
 
-/// Records in the rings of programs, but for one that begins the program.
+/// The number of records in the rings of programs, without the one that starts the program.
 fn published(place: &Place) -> u64 {
     let files = files_below(&place.path("shm"));
     let rings = files.iter().filter(|path| {
@@ -49,7 +49,7 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
         let place = Place::new();
         let published = kill_everything(&place, bare);
         assert!(published > 500, "{published}");
-        // What there is to recover, in one line.
+        // Without an argument, the command prints one line about what can be recovered.
         let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
         assert_eq!((listed.code, listed.stdout.lines().count()), (0, 1), "{listed:#?}");
         for word in ["s-", "  1 rank", "events", place.path("out").to_str().expect("UTF-8")] {
@@ -59,7 +59,7 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
         let done = recover(&place, "out");
         assert_eq!(done.code, 0, "{done:#?}");
         let summary = place.summary("out");
-        // Of each enter and leave one event; what was open at the kill has its leave from us.
+        // There is one event for each enter and leave. What was open at the kill has a leave that ampere adds.
         let events = summary["quality"]["events"].as_u64().expect("a number");
         assert!(
             (published..=published + 2).contains(&events),
@@ -83,7 +83,7 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
     }
 }
 
-/// `AMPERE_SHM` is a symbolic link, and the session is named by where it lies.
+/// `AMPERE_SHM` is a symbolic link, and the session is named by its real path.
 #[test]
 fn a_session_behind_a_link_is_finished_by_its_name() {
     let place = Place::new();
@@ -119,7 +119,7 @@ fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     let store = ampere_trace::spool::Store::open(&[directory]);
     let spooled = store.records_of_all(|stream| !stream.starts_with("sampler")) - 1;
     assert!(spooled > 100 && spooled <= published, "{spooled} of {published}");
-    // A reboot clears shared memory. The last record on disk may be half of one.
+    // A reboot clears shared memory. The last record on disk may be incomplete.
     for entry in std::fs::read_dir(place.path("shm")).expect("a directory").flatten() {
         std::fs::remove_dir_all(entry.path()).expect("removed");
     }
@@ -141,7 +141,7 @@ fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     place.is_clean();
 }
 
-/// What a node's own disk held may be gone with the job.
+/// The contents of a node's own disk may be gone with the job.
 #[test]
 fn a_run_whose_records_are_gone_says_so() {
     let place = Place::new();
@@ -155,7 +155,7 @@ fn a_run_whose_records_are_gone_says_so() {
     assert!(done.stderr.contains("its records are gone with the disk of the node"), "{done:#?}");
 }
 
-/// The collector lives; the processes do not.
+/// The processes are killed, and the collector is not.
 #[test]
 fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     let place = Place::new();
@@ -186,7 +186,7 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     place.is_clean();
 }
 
-/// One rank is killed; the launcher ends the others.
+/// One rank is killed, and the launcher ends the others.
 #[test]
 fn a_rank_that_is_killed_is_named_with_those_that_the_launcher_ends() {
     if !have_mpi() {

@@ -1,4 +1,4 @@
-//! What `ampere recover` refuses, and what the next run does about a run that was cut off.
+//! What `ampere recover` refuses, and what the next run does with a run that was cut off.
 
 use super::*;
 
@@ -14,14 +14,14 @@ fn a_run_that_goes_on_is_refused() {
     let mut command = place.bare("out", &program);
     let running = start(with_estimate(&mut command));
     let first = collector(&place, "out", &[]);
-    // A program goes on without being measured where its collector is killed before it is ready.
+    // If the collector is killed before it is ready, the program continues without being measured.
     until_events(&place, "out", 1);
     let refused = recover(&place, &place.path("out"));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use", &first.to_string()]);
     let listed = run(place.ampere(["recover"]).current_dir(place.path("")));
     assert_eq!((listed.code, listed.stdout.as_str()), (0, ""), "{listed:#?}");
-    // The collector is dead, the program is not.
+    // Now the collector is killed, and the program is still running.
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     kill(first);
     until("no collector runs", || place.collectors().is_empty());
@@ -86,7 +86,7 @@ fn the_next_run_mentions_an_unfinished_run_once_and_leaves_it_alone() {
     place.is_clean();
 }
 
-/// A process joined and was killed with everything else before it had an event.
+/// A process joined the run and was killed with all others before it had an event.
 #[test]
 fn the_next_run_removes_a_run_without_events() {
     let place = Place::new();
@@ -138,7 +138,7 @@ fn recovering_a_run_without_events_removes_it() {
     assert_eq!(place.summary("out")["run"]["complete"], true);
 }
 
-/// As after a job on several nodes, one of which has left what cannot be read.
+/// This is the state after a job on several nodes, one of which left files that cannot be read.
 #[test]
 fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     let place = Place::new();
@@ -157,7 +157,7 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
     place.is_clean();
 }
 
-/// The others take away nothing of what it has made.
+/// The other recoveries remove nothing that it has written.
 #[test]
 fn of_several_recoveries_at_once_one_finishes_the_run() {
     for shared_memory_is_gone in [false, true] {
@@ -182,7 +182,7 @@ fn of_several_recoveries_at_once_one_finishes_the_run() {
     }
 }
 
-/// The run ended in order, only its trace found no place: nothing of it is lost.
+/// The run ended normally, but there was no room for its trace: no record of it is lost.
 #[test]
 fn a_trace_that_could_not_be_written_can_be_written_later() {
     let place = Place::new();
@@ -232,7 +232,7 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     assert_eq!(refused.code, 1, "{refused:#?}");
     refused.said_once(&["has no trace", "already exists", "do it again"]);
     assert!(all_there(), "{:?}", files_below(&place.path("out")));
-    // Once they are elsewhere, the trace can be written.
+    // When these files are moved away, the trace can be written.
     std::fs::rename(place.path("out/traces"), place.path("traces")).expect("moved");
     std::fs::remove_file(place.path("out/traces.def")).expect("removed");
     let recovered = recover(&place, &place.path("out"));
@@ -242,7 +242,7 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     place.is_clean();
 }
 
-/// The records are gone, and in their place is what the next run has left.
+/// The records are gone, and the next run's are in their place.
 #[test]
 fn a_run_whose_directory_another_run_has_taken_is_finished_elsewhere_or_discarded() {
     for discard in [false, true] {
@@ -334,7 +334,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
-    // The figures that were written while the run went on may know more than the records that were on disk by then.
+    // The figures that were written during the run may cover more than the records that were on disk by then.
     let notes = summary["run"]["notes"].to_string();
     let is_noted = ["the log itself was removed; its copy is read", "of its last events no records are left"];
     assert!(is_noted.iter().any(|note| notes.contains(note)), "{notes}");
@@ -342,7 +342,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     place.is_clean();
 }
 
-/// It was killed when all was done but removing the session.
+/// The process was killed when only the removal of the session was left to do.
 #[test]
 fn a_session_whose_results_are_written_is_removed() {
     for next_run in [false, true] {
@@ -383,7 +383,7 @@ fn a_run_that_was_killed_with_its_pid_namespace_is_not_in_use() {
     let refused = recover(&place, &session_directory(&place));
     assert_eq!(refused.code, 1);
     refused.said_once(&["in use"]);
-    running.signal(Signal::KILL); // and, with it, all that it has begun
+    running.signal(Signal::KILL); // this also kills all processes that it has started
     running.wait();
     until_all_are_dead(&place);
     let done = recover(&place, &place.path("out"));

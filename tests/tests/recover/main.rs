@@ -1,5 +1,5 @@
-//! Collectors that are killed, alone or with the program: nothing that was recorded is lost, and `ampere recover` finishes what
-//! was cut off.
+//! Collectors that are killed, alone or with the program: nothing that was recorded is lost, and `ampere recover` finishes the
+//! runs that were cut off.
 
 mod cut_off;
 mod killed_together;
@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Joules that are known: two devices of constant power, whose counters are absolute, whoever reads them.
+/// Two devices of constant power with absolute counters, so that the joules are known for every process that reads them.
 const GPUS: &str = "watts=300,90; epoch=0";
 const WATTS: [f64; 2] = [300.0, 90.0];
 
-/// So many steps of so many calls, and half a millisecond each; known to the last one.
+/// A program that makes a known number of steps. Each has a known number of calls, and takes half a millisecond.
 pub const STEPS: &str = r#"
     #include <stdio.h>
     #include <stdlib.h>
@@ -43,7 +43,7 @@ fn program(place: &Place, source: &str) -> PathBuf {
     place.compile("cc", name, source, &["-finstrument-functions"])
 }
 
-/// With counters whose joules are known.
+/// Sets the counters whose joules are known.
 fn with_gpus(command: &mut Command) -> &mut Command {
     with_rocm_smi(command, GPUS)
 }
@@ -52,8 +52,8 @@ fn with_estimate(command: &mut Command) -> &mut Command {
     command.env("AMPERE_COUNTERS", "estimate")
 }
 
-/// Waits until everything that was killed is dead. A process that is dying has no environment any more by which it would be
-/// found, and holds its lock a moment longer.
+/// Waits until all killed processes are dead. A process that is dying no longer has an environment by which it could be found,
+/// but still holds its lock for a moment.
 fn until_all_are_dead(place: &Place) {
     place.no_process_left();
     until("no lock is held", || {
@@ -66,7 +66,7 @@ fn until_all_are_dead(place: &Place) {
     });
 }
 
-/// Waits until the collector has read at least so many events.
+/// Waits until the collector has read at least this number of events.
 #[track_caller]
 fn until_events(place: &Place, output: &str, least: u64) {
     until("the collector reads events", || events(&place.path(output)) >= least);
@@ -82,14 +82,14 @@ fn session_directory(place: &Place) -> PathBuf {
     session_page(place).parent().expect("its directory").to_owned()
 }
 
-/// Kills the collector and then `ampere run`, in such a way that it has no time to start another one.
+/// Kills the collector and then `ampere run`, which has no time to start another collector.
 fn kill_with_ampere_run(place: &Place, running: &Running, collector: u32) {
     let session = ampere_ring::Session::open(&session_directory(place)).expect("a session");
     running.signal(Signal::STOP);
     kill(collector);
     until("the collector is dead", || place.collectors().is_empty() && !session.collector_is_alive());
     running.signal(Signal::KILL);
-    // As long as it holds its lock, the program's last process leaves the end of the run to it.
+    // As long as `ampere run` holds its lock, the program's last process leaves the end of the run to it.
     until("`ampere run` is dead", || !session.is_waited_for());
 }
 
@@ -97,12 +97,12 @@ fn sleep_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// The processes of a place whose command has this word.
+/// The processes of a place whose command line has this word.
 fn processes_with(place: &Place, word: &str) -> Vec<u32> {
     place.processes().into_iter().filter(|(_, command)| command.contains(word)).map(|(pid, _)| pid).collect()
 }
 
-/// A collector that runs, as its output directory names it. Not one of `not`.
+/// The process ID of the running collector that the output directory announces, other than those in `not`.
 fn collector(place: &Place, output: &str, not: &[u32]) -> u32 {
     let mut found = 0;
     until("a collector runs", || {
@@ -113,14 +113,14 @@ fn collector(place: &Place, output: &str, not: &[u32]) -> u32 {
     found
 }
 
-/// Calls by region, over all processes.
+/// Number of calls by region, over all processes.
 fn calls(summary: &Value) -> BTreeMap<String, u64> {
     let regions = list(&summary["devices"][0]["views"][0], "regions");
     let name = |row: &Value| row["region"].as_str().unwrap_or_default().to_owned();
     regions.iter().map(|row| (name(row), number(row, "calls") as u64)).collect()
 }
 
-/// What is measured is all there, and each joule once.
+/// Checks that no joule is missing or counted twice.
 #[track_caller]
 fn check_conserved(summary: &Value, with_gpus: bool) {
     for (at, device) in list(summary, "devices").iter().enumerate() {
@@ -130,7 +130,7 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
             assert!(relative(parts.iter().sum(), total) < 1e-9, "{device:#}");
         }
         if with_gpus {
-            // To a tick, and to the time that a reading may take between the counter and its timestamp.
+            // The tolerance is a tick, and the energy of the time that a reading may take between the counter and its timestamp.
             let expected = WATTS[at] * number(device, "sampled_seconds");
             assert!(
                 (total - expected).abs() < 0.01 * WATTS[at],
@@ -155,7 +155,7 @@ fn check_conserved(summary: &Value, with_gpus: bool) {
     }
 }
 
-/// The trace has the same calls and joules as the summary.
+/// Checks that the trace has the same calls and joules as the summary.
 #[track_caller]
 fn check_trace(place: &Place, output: &str) {
     let (live, again) = (place.summary(output), attribute(&place.path(output).join("traces.otf2"), &[]));
@@ -178,7 +178,7 @@ fn check_trace(place: &Place, output: &str) {
     }
 }
 
-/// The command did what it does, and everything that it did is in the results.
+/// Checks that the command did what it does without ampere, and that all its calls are in the results.
 #[track_caller]
 fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u64) {
     assert_eq!((done.code, done.stdout.as_str()), (7, format!("{steps} steps\n").as_str()), "{done:#?}");

@@ -1,10 +1,10 @@
-//! The program goes on, and another collector takes the place of the one that was killed.
+//! The program continues, and another collector replaces the one that was killed.
 
 use super::*;
 use ampere_tests::random::rounds;
 use std::path::Path;
 
-/// A collector is killed up to four times a run, at random moments: while it begins, samples, takes over, writes.
+/// Collectors are killed up to four times in a run, at random moments: while they start, sample, take over, or write.
 #[test]
 fn collectors_killed_at_random_moments_lose_nothing() {
     let (mut kills, mut gaps) = (0, 0);
@@ -17,10 +17,10 @@ fn collectors_killed_at_random_moments_lose_nothing() {
             true => place.bare("out", &program),
             false => place.ampere_run("out", [&program]),
         };
-        // Every event is to be in the trace, however small the ring and however long it is not read.
+        // Every event must be in the trace, however small the ring is and however long it is not read.
         let ring = *random.choose(&[1 << 16, 1 << 20, 1 << 23]);
         with_gpus(&mut command).env("AMPERE_EVENTS", "all").env("AMPERE_RING_BYTES", ring.to_string());
-        // Some of them right after another: while it begins, or takes over.
+        // Some kills follow each other closely, while a collector starts or takes over.
         let moments: Vec<u64> = (0..1 + random.below(4))
             .map(|_| if random.below(3) == 0 { random.below(20) } else { random.below(500) })
             .collect();
@@ -43,8 +43,8 @@ fn collectors_killed_at_random_moments_lose_nothing() {
     println!("{kills} collectors killed, {gaps} gaps in sampling");
 }
 
-/// Its replacement comes when the command has ended already, and much was recorded before: the end of each location comes after
-/// all of its records, and is the program's end also where the location that says so is read later than another.
+/// The replacement starts when the command has already ended, and much was recorded before: the end of each location comes after
+/// all of its records, and is the program's end also if the location that has it is read later than another.
 #[test]
 fn a_collector_that_takes_over_when_the_command_has_ended_loses_nothing() {
     const STEPS_BEFORE: u64 = 400;
@@ -83,7 +83,7 @@ fn a_collector_that_takes_over_when_the_command_has_ended_loses_nothing() {
         lock.is_some()
     });
     running.signal(Signal::CONT);
-    sleep_ms(300); // the worker spends them in its function, and no collector runs
+    sleep_ms(300); // the worker spends this time in its function, and no collector runs
     place.write("go", "");
     until("the command has ended", || directory.join("command.end").exists());
     drop(lock);
@@ -186,7 +186,7 @@ fn a_collector_killed_while_it_writes_the_trace_is_replaced() {
     }
 }
 
-/// Without `ampere run`, and with the supervisor dead that would have restarted it.
+/// There is no `ampere run`, or the supervisor that would have restarted the collector is dead.
 #[test]
 fn the_last_process_replaces_a_collector_killed_with_its_supervisor() {
     let place = Place::new();
@@ -220,7 +220,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
     }
     let last = format!("/proc/{}", killed[5]);
     until("ampere run knows that the last collector is gone", || !Path::new(&last).exists());
-    sleep_ms(100); // of which no joules are known
+    sleep_ms(100); // the joules of this time are unknown
     place.write("go", "");
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
@@ -232,7 +232,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
     let recovered = run(place.ampere(["recover", "out"]).current_dir(place.path("")));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     let summary = place.summary("out");
-    // All its events are there; of the time after the last sample the joules are not known.
+    // All its events are there; the joules after the last sample are unknown.
     assert!(calls(&summary)["step"] > 100, "{summary:#}");
     let gaps = list(&summary["run"], "gaps");
     assert!(gaps.last().is_some_and(|gap| gap["joules"].is_null()), "{gaps:?}");
@@ -314,7 +314,7 @@ fn counters_of_metrics_do_not_decrease_over_a_replacement() {
         killed.push(pid);
     }
     collector(&place, "out", &killed);
-    // From the first answer on: either nothing at all, or no less than before.
+    // After the first answer, there is either no answer, or one with no less than before.
     let mut seen = 0;
     for _ in 0..100 {
         let Some((joules, events, url)) = energy() else { continue };
@@ -354,13 +354,13 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
     place.is_clean();
 }
 
-/// What the dead collector has left in the session's page must not be taken for the word of the new one, which takes the
-/// session's lock before it says anything.
+/// What the dead collector has left in the session's page must not be taken for an answer of the new one, which takes the
+/// session's lock before it writes its own.
 #[test]
 fn a_replacement_is_ready_only_when_it_says_so_itself() {
     let place = Place::new();
     let program = program(&place, WAITS);
-    // The page names the collector whose word it is when the starter returns.
+    // When the starter returns, the page must name the new collector.
     let script = format!(
         "#!/bin/sh\ntouch '{0}/starts'\nwhile [ ! -e '{0}/locked' ]; do sleep 0.01; done\n'{1}' \"$@\"\ncode=$?\n\
          od -A n -t u4 -j 24 -N 4 \"$3/session\" > '{0}/ready'\nexit $code\n",
@@ -376,7 +376,7 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
     kill_with_ampere_run(&place, &running, first);
     place.write("go", "");
     until("another one is to be started", || place.path("starts").exists());
-    // It is slow: its lock is held, and it has said nothing yet.
+    // A slow collector holds its lock, and has not yet written anything.
     let lock = session.lock_collector().expect("a lock").expect("it is free");
     place.write("locked", "");
     until("it has been started", || !place.collectors().is_empty());
@@ -385,7 +385,7 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
     assert_eq!(running.wait().code, 128 + 9);
     until("the results are there", || place.path("out/report.html").exists());
     place.no_process_left();
-    // If the page is still there, it names the new one.
+    // If the page still exists, it names the new collector.
     let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();
     assert_ne!(ready.trim(), first.to_string(), "the dead one was taken for ready");
     assert_eq!(place.summary("out")["run"]["complete"], true);

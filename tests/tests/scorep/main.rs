@@ -1,4 +1,4 @@
-//! Under a real Score-P, where there is one on the PATH.
+//! Runs under a real Score-P, if there is one on the PATH.
 
 mod languages;
 mod messages;
@@ -32,7 +32,7 @@ int main(int c, char **v) {
 }
 "#;
 
-/// Enters and leaves per location, by otf2-print.
+/// The number of enters and leaves per location, by otf2-print.
 fn counts(trace: &Path) -> BTreeMap<String, usize> {
     let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
     let mut counts = BTreeMap::new();
@@ -61,7 +61,7 @@ fn under_score_p(openmp: bool, timer: &str) {
         .env("LD_LIBRARY_PATH", artifact("libscorep_substrate_ampere.so").parent().unwrap())
         .env("SCOREP_TIMER", timer)
         .env("AMPERE_OUTPUT", place.path("out"))
-        // Score-P's own trace of the same run, to compare.
+        // Score-P's own trace of the same run is compared.
         .env("SCOREP_ENABLE_PROFILING", "false")
         .env("SCOREP_ENABLE_TRACING", "true")
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
@@ -118,11 +118,11 @@ int main(int c, char **v) {
 #[derive(Debug, Default)]
 struct Metric {
     definition: String,
-    /// Ticks and raw values.
+    /// The times in ticks, and the raw values.
     samples: Vec<(u64, u64)>,
 }
 
-/// By name, and the ticks of a second.
+/// The metrics by name, and the ticks of a second.
 fn metrics_in(trace: &Path) -> (BTreeMap<String, Metric>, f64) {
     let definitions = text(&succeed(Command::new("otf2-print").arg("-G").arg(trace)).stdout);
     let name_in = |line: &str| line.split('"').nth(1).unwrap_or_default().to_owned();
@@ -143,7 +143,7 @@ fn metrics_in(trace: &Path) -> (BTreeMap<String, Metric>, f64) {
 }
 
 impl Metric {
-    /// Values rise, or the counter stands still. Returns watts.
+    /// Checks that values rise or stay the same. Returns watts.
     #[track_caller]
     fn watts(&self, ticks_per_second: f64) -> f64 {
         assert!(self.samples.len() > 20, "{self:?}");
@@ -156,7 +156,7 @@ impl Metric {
     }
 }
 
-/// A run under Score-P with the metric plugin, and where Score-P's trace is.
+/// A run under Score-P with the metric plugin, and the path of Score-P's trace.
 fn with_metrics(place: &Place, patterns: &str) -> (Command, PathBuf) {
     let program = compile(place, &["scorep", "mpicc", "-O1", "-g", "-DUSE_MPI"], "phases", PHASES);
     let mut command = place.command("mpirun");
@@ -211,7 +211,7 @@ fn the_counters_are_in_score_ps_own_trace() {
                 assert!(metric.definition.contains(part), "{part} in {}", metric.definition);
             }
         }
-        // It is a trace that energy can be attributed in: the ranks work, and wait for each other at the end.
+        // Energy can be attributed in this trace: the ranks work, and wait for each other at the end.
         let attributed = attribute(&trace, &[]);
         let devices = list(&attributed, "devices");
         assert_eq!(devices.len(), 3);
@@ -221,13 +221,13 @@ fn the_counters_are_in_score_ps_own_trace() {
         assert!(number(work, "exclusive_joules") > 0.6 * total, "{work} of {total} J");
         assert!(number(&devices[0]["views"][0], "attributed_joules") > 0.95 * total, "{}", devices[0]);
         assert_eq!(attributed["run"]["energy"], "simulated");
-        // The metric plugin alone: none of ampere's own results, and nothing stays.
+        // The metric plugin alone writes no results of ampere, and leaves nothing behind.
         assert!(!place.path("out").exists());
         place.is_clean();
     }
 }
 
-/// One collector, one reader of the counters: what Score-P's trace and ampere's own say is the same.
+/// One collector reads the counters, so Score-P's trace and that of ampere have the same samples.
 #[test]
 fn both_plugins_read_the_same_samples() {
     skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");
@@ -241,7 +241,7 @@ fn both_plugins_read_the_same_samples() {
     let (ours, _) = metrics_in(&place.path("out/traces.otf2"));
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>());
     for (name, metric) in &theirs {
-        // Ours begins earlier and ends later, and has nanojoules; where both are, they are one.
+        // Ampere's samples start earlier and end later, and are in nanojoules; where both have samples, these are equal.
         let (first, last) = (metric.samples[0].0, metric.samples[metric.samples.len() - 1].0);
         let same: Vec<(u64, u64)> = ours[name]
             .samples
@@ -251,7 +251,7 @@ fn both_plugins_read_the_same_samples() {
             .collect();
         assert_eq!(metric.samples, same, "{name}");
     }
-    // By another clock the session's samples have other times than the series, which knows nothing of that clock.
+    // With another clock, the session's samples have other times than the series, which uses a clock of its own.
     let place = Place::new();
     let (mut command, trace) = with_metrics(&place, "*device=0");
     simulate(&mut command, "watts=300");
@@ -267,7 +267,7 @@ fn a_metric_that_is_not_there_costs_one_line() {
     let place = Place::new();
     let (mut command, trace) = with_metrics(&place, "estimate:::energy,rocm_smi:::energy_count:device=7");
     simulate(&mut command, "watts=300");
-    // Score-P may warn, too: of its own timer, for example.
+    // Score-P may print warnings as well, for example about its timer.
     let ours = |said: &str| said.lines().filter(|line| line.starts_with("ampere:")).count();
     let said = text(&succeed(&mut command).stderr);
     assert_eq!(ours(&said), 1, "{said}");
@@ -275,13 +275,13 @@ fn a_metric_that_is_not_there_costs_one_line() {
     let (metrics, ticks) = metrics_in(&trace);
     assert_eq!(metrics.len(), 1);
     assert!(metrics["estimate:::energy"].watts(ticks) > 50.0);
-    // Counters that cannot be opened at all.
+    // In this case counters cannot be opened at all.
     let (mut command, trace) = with_metrics(&place, "*");
     command.env("AMPERE_CONFIG", "/nowhere.toml").env("SCOREP_OVERWRITE_EXPERIMENT_DIRECTORY", "true");
     let said = text(&succeed(&mut command).stderr);
     assert!(ours(&said) == 1 && said.contains("/nowhere.toml"), "{said}");
     assert!(metrics_in(&trace).0.is_empty());
-    // Score-P's profile allows no such metrics: Score-P warns, and we say what to do.
+    // Score-P's profile does not permit such metrics: Score-P prints a warning, and ampere explains what to do.
     let (mut command, _) = with_metrics(&place, "*");
     let said = text(&succeed(command.env("SCOREP_ENABLE_PROFILING", "true")).stderr);
     assert!(ours(&said) == 1 && said.contains("SCOREP_ENABLE_PROFILING=false"), "{said}");

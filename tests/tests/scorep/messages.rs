@@ -1,4 +1,4 @@
-//! Messages, collectives and requests: as many of each kind as in Score-P's own trace of the same run.
+//! Messages, collectives and requests: the number of each kind is that in Score-P's own trace of the same run.
 
 use super::*;
 use ampere_tests::runs::may_mount;
@@ -49,10 +49,10 @@ int main(int c, char **v) {
 }
 "#;
 
-/// Not in our trace, as the book says.
+/// Events that ampere's trace leaves out, as the book explains.
 const LEFT_OUT: [&str; 3] = ["THREAD_TEAM_BEGIN", "THREAD_TEAM_END", "METRIC"];
 
-/// Each event but its time and references: kind, location, peer, tag, bytes, and so on. Lines of otf2-print.
+/// The events by kind, location, peer, tag, bytes, and so on, without their times and references, from lines of otf2-print.
 fn events(trace: &Path) -> BTreeMap<String, usize> {
     let printed = text(&succeed(Command::new("otf2-print").arg(trace)).stdout);
     let mut events = BTreeMap::new();
@@ -62,7 +62,7 @@ fn events(trace: &Path) -> BTreeMap<String, usize> {
         if LEFT_OUT.contains(&kind) || !location.chars().all(|digit| digit.is_ascii_digit()) {
             continue;
         }
-        // A program's name and arguments are texts with numbers.
+        // The values of a program's name and arguments are strings with numbers.
         let is_number = |word: &&str| kind.starts_with("PROGRAM") && word.starts_with('<');
         let what: Vec<&str> = words.skip(1).filter(|word| !is_number(word)).collect();
         *events.entry(format!("{location} {kind} {}", without_names(&what.join(" ")))).or_insert(0) += 1;
@@ -70,7 +70,8 @@ fn events(trace: &Path) -> BTreeMap<String, usize> {
     events
 }
 
-/// Names of communicators and numbers of definitions differ; who communicates is kept: `("name" <0>; 2: "Master" (...))`.
+/// Replaces the names of communicators and the numbers of definitions, which differ, and keeps the members: `("name" <0>; 2:
+/// "Master" (...))`.
 fn without_names(what: &str) -> String {
     let mut kept = String::new();
     for field in what.split(", ") {
@@ -123,7 +124,7 @@ fn assert_same_events(ours: &Path, theirs: &Path) {
     assert!(of_kind(" MPI_COLLECTIVE_END ") > 7 * 20);
 }
 
-/// Score-P gathers the events of all nodes in one archive, and ampere joins the nodes'.
+/// Score-P collects the events of all nodes in one archive, and ampere joins those of the nodes.
 #[test]
 fn messages_between_nodes() {
     skip_unless!(on_path("scorep") && on_path("mpirun") && on_path("otf2-print"), "no scorep on the PATH");

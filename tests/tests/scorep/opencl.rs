@@ -14,17 +14,17 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// How long a stream that says nothing is waited for: longer than the programs here take.
+/// How long the collector waits for a silent stream: longer than the programs here run.
 const STREAM_LAG: Duration = Duration::from_secs(8);
 const WATTS: f64 = 300.0;
-/// A stream does not say which device it is on: the settings do.
+/// A stream does not contain the device that it runs on, so the settings have it.
 const SETTINGS: &str =
     "[[device]]\nname = \"GPU-0\"\nmetric = 'rocm_smi:::energy_count:device=0'\nlocations = ['.+']\n";
 
 const PROBE: &str =
     "#include <CL/cl.h>\nint main(void) { cl_uint n = 0; return clGetPlatformIDs(0, 0, &n) || !n; }\n";
 
-/// Whether there is an OpenCL and something that it runs on.
+/// Whether there is OpenCL with a device.
 fn has_a_platform(place: &Place) -> bool {
     let (source, program) = (place.path("probe.c"), place.path("probe"));
     std::fs::write(&source, PROBE).expect("room for a source file");
@@ -44,7 +44,7 @@ fn joules(summary: &Value) -> [f64; 2] {
     })
 }
 
-/// The same in the live metrics.
+/// Joules of both kernels in the live metrics.
 fn live_joules(output: &Path) -> Option<[f64; 2]> {
     let body = get(announced(output)?.address(), "/metrics").ok()?.body;
     let samples = parse(&body).ok()?;
@@ -82,10 +82,10 @@ fn play(mpi: bool, arguments: &[&str]) {
     command.env("AMPERE_CONFIG", &settings).env("AMPERE_COUNTERS", "rocm_smi");
     command.env("STAND_IN_ROCM_SMI", format!("watts={WATTS}"));
     command.env("AMPERE_ROCM_SMI_LIBRARY", artifact("libstand_in_rocm_smi64.so"));
-    // What is told of later than this is in the live metrics at the end only.
+    // Events that are reported later than this reach the live metrics only at the end.
     command.env("AMPERE_STREAM_LAG", format!("{}s", STREAM_LAG.as_secs()));
     let mut running = Running::start(&mut command);
-    // The program waits when its kernels have run; what they used does not become more then.
+    // The program waits after its kernels have run, so their joules do not rise any more.
     let (mut last, mut since) = ([0.0; 2], Instant::now());
     let live = wait_for("all kernels in the live metrics", LIMIT, || {
         let now = live_joules(&place.path("out"))?;
@@ -120,7 +120,7 @@ fn play(mpi: bool, arguments: &[&str]) {
         assert!(relative(live[kernel], of_summary[kernel]) < 0.01, "{live:?}, {of_summary:?}");
         assert!(relative(of_trace[kernel], of_summary[kernel]) < 1e-6, "{of_trace:?}, {of_summary:?}");
     }
-    // How long a kernel ran depends on what else uses the processor: another queue, another rank, another program.
+    // How long a kernel runs depends on what else uses the processor: another queue, another rank, another program.
     let ratio = of_summary[1] / of_summary[0];
     let is_alone = !mpi && arguments[1] == "1";
     let near = if is_alone { 2.0..4.5 } else { 1.5..6.0 };
@@ -129,7 +129,7 @@ fn play(mpi: bool, arguments: &[&str]) {
         ours.iter().filter(|(region, _)| region.ends_with(name)).map(|(_, (_, seconds))| seconds).sum()
     };
     let exclusive = [seconds("light"), seconds("heavy")];
-    // Kernels that run at the same time share the device's watts.
+    // Kernels that run at the same time share the device's power.
     let all = exclusive[0] + exclusive[1];
     assert!(of_summary[0] + of_summary[1] < 1.01 * WATTS * all, "{of_summary:?} J in {exclusive:?} s");
     if is_alone {

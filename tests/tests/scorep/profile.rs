@@ -1,4 +1,4 @@
-//! Beside Score-P's own profile of the same run, as its cube tools print it.
+//! Comparison with Score-P's own profile of the same run, as printed by its Cube tools.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{assert_same_figures, attribute, list, number, on_path, succeed, text};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Without sampling, of which Score-P takes some by default.
+/// Unwinding without sampling, which Score-P would otherwise turn on.
 const UNWINDING: &[(&str, &str)] = &[("SCOREP_ENABLE_UNWINDING", "true"), ("SCOREP_SAMPLING_EVENTS", "")];
 const SAMPLING: &[(&str, &str)] =
     &[("SCOREP_ENABLE_UNWINDING", "true"), ("SCOREP_SAMPLING_EVENTS", "timer@2000")];
@@ -16,7 +16,7 @@ const SAMPLING: &[(&str, &str)] =
 /// Calls and exclusive seconds by region.
 type Regions = BTreeMap<String, (f64, f64)>;
 
-/// What our summary says, in all views of the only device.
+/// The regions in a summary, over all views of the only device.
 pub fn regions(summary: &Value) -> Regions {
     let mut regions = Regions::new();
     for row in list(&list(summary, "devices")[0], "views").iter().flat_map(|view| list(view, "regions")) {
@@ -28,7 +28,7 @@ pub fn regions(summary: &Value) -> Regions {
     regions
 }
 
-/// What Score-P's profile says.
+/// The regions in Score-P's profile.
 fn profile(experiment: &Path) -> Regions {
     let mut dump = Command::new("cube_dump");
     dump.args(["-m", "visits,time", "-x", "excl", "-z", "excl", "-t", "aggr", "-c", "all", "-s", "human"]);
@@ -41,7 +41,8 @@ fn profile(experiment: &Path) -> Regions {
         let Some((name, rest)) = line.rsplit_once("(id=") else { continue };
         let value: f64 =
             rest.split_whitespace().nth(1).and_then(|value| value.parse().ok()).expect("a value");
-        // Tasks have trees of their own, before the threads'; where one ran, its time is there a second time.
+        // Tasks have trees of their own, which come before those of the threads. The time of a task is listed again in the thread
+        // that ran it.
         in_tasks = (in_tasks || name == "TASKS") && name != "main";
         if name.starts_with("!$omp task ") && !in_tasks {
             continue;
@@ -49,13 +50,14 @@ fn profile(experiment: &Path) -> Regions {
         let region = regions.entry(name.to_owned()).or_default();
         if is_time { region.1 += value } else { region.0 += value }
     }
-    // Nodes of the tree that are no calls.
+    // Some nodes of the tree are not calls.
     regions.retain(|_, (calls, _)| *calls > 0.0);
     regions
 }
 
-/// A thread that has ended a task and has no other one yet is in the `taskwait` that it began it in. In Score-P's profile it is in
-/// the barrier of the team then: both are one here, where there are tasks.
+/// Merges the regions in which a thread waits. When a thread has ended a task and has no other one yet, ampere has it in the
+/// `taskwait` in which it started the task, and Score-P's profile in the team's barrier. If there are tasks, both are taken as
+/// one region.
 fn waiting_in_one(regions: &Regions) -> Regions {
     let has_tasks = regions.keys().any(|name| name.starts_with("!$omp task "));
     let waits =
@@ -69,7 +71,8 @@ fn waiting_in_one(regions: &Regions) -> Regions {
     changed
 }
 
-/// But for `left_out`: what Score-P's profile calls all that the program does outside of `main` is no region for a substrate.
+/// Compares the regions except those in `left_out`: in Score-P's profile one region has all that the program does outside `main`,
+/// which a substrate plugin does not see.
 #[track_caller]
 pub fn assert_agrees(ours: &Regions, experiment: &Path, left_out: &[&str]) {
     let mut theirs = profile(experiment);
@@ -85,7 +88,7 @@ pub fn assert_agrees(ours: &Regions, experiment: &Path, left_out: &[&str]) {
     }
 }
 
-/// The hot spots with their shares of the time, the hottest first.
+/// The hot spots with their shares of the time, hottest first.
 fn hottest(regions: &Regions) -> Vec<(&str, f64)> {
     let all: f64 = regions.values().map(|(_, seconds)| seconds).sum();
     let mut shares: Vec<_> = regions.iter().map(|(name, (_, s))| (name.as_str(), s / all)).collect();
@@ -97,7 +100,7 @@ fn is_everything_here() -> bool {
     ["scorep", "cube_dump", "mpicc", "mpirun", "otf2-print"].into_iter().all(on_path)
 }
 
-/// Whether Score-P was built with libunwind: without it, it ignores what these tests ask for.
+/// Whether Score-P was built with libunwind: otherwise it ignores the settings of these tests.
 fn can_sample() -> bool {
     let told = Command::new("scorep-info").arg("config-summary").output();
     told.is_ok_and(|told| {
@@ -106,7 +109,7 @@ fn can_sample() -> bool {
     })
 }
 
-/// Two ranks under Score-P with its profile. Returns where that is.
+/// Runs two ranks under Score-P with its profile. Returns the profile's path.
 pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]) -> PathBuf {
     let experiment = place.path("scorep");
     let mut command = place.command("mpirun");
@@ -117,14 +120,14 @@ pub fn under_profile(place: &Place, program: &Path, environment: &[(&str, &str)]
     experiment
 }
 
-/// Every thread is in the table, as in the profile.
+/// Settings with which every thread is in the table, as in the profile.
 fn settings(place: &Place) -> PathBuf {
     let file = place.path("ampere.toml");
     std::fs::write(&file, "[attribution]\nlocations = \"all\"\n").expect("room for the settings");
     file
 }
 
-/// With the plugin, and Score-P's profile and trace.
+/// The variables for a run with the plugin, and with Score-P's profile and trace.
 pub fn measured(place: &Place, experiment: &Path) -> [(&'static str, PathBuf); 7] {
     [
         ("SCOREP_SUBSTRATE_PLUGINS", "ampere".into()),
@@ -160,14 +163,14 @@ fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
     }
     let config = settings(&place).display().to_string();
     assert_same_figures(&summary, &attribute(&place.path("out/traces.otf2"), &["--config", &config]));
-    // Score-P's own trace has calling contexts where ours has enters and leaves. It does not say when recording is off, nor
-    // that a thread's frames are over which only unwinding has found, when it leaves its team.
+    // Score-P's own trace has calling contexts where ampere's has enters and leaves. It lacks the times at which recording is
+    // off, and the ends of frames that only unwinding has found when a thread leaves its team.
     let has_threads = options.contains(&"-fopenmp");
     if !ours.contains_key("MEASUREMENT OFF") && (environment.is_empty() || !has_threads) {
         std::fs::write(&config, "[attribution]\nlocations = \"all\"\ntime = true\n").expect("room");
         let theirs = attribute(&experiment.join("traces.otf2"), &["--config", &config]);
         let mut theirs = regions(&theirs);
-        theirs.remove("main"); // which never ends in the trace
+        theirs.remove("main"); // it never ends in the trace
         assert_agrees(&theirs, &experiment, &["profiled", "main"]);
     }
     let switched = |trace: &Path| {
@@ -215,12 +218,12 @@ fn sampling_agrees_with_score_ps_profile() {
 fn openmp_agrees_with_score_ps_profile() {
     agrees(&["-fopenmp", "-DTASKS"], &[], &["main", "spin", "fibonacci"]);
     skip_unless!(can_sample(), "no scorep that unwinds; without unwinding it agrees");
-    // Score-P's profile ends a program with tasks and unwinding.
+    // Score-P's profile crashes a program with tasks and unwinding, so this one has no tasks.
     agrees(&["-fopenmp"], UNWINDING, &["main", "between", "marked"]);
     agrees(&["-fopenmp"], SAMPLING, &["main", "spin", "marked"]);
 }
 
-/// HPL, whose kernels only samples find.
+/// This runs HPL, whose kernels are only found by samples.
 #[test]
 fn hot_spots_of_hpl_when_sampled_are_those_of_score_ps_profile() {
     skip_unless!(is_everything_here(), "no scorep with its tools on the PATH");

@@ -1,7 +1,7 @@
-//! The event path in the worst of places: a signal handler, in the middle of another event.
+//! The event path in the worst situation: in a signal handler, in the middle of another event.
 //!
-//! Each test plays a measurement system in a process of its own: this program again, with a library in front of it that
-//! ends it when memory is taken or a lock is asked for while an event is being written.
+//! Each test imitates a measurement system in a process of its own: this program again, with a preloaded library that ends it
+//! when it allocates memory or takes a lock while an event is being written.
 
 mod samples;
 
@@ -19,9 +19,9 @@ const CHILD: &str = "SIGNALS_CHILD";
 const OUTER: u32 = 1;
 const INNER: u32 = 2;
 const HANDLED: u32 = 3;
-/// Further regions, for more call paths than are kept.
+/// Number of further regions, which have more call paths than are kept.
 const MANY: u32 = 3000;
-/// Records of the smallest ring.
+/// Number of records in the smallest ring.
 const DEEP: u32 = 4096;
 const STORM: Duration = Duration::from_millis(1500);
 /// A storm lasts until more signals than these have been handled, which takes longer on a busy machine.
@@ -31,18 +31,18 @@ static PLUGIN: OnceLock<(Plugin, &'static HostLocation)> = OnceLock::new();
 static HANDLED_CALLS: AtomicU64 = AtomicU64::new(0);
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// Runs `body` with all that the event path must not do forbidden.
+/// Runs `body` and forbids everything that the event path must not do.
 fn watched(body: impl FnOnce()) {
     forbidding(1, body);
 }
 
-/// With memory and locks forbidden, and system calls allowed: a definition is written to a file.
+/// Forbids memory allocation and locks, but permits system calls: a definition is written to a file.
 fn watched_but_for_system_calls(body: impl FnOnce()) {
     forbidding(2, body);
 }
 
 fn forbidding(what: i32, body: impl FnOnce()) {
-    // SAFETY: a lookup by name; the shim's function has this type, and it returns its thread's own variable.
+    // SAFETY: this looks a name up; the shim's function has this type, and returns its thread's own variable.
     let forbidden = unsafe {
         static SHIM: OnceLock<usize> = OnceLock::new();
         let function =
@@ -50,7 +50,7 @@ fn forbidding(what: i32, body: impl FnOnce()) {
         assert!(function != 0, "the shim is not there");
         &mut *std::mem::transmute::<usize, extern "C" fn() -> *mut i32>(function)()
     };
-    // In a handler it may be forbidden already.
+    // In a handler it may already be forbidden.
     let before = std::mem::replace(forbidden, what);
     body();
     *forbidden = before;
@@ -66,7 +66,7 @@ fn begin() {
     let (plugin, location) = Plugin::begin();
     (HANDLED + 1..=HANDLED + MANY).for_each(|region| plugin.define_region(region));
     assert!(PLUGIN.set((plugin, location)).is_ok());
-    event(OUTER); // what is looked up once has been
+    event(OUTER); // this makes all lookups that happen only once
 }
 
 fn end() {
@@ -79,10 +79,10 @@ extern "C" fn handler(_signal: libc::c_int) {
     event(HANDLED);
 }
 
-/// Signals as fast as they can be sent, while the thread that gets them does nothing but write events.
+/// Sends signals as fast as possible, while the thread that gets them only writes events.
 fn storm() {
     begin();
-    // SAFETY: a handler that does what may be done in one: that is what is tested.
+    // SAFETY: the handler makes only calls that are permitted in one, which is what the test checks.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;
@@ -92,7 +92,7 @@ fn storm() {
     let target = unsafe { libc::pthread_self() };
     let sender = std::thread::spawn(move || {
         while !OVER.load(Ordering::Relaxed) {
-            // SAFETY: the thread is there until `OVER` is seen.
+            // SAFETY: the thread exists until `OVER` is seen.
             unsafe { libc::pthread_kill(target, libc::SIGPROF) };
             (0..50).for_each(|_| std::hint::spin_loop());
         }
@@ -113,10 +113,10 @@ fn storm() {
     println!("{{\"calls\": {calls}, \"handled\": {}}}", HANDLED_CALLS.load(Ordering::Relaxed));
 }
 
-/// From here on this thread's other system calls end the process.
+/// From here on, all other system calls of this thread end the process.
 fn allow_only(calls: [libc::c_long; 2]) {
     let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    const LOAD: u16 = 0x20; // the call's number, first in what a filter sees
+    const LOAD: u16 = 0x20; // the call's number, which is the first field of a filter's input
     const IS: u16 = 0x15;
     const RETURN: u16 = 0x06;
     let mut steps = [
@@ -127,14 +127,14 @@ fn allow_only(calls: [libc::c_long; 2]) {
         step(RETURN, libc::SECCOMP_RET_ALLOW, 0, 0),
     ];
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    // SAFETY: a filter that is whole, copied by the kernel.
+    // SAFETY: the filter is complete, and the kernel copies it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
     }
 }
 
-/// Records, folds and suppresses where the kernel allows a thread nothing but to say that it is done, and to end.
+/// Records, coalesces and suppresses calls in a thread that the kernel only permits to report and to end.
 fn strict() {
     begin();
     let (mut from, to) = std::io::pipe().expect("a pipe");
@@ -143,14 +143,14 @@ fn strict() {
         let pipe = to.as_raw_fd();
         allow_only([libc::SYS_write, libc::SYS_exit]);
         let Some((plugin, location)) = PLUGIN.get() else { return };
-        // Deeper than a ring is long.
+        // This is deeper than the capacity of a ring.
         for depth in 0..2 * DEEP {
             watched(|| plugin.enter(location, HANDLED + 1 + depth % MANY));
         }
         for depth in (0..2 * DEEP).rev() {
             watched(|| plugin.leave(location, HANDLED + 1 + depth % MANY));
         }
-        // Longer than a collector takes to start, so that calls find room again.
+        // This is longer than a collector takes to start, so that there is room for calls again.
         let begun = Instant::now();
         for round in 0u32.. {
             if round % 1000 == 0 && begun.elapsed() > STORM {
@@ -165,7 +165,7 @@ fn strict() {
                 watched(|| plugin.leave(location, OUTER));
             }
         }
-        // SAFETY: both are allowed; the thread ends here and nothing of it is used again.
+        // SAFETY: both calls are permitted; the thread ends here and nothing of it is used again.
         unsafe {
             libc::write(pipe, b"done".as_ptr().cast(), 4);
             libc::syscall(libc::SYS_exit, 0);
@@ -177,15 +177,15 @@ fn strict() {
     end();
 }
 
-/// That the filter does stop what it is to stop.
+/// Makes a system call, which the filter must stop.
 fn calls() {
     allow_only([libc::SYS_write, libc::SYS_exit]);
-    // SAFETY: a call without effect.
+    // SAFETY: the call has no effect.
     unsafe { libc::getppid() };
     println!("nothing was noticed");
 }
 
-/// That the shim does.
+/// Allocates memory, which the shim must stop.
 fn allocates() {
     watched(|| drop(std::hint::black_box(vec![0u8; 100])));
     println!("nothing was noticed");
@@ -245,7 +245,7 @@ fn events_in_handlers_are_written_or_counted() {
             lost > 0 && lost < 2 * handled,
             "a handler interrupts events, now and then: {lost} of {handled}"
         );
-        // Nothing is corrupted: every call is there, and of the handler's all that are not counted as lost.
+        // No record is damaged: every call is present, and every call of the handler, except those that are counted as lost.
         let quality = &summary["quality"];
         assert_eq!(
             (number(&quality["damaged_records"]), number(&quality["suppressed_calls"])),
@@ -268,7 +268,7 @@ fn the_event_path_makes_no_system_call() {
         "this machine's clock cannot be read without the kernel"
     );
     let place = Place::new();
-    // A small ring: it is soon full, and calls are coalesced, and suppressed.
+    // The ring is small and soon full, so that calls are coalesced and suppressed.
     let output = play(&place, "strict", &[("AMPERE_RING_BYTES", "65536")]);
     assert!(output.status.success(), "{}: {}{}", output.status, text(&output.stdout), text(&output.stderr));
     let summary = json(&place.path("out/summary.json"));
@@ -279,7 +279,7 @@ fn the_event_path_makes_no_system_call() {
     assert_eq!(number("damaged_records"), 0);
 }
 
-/// The other tests can fail.
+/// Checks that the other tests can fail.
 #[test]
 fn forbidden_calls_are_detected() {
     let output = play(&Place::new(), "calls", &[]);

@@ -1,4 +1,4 @@
-//! Score-P with unwinding and sampling: samples come in signal handlers, and the first of a function defines it there.
+//! Score-P with unwinding and sampling: samples come in signal handlers, and the first sample of a function defines it there.
 
 use crate::{figures, play, watched, watched_but_for_system_calls};
 use ampere_tests::jobs::Place;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// By region: calls and seconds.
+/// Calls and seconds by region.
 fn regions(summary: &Value) -> BTreeMap<String, (f64, f64)> {
     let view = &list(&list(summary, "devices")[0], "views")[0];
     let row = |row: &Value| {
@@ -24,7 +24,7 @@ const SOLVE: u32 = 2;
 const MULTIPLY: u32 = 3;
 const SEND: u32 = 4;
 
-/// `main` and `send` are instrumented. `main` is a context for each place in it that something is called from.
+/// `main` and `send` are instrumented. `main` has a context for each place from which it calls something.
 pub fn timeline() {
     const AT_START: u32 = 1;
     const SOLVE_MULTIPLY: u32 = 4;
@@ -51,7 +51,7 @@ pub fn timeline() {
     let times = [
         plugin.context_enter(location, AT_START, 2),
         after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)),
-        after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)), // the same call or another one: a sample does not say
+        after_work(&|| plugin.sample(location, SOLVE_MULTIPLY, 3)), // the same call or another one, which a sample does not show
         after_work(&|| plugin.sample(location, LATER_SOLVE, 2)),
         after_work(&|| plugin.context_enter(location, LATER_SEND, 2)),
         after_work(&|| plugin.context_leave(location, SEND_RETURNS)),
@@ -109,16 +109,16 @@ extern "C" fn handler(_signal: libc::c_int) {
     watched(|| _ = plugin.sample(location, context, 2));
 }
 
-/// A program that does little but take memory and give it back, and is sampled all the time.
+/// A program that does little more than allocate and free memory, and is sampled all the time.
 pub fn sampled() {
-    // The contexts are numbered as their regions; `main` is the first.
+    // The contexts have the numbers of their regions; `main` is the first.
     let contexts: Vec<(u32, u32)> = (1..=LAST).map(|region| (region, u32::from(region > 1))).collect();
     set_contexts(&contexts);
     let (plugin, location) = Plugin::begin();
     plugin.context_enter(location, MAIN, 2);
     assert!(PLAYED.set((plugin, location)).is_ok());
     let (plugin, location) = PLAYED.get().expect("just set");
-    // SAFETY: a handler that does what may be done in one: that is what is tested.
+    // SAFETY: the handler makes only calls that are permitted in one, which is what the test checks.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as *const () as usize;

@@ -1,4 +1,5 @@
-/* Preloaded: ends the process with a word if it takes or gives back memory, or locks, where it says that it does not. */
+/* A preloaded library that ends the process with a message if it allocates or frees memory, or takes a lock, while that is
+ * forbidden. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -48,7 +49,7 @@ int pthread_mutex_lock(pthread_mutex_t *m) {
     look("the event path locks\n");
     return real_lock(m);
 }
-/* Rust's locks wait by this. */
+/* Rust's locks wait with this call. */
 long syscall(long n, ...) {
     if (forbidden != BUT_SYSTEM_CALLS)
         look("the event path makes a system call\n");

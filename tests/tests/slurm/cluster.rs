@@ -8,21 +8,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limits are in minutes, and slurmctld looks at them twice a minute.
+/// Time limits are in minutes, and slurmctld checks them twice a minute.
 const JOB_LIMIT: Duration = Duration::from_secs(200);
-/// How long processes that ignore SIGTERM have.
+/// Seconds that processes have if they ignore SIGTERM.
 const KILL_WAIT: u32 = 5;
 const FREEZER: &str = "/sys/fs/cgroup/freezer";
 
-/// Control groups bear the node's name: one cluster at a time.
+/// The names of control groups contain the node's name, so there may be one cluster at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 /// How Slurm finds a job's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
-    /// By control groups: every process of a job is killed, daemons too.
+    /// By control groups: every process of a job is killed, also daemons.
     ControlGroups,
-    /// By parents: what has left its parent lives on.
+    /// By parents: a process that has left its parent survives.
     Parents,
 }
 
@@ -43,7 +43,7 @@ fn free_port() -> u16 {
 }
 
 impl Cluster {
-    /// `None` where there can be none; says why.
+    /// Starts Slurm; `None` if that is not possible here, with a printed reason.
     pub fn start(tracking: Tracking) -> Option<Cluster> {
         if !have(&["slurmctld", "slurmd", "sbatch", "munged"]) {
             return None;
@@ -108,7 +108,7 @@ impl Cluster {
         let groups = match Path::new(FREEZER).exists() {
             true => "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n",
             false => {
-                // Slurm makes its groups in systemd's, which is not everywhere.
+                // Slurm makes its groups below those of systemd, which is not installed everywhere.
                 std::fs::create_dir_all("/sys/fs/cgroup/system.slice").expect("a control group");
                 "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"
             }
@@ -146,13 +146,13 @@ impl Cluster {
         command
     }
 
-    /// One of Slurm's commands.
+    /// Runs a command of Slurm.
     pub fn control(&self, name: &str, arguments: &[&str]) -> Done {
         let mut command = self.place.command(name);
         run(command.args(arguments).env("SLURM_CONF", self.place.path("slurm.conf")))
     }
 
-    /// A command whose processes know this cluster.
+    /// A command whose processes use this cluster.
     pub fn command(&self, place: &Place, name: &str) -> Command {
         let path = format!(
             "{}:{}",
@@ -164,7 +164,7 @@ impl Cluster {
         command
     }
 
-    /// Submits a batch script; gives the job's number.
+    /// Submits a batch script, and returns the job's number.
     pub fn submit(&self, place: &Place, script: &Path) -> String {
         let done = run(self.command(place, "sbatch").args(["--parsable", "--output=job-%j.log"]).arg(script));
         assert_eq!(done.code, 0, "{done:#?}");
@@ -176,7 +176,7 @@ impl Cluster {
         self.until_over(job);
     }
 
-    /// All of a job's processes have ended, or were killed.
+    /// Waits until all processes of a job have ended, or were killed.
     pub fn until_over(&self, job: &str) {
         let begun = Instant::now();
         loop {

@@ -1,5 +1,5 @@
-//! Jobs of a batch system that are cancelled, run out of time, or end: with Slurm, on this machine alone. A part of
-//! `make test-long`.
+//! Jobs of a batch system that are cancelled, exceed their time limit, or end: with Slurm, on this machine alone. This is a part
+//! of `make test-long`.
 
 mod cluster;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Longer than any of these jobs is let live.
+/// More seconds than any of these jobs is allowed to run.
 const SECONDS: &str = "600";
 
 /// The batch scripts of the book, in its order.
@@ -40,7 +40,7 @@ impl Job {
     /// Submits a script and waits until ranks are measured.
     fn start(cluster: &Cluster, script: &str) -> Job {
         let place = place_with_program("mpicc.openmpi");
-        // The book's nodes and GPUs are not here.
+        // The nodes and GPUs that the book asks for are not here.
         let lines = script.lines().map(|line| match line.strip_prefix("#SBATCH --nodes=") {
             Some(_) => "#SBATCH --ntasks=2",
             None => line,
@@ -67,7 +67,7 @@ impl Job {
         std::fs::read_to_string(self.place.path(format!("job-{}.log", self.number))).unwrap_or_default()
     }
 
-    /// The results are there, all of them, by themselves.
+    /// Checks that the results are complete without any further command.
     fn has_results(&self) -> Value {
         let summary = self.summary().expect("a summary");
         assert!(summary["run"].get("running").is_none(), "{}\n{}", summary["run"], self.log());
@@ -80,7 +80,7 @@ impl Job {
         summary
     }
 
-    /// Slurm killed everything at once: the figures of the last seconds are missing until a report is asked for.
+    /// Slurm killed all processes at once: the figures of the last seconds are missing until a user asks for a report.
     fn is_finished_by_a_report(&self) {
         let before = self.summary().expect("a summary");
         assert_eq!(before["run"]["running"], true, "{}\n{}", before["run"], self.log());
@@ -98,7 +98,7 @@ impl Job {
     }
 }
 
-/// The batch script that everybody writes first. When its shell dies of SIGTERM, Slurm kills all else.
+/// The simplest batch script. When its shell dies of SIGTERM, Slurm kills all other processes.
 const WITH_A_SHELL: &str =
     "#!/bin/bash\n#SBATCH --nodes=1\nampere run -o ampere-$SLURM_JOB_ID-0 -- srun ./xhpl\n";
 const AFTER_THE_LAUNCHER: &str =
@@ -113,7 +113,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
     let Some(cluster) = Cluster::start(tracking) else { return };
     let scripts = scripts_of_the_book();
     assert_eq!(scripts.len(), 2, "one with exec, one with a trap: {scripts:#?}");
-    // It takes more than a minute: the others run meanwhile.
+    // This takes more than a minute, so the other jobs run meanwhile.
     let limited = |script: &str| script.replacen("#!/bin/bash\n", "#!/bin/bash\n#SBATCH --time=1\n", 1);
     let out_of_time = Job::start(&cluster, &limited(&scripts[0].replace("#SBATCH --time=", "# ")));
     let out_of_time_with_a_shell = Job::start(&cluster, &limited(WITH_A_SHELL));
@@ -129,7 +129,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
         let job = Job::start(&cluster, script);
         cluster.cancel(&job.number);
         if tracking == Tracking::Parents {
-            // The collector is no child of the shell's any more: it lives on for as long as it needs.
+            // The collector is not a child of the shell any more: it survives for as long as it needs.
             job.place.no_process_left();
         }
         match job.summary().expect("a summary")["run"].get("running") {
@@ -159,7 +159,7 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results_if_children_are_kil
     jobs_that_are_ended(Tracking::Parents);
 }
 
-/// `ampere run` on both sides of `srun`: slurmd starts the ranks.
+/// `ampere run` is in front of `srun` and behind it: slurmd starts the ranks.
 #[test]
 fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() {
     if !have(&["mpicc.openmpi"]) {
@@ -204,7 +204,7 @@ fn ranks_that_srun_starts_have_sampled_functions_around_their_exact_mpi_calls() 
     }
 }
 
-/// Control groups kill the collector with the last of them: a report finishes the run.
+/// With control groups, the collector is killed with the last process: a report finishes the run.
 #[test]
 fn programs_that_srun_starts_without_mpi_are_one_run() {
     if Sampler::begin(&Options::default()).is_err() {
@@ -235,7 +235,7 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
         let report = run(place.ampere(["report"]).arg("out"));
         assert_eq!(report.code, 0, "{report:#?}");
         let summary = place.summary("out");
-        // With control groups, Slurm may kill the collector before the results are whole.
+        // With control groups, Slurm may kill the collector before the results are complete.
         let is_whole = summary["run"]["complete"] == true;
         assert!(is_whole || tracking == Tracking::ControlGroups, "{}", summary["run"]);
         let notes = summary["run"]["notes"].as_array().expect("notes");
@@ -250,7 +250,7 @@ fn programs_that_srun_starts_without_mpi_are_one_run() {
     }
 }
 
-/// Open MPI by PMIx, MPICH by PMI-2: `ampere run` before and after the launcher.
+/// This tests Open MPI with PMIx and MPICH with PMI-2, with `ampere run` in front of the launcher and behind it.
 #[test]
 fn ranks_that_srun_starts_are_one_run() {
     let compilers = [("mpicc.openmpi", "--mpi=pmix"), ("mpicc.mpich", "--mpi=pmi2")];
@@ -278,7 +278,7 @@ fn ranks_that_srun_starts_are_one_run() {
     }
 }
 
-/// Slurm hands the script's `--export=NONE` to `srun`: its ranks get what measuring needs, and no more.
+/// Slurm passes the script's `--export=NONE` to `srun`: its ranks get what measuring needs, and no more.
 #[test]
 fn ranks_of_a_job_with_a_clean_environment_are_measured() {
     if !have(&["mpicc.openmpi"]) {

@@ -1,5 +1,5 @@
-//! A synthetic trace: two ranks on two nodes, each with a second thread and three GPU streams, and counters of
-//! several kinds. 90 s long, so that streams can be later than the collector usually waits for.
+//! A generated trace: two ranks on two nodes, each with a second thread and three GPU streams, and counters of several kinds. It
+//! is 90 s long, so that streams can be later than the limit for which the collector usually waits.
 
 use otf2::{
     ArchiveWriter, ClockProperties, Definitions, EventWriter, Location, LocationGroup, LocationGroupRef,
@@ -9,7 +9,7 @@ use otf2::{
 };
 use std::path::{Path, PathBuf};
 
-/// Which metrics are devices: three energies by their own definition, and a power.
+/// Settings that define which metrics are devices: three energies with definitions of their own, and a power.
 pub const CONFIG: &str = r#"
 [[device]]
 name = "GPU-$1"
@@ -30,12 +30,12 @@ ranks = [0]
 
 pub const MAIN_OF_RANK_1: u64 = 1;
 const SECONDS: u64 = 90;
-/// No round number of ticks to the second, and far from zero.
+/// The number is not round, and times are far from zero.
 const TICKS_PER_SECOND: u64 = 1_234_567;
 const OFFSET: u64 = 1 << 52;
 
 pub struct Shape {
-    /// Outermost calls of each main thread.
+    /// Number of outermost calls of each main thread.
     pub calls: u64,
     pub samples: u64,
 }
@@ -46,7 +46,7 @@ impl Default for Shape {
     }
 }
 
-/// Always the same numbers.
+/// A generator that always returns the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -60,7 +60,7 @@ fn at(part: u64, of: u64) -> u64 {
     OFFSET + (u128::from(SECONDS * TICKS_PER_SECOND) * u128::from(part) / u128::from(of)) as u64
 }
 
-/// Writes it into a new directory. Its anchor file.
+/// Writes the trace into a new directory, and returns the path of its anchor file.
 pub fn write(directory: &Path, shape: &Shape) -> PathBuf {
     std::fs::create_dir_all(directory).expect("a directory");
     let archive = ArchiveWriter::create(directory).expect("an archive");
@@ -142,7 +142,7 @@ fn group(
     })
 }
 
-/// Two energies in ticks of their own, one as a number with a fraction, and a power.
+/// Two energies in ticks of their own, one as a floating-point number, and a power.
 fn metrics(d: &mut Definitions) -> Vec<MetricClassRef> {
     use MetricValueType::{F64, I64, U64};
     let all = [
@@ -173,7 +173,7 @@ fn metrics(d: &mut Definitions) -> Vec<MetricClassRef> {
     classes.to_vec()
 }
 
-/// main, and in it calls with calls in them.
+/// Writes `main`, and nested calls inside it.
 fn main_thread(mut writer: EventWriter, regions: &[RegionRef], calls: u64, random: &mut Random) {
     let mut write = |time, enter, region| {
         let written = if enter { writer.enter(time, region) } else { writer.leave(time, region) };

@@ -1,5 +1,5 @@
-//! Device assignment: found with its reason, and the same live, from the run's own trace, and as if it had been configured by
-//! hand.
+//! The assignment of devices: it is found with its reason, and is the same live, from the run's own trace, and with explicit
+//! settings.
 
 use ampere_tests::jobs::Place;
 use ampere_tests::runs::{
@@ -20,7 +20,7 @@ fn topology(summary: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Attributed as expected, and the same when it is replayed.
+/// Checks that the links are as expected, and that a replay has the same figures.
 #[track_caller]
 fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
     let place = Place::new();
@@ -32,7 +32,7 @@ fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
     assert_eq!(topology(&offline), expected);
     let mut command = place.command(artifact("ampere"));
     command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(options).args(["--speed", "max"]);
-    // What the replay itself may see is nothing of the trace's.
+    // The variables of the replay's own environment must not be taken for those of the trace.
     succeed(command.env("ROCR_VISIBLE_DEVICES", "7"));
     let live = place.summary("out");
     assert_eq!(topology(&live), expected, "live");
@@ -43,7 +43,7 @@ fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
     offline
 }
 
-/// The figures are those of the settings that say the same by hand.
+/// Checks that explicit settings for the same assignment have the same figures.
 #[track_caller]
 fn is_as_configured(made: &str, found: &Value, settings: &str) {
     let place = Place::new();
@@ -53,7 +53,7 @@ fn is_as_configured(made: &str, found: &Value, settings: &str) {
     assert_same_figures(found, &attribute(&trace, &["--config", config.to_str().expect("a name")]));
 }
 
-/// A [[device]] of rocm_smi's, with its ranks and streams.
+/// A [[device]] of rocm_smi with its ranks and streams.
 fn device(number: u32, ranks: &str, streams: &str) -> String {
     format!(
         "[[device]]\nname = 'GPU-{number}'\nmetric = 'rocm_smi:::energy_count:device={number}'\nranks = [{ranks}]\n\
@@ -94,7 +94,7 @@ fn variables_of_each_rank() {
     is_as_configured(made, &found, &settings.concat());
 }
 
-/// The second die's counter never moves, which is known only at the end.
+/// The second die's counter never changes, which is known only at the end.
 #[test]
 fn two_dies_with_one_counter() {
     let made = "counter 0\ncounter 1 silent\ncounter 2\ncounter 3 silent\n\
@@ -127,7 +127,7 @@ fn two_dies_with_one_counter() {
     is_as_configured(made, &found, &settings.concat());
 }
 
-/// A counter that appears later than others, and changes the consumers of those.
+/// A counter starts later than others, and changes their consumers.
 #[test]
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
@@ -152,7 +152,7 @@ fn the_system_tree_says_which_device() {
     );
 }
 
-/// What live counters tell of their GPUs, a trace tells again.
+/// The trace has the model and the address that live counters have of their GPUs.
 #[test]
 fn counters_tell_their_model_and_address() {
     finds(
@@ -171,7 +171,7 @@ fn counters_tell_their_model_and_address() {
     );
 }
 
-/// What the driver told of a process, its trace tells again.
+/// The trace has the queues that the driver listed for each process.
 #[test]
 fn queues_of_each_rank() {
     finds(
@@ -190,7 +190,7 @@ fn queues_of_each_rank() {
 const RISES: &str = "by its model (MI250X) the second die of a package, which the first one's counter counts, yet its own counter \
      rises: it counts for itself";
 
-/// That it does is known from its samples, after the first frames.
+/// The second counter's samples show only after the first frames that it rises.
 #[test]
 fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     let made = "counter 0 model=MI250X\ncounter 1 model=MI250X\nrank n ROCR_VISIBLE_DEVICES=0\n\
@@ -206,7 +206,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
     );
     is_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
     assert_eq!(found["run"]["notes"], Value::from(vec![format!("GPU-1 on n is {RISES}")]));
-    // One that never does is counted by the first one.
+    // If its counter never rises, the first die's counter includes it.
     let made = made.replace("counter 1", "counter 1 silent");
     let second = "second die of the package that GPU 0 counts";
     let found = finds(
@@ -245,7 +245,7 @@ fn every_node_has_its_own() {
     finds(&made, by_local_rank, &expected);
 }
 
-/// What `ampere attribute` says about settings: on standard error, and in the summary.
+/// Checks the messages of `ampere attribute` about settings on standard error and in the summary.
 #[track_caller]
 fn says(made: &str, settings: &str, expected: &[&str]) {
     let place = Place::new();
@@ -263,7 +263,7 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
     let notes: Vec<&str> = list(&summary["run"], "notes").iter().filter_map(Value::as_str).collect();
     assert_eq!(notes.into_iter().filter(is_about_settings).collect::<Vec<_>>(), expected);
     assert_eq!(summary["run"]["complete"], true, "nothing is missing");
-    // Live, once everything is known.
+    // A live run has them once everything is known.
     let mut command = place.command(artifact("ampere"));
     command.arg("replay").arg(&trace).arg("-o").arg(place.path("out")).args(["--speed", "max", "--config"]);
     let output = succeed(command.arg(&config));
@@ -272,12 +272,12 @@ fn says(made: &str, settings: &str, expected: &[&str]) {
     }
     let summary = place.summary("out");
     let notes = list(&summary["run"], "notes").iter().filter_map(Value::as_str);
-    // Another test may have the port.
+    // Another test may hold the port.
     let notes = notes.filter(|note| !note.starts_with("port ")).filter(is_about_settings);
     assert_eq!(notes.collect::<Vec<_>>(), expected);
 }
 
-/// How metrics are named that look like energy, and that no setting makes a device.
+/// How a note names metrics that look like energy and that no setting makes a device.
 const NOT_CONFIGURED: &str = "metrics are left out as in no [[device]] of the configuration: ";
 
 #[test]
@@ -385,7 +385,7 @@ fn contradictory_settings_are_errors() {
     }
 }
 
-/// The stand-in's library, and what it shows.
+/// Sets the stand-in's library and its counters.
 fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command {
     let library = artifact("libstand_in_rocm_smi64.so");
     command
@@ -394,7 +394,7 @@ fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command 
         .env("STAND_IN_ROCM_SMI", script)
 }
 
-/// Joules of each device, by rank.
+/// Joules of each device by rank.
 fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {
@@ -412,7 +412,7 @@ fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
 fn each_rank_spends_from_its_own_gpu() {
     skip_unless!(on_path("mpirun"), "no mpirun");
     let place = Place::new();
-    // One wrapper for both ranks, as sites have them.
+    // Both ranks use one wrapper, as sites provide it.
     let script = place.path("choose");
     let choose =
         "#!/bin/sh\nexport ROCR_VISIBLE_DEVICES=$((2 - 2 * OMPI_COMM_WORLD_LOCAL_RANK))\nexec \"$@\"\n";
@@ -443,7 +443,7 @@ fn each_rank_spends_from_its_own_gpu() {
     assert_same_figures(&live, &offline);
 }
 
-/// Two GPUs with an MI250X's name, and both have a counter.
+/// Both of two GPUs have the name of an MI250X and a counter.
 #[test]
 fn a_rank_on_a_second_die_that_counts_spends_from_it() {
     skip_unless!(on_path("mpirun"), "no mpirun");
@@ -475,7 +475,7 @@ fn a_rank_on_a_second_die_that_counts_spends_from_it() {
     assert_same_figures(&live, &offline);
 }
 
-/// Ranks are known in MPI_Init only, when main has long been running.
+/// A process has its rank only in MPI_Init, long after main has started.
 #[test]
 fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     skip_unless!(on_path("mpirun") && on_path("mpicc"), "no mpirun or no mpicc");
@@ -511,7 +511,7 @@ fn a_rank_that_is_known_late_is_attributed_from_the_trace() {
     let offline = attribute(&place.path("out/traces.otf2"), &["--config", config.to_str().expect("a name")]);
     assert_eq!(topology(&offline), topology(&live));
     assert_same_figures(&live, &offline);
-    // From the beginning, not only from MPI_Init on.
+    // The joules are attributed from the start, and not only from MPI_Init on.
     let nap =
         list(&list(&list(&live, "devices")[0], "views")[0], "regions").iter().find(|r| r["region"] == "nap");
     let nap = nap.expect("its row");

@@ -1,8 +1,8 @@
-//! Leaves end the regions that they name, and regions have any numbers.
+//! Leaves end the regions that they name, and regions may have any numbers.
 
 use crate::*;
 
-/// A node with a rank, a GPU stream of it, and a counter of the GPU of 100 W for 4 s.
+/// A node with a rank, a GPU stream of it, and a counter of the GPU at 100 W for 4 s.
 fn with_stream(rank: &[(u64, &str)], stream: &[(u64, &str)]) -> Trace {
     let mut trace = Trace::new();
     let node = trace.node("a");
@@ -20,17 +20,17 @@ fn with_stream(rank: &[(u64, &str)], stream: &[(u64, &str)]) -> Trace {
 #[test]
 fn kernels_that_overlap_end_when_they_are_left() {
     let rank = [(0, "+main"), (40, "-main")];
-    // Begin and end of each kernel, and their joules, and of no kernel.
+    // Start and end of each kernel, the joules of each, and the joules of no kernel.
     type Case<'a> = (&'a [(u64, &'a str)], &'a [(&'a str, f64)], f64);
     let cases: [Case; 3] = [
         (&[(0, "+A"), (10, "+B"), (20, "-A"), (30, "-B")], &[("A", 100.0), ("B", 200.0)], 100.0),
-        // Three, of which the first ends last but one.
+        // There are three kernels, of which the first one ends second.
         (
             &[(0, "+A"), (5, "+B"), (10, "+C"), (15, "-B"), (20, "-A"), (30, "-C")],
             &[("A", 50.0), ("B", 50.0), ("C", 200.0)],
             100.0,
         ),
-        // The longer one goes on alone after a shorter one inside, and another one follows at once.
+        // The longer kernel continues alone after a shorter one has ended, and another one follows immediately.
         (
             &[(0, "+A"), (10, "+B"), (20, "-A"), (20, "+C"), (30, "-B"), (40, "-C")],
             &[("A", 100.0), ("B", 100.0), ("C", 200.0)],
@@ -49,7 +49,7 @@ fn kernels_that_overlap_end_when_they_are_left() {
     }
 }
 
-/// A frame that goes on is no further call, and each such leave is counted.
+/// A frame that continues is not another call, and each leave of this kind is counted.
 #[test]
 fn a_kernel_that_goes_on_is_one_call() {
     let events = [(0, "+A"), (10, "+B"), (20, "-A"), (30, "-B")];
@@ -63,7 +63,7 @@ fn a_kernel_that_goes_on_is_one_call() {
 fn a_call_without_length_takes_nothing_from_its_caller() {
     let cases: [&[(u64, &str)]; 4] = [
         &[(0, "+main"), (10, "-get"), (10, "+get"), (20, "+solve"), (30, "-solve"), (40, "-main")],
-        // Two at once, and one at the very end of its caller.
+        // Two leaves come at the same time, and one at the very end of its caller.
         &[
             (0, "+main"),
             (10, "-get"),
@@ -76,9 +76,9 @@ fn a_call_without_length_takes_nothing_from_its_caller() {
             (40, "-main"),
             (40, "+get"),
         ],
-        // Of a function that called it.
+        // The leave is that of a function further out.
         &[(0, "+main"), (20, "+solve"), (25, "-main"), (25, "+main"), (30, "-solve"), (40, "-main")],
-        // In order: it is no special case.
+        // These events are in order: there is no special case.
         &[(0, "+main"), (10, "+get"), (10, "-get"), (20, "+solve"), (30, "-solve"), (40, "-main")],
     ];
     for events in cases {
@@ -89,7 +89,7 @@ fn a_call_without_length_takes_nothing_from_its_caller() {
     }
 }
 
-/// Nothing shows what it was.
+/// Nothing in the trace shows what is missing.
 #[test]
 fn enters_and_leaves_that_are_missing_make_a_run_incomplete() {
     for events in [

@@ -1,8 +1,8 @@
-//! Traces as other tools write them, with counters that are recorded in odd ways. Each is of 100 W for a second, read every
-//! 50 ms, while `main` runs on each rank: so many joules have to come out, whatever the trace is like.
+//! Traces as other tools write them, with counters that are recorded in unusual ways. In each trace the power is 100 W for a
+//! second, read every 50 ms, while `main` runs on each rank: 100 J must be found in every such trace.
 //!
 //! ```text
-//! readings.rs   counters that are recorded in odd ways    recorders.rs  who recorded a counter, and who used it
+//! readings.rs   counters recorded in unusual ways        recorders.rs  who recorded a counter, and who used it
 //! powers.rs     names, units and powers                   parts.rs      devices that are parts of others
 //! leaves.rs     leaves out of order, any numbers          places.rs     scopes, nodes and ranks
 //! ```
@@ -60,7 +60,7 @@ impl Trace {
         self.definitions.system_tree_nodes.push(node)
     }
 
-    /// A rank's main thread.
+    /// Adds the main thread of a rank.
     fn rank(&mut self, rank: u64, node: SystemTreeNodeRef) -> LocationRef {
         let group = self.definitions.location_groups.push(LocationGroup {
             name: format!("MPI Rank {rank}"),
@@ -84,7 +84,7 @@ impl Trace {
         self.archive.event_writer(location).expect("a location")
     }
 
-    /// A GPU stream of a rank's, with a context of its own.
+    /// Adds a GPU stream of a rank, with a context of its own.
     fn stream(&mut self, rank: u64, name: &str) -> LocationRef {
         let process = self.definitions.locations.get(LocationRef(rank)).and_then(|l| l.group);
         let node = process.and_then(|p| self.definitions.location_groups.get(p)?.system_tree_parent);
@@ -107,7 +107,7 @@ impl Trace {
         reference
     }
 
-    /// Units of 10^exponent joules.
+    /// Adds a metric whose unit is 10^exponent joules.
     fn metric(&mut self, name: &str, exponent: i64, mode: MetricMode) -> MetricClassRef {
         self.metric_in(name, "J", (MetricBase::Decimal, exponent), mode)
     }
@@ -137,7 +137,7 @@ impl Trace {
         })
     }
 
-    /// Any part of the system tree.
+    /// Adds any part of the system tree.
     fn part(
         &mut self,
         class: &str,
@@ -154,7 +154,7 @@ impl Trace {
         })
     }
 
-    /// A group, which is a process' once it has a thread.
+    /// Adds a location group, which belongs to a process once it has a thread.
     fn group(&mut self, name: &str, node: SystemTreeNodeRef) -> LocationGroupRef {
         self.definitions.location_groups.push(LocationGroup {
             name: name.into(),
@@ -164,7 +164,7 @@ impl Trace {
         })
     }
 
-    /// A thread of a group, or a location of metrics alone.
+    /// Adds a thread of a group, or a location that has only metrics.
     fn location(&mut self, kind: LocationType, name: &str, group: LocationGroupRef) -> LocationRef {
         let number = self.definitions.locations.last().map_or(0, |last| last.0 + 1);
         let location = Location { name: name.into(), kind, group: Some(group), ..Location::default() };
@@ -180,7 +180,7 @@ impl Trace {
         })
     }
 
-    /// A class with these metrics, in joules or in another unit, whose values have a fraction.
+    /// Adds a class with these metrics in joules or another unit. Their values are floating-point numbers.
     fn class(&mut self, metrics: &[(&str, &str)]) -> MetricClassRef {
         let members = metrics.iter().map(|(name, unit)| {
             let is_power = is_unit_of_power(unit);
@@ -196,7 +196,7 @@ impl Trace {
         self.definitions.add_metric_class(MetricClass { members, ..MetricClass::default() })
     }
 
-    /// A class of which `recorder` records values that are about something else.
+    /// Adds a class whose values are recorded by `recorder` about something else.
     fn about(
         &mut self,
         class: MetricClassRef,
@@ -208,7 +208,7 @@ impl Trace {
         MetricRef { class, instance: Some(self.definitions.add_metric_instance(instance)) }
     }
 
-    /// Enters (`+main`) and leaves (`-main`) of a location, at tenths of a second.
+    /// Writes enters (`+main`) and leaves (`-main`) of a location. Times are in tenths of a second.
     fn calls(&mut self, location: LocationRef, calls: &[(u64, &str)]) {
         let calls: Vec<_> =
             calls.iter().map(|(time, name)| (*time, *name, self.region(&name[1..]))).collect();
@@ -222,7 +222,8 @@ impl Trace {
         writer.close().expect("a location");
     }
 
-    /// From 0 to 4 s, every 10 ms: counters, each as its value in the beginning and its rise in a second, and powers.
+    /// Writes readings every 10 ms from 0 to 4 s. A counter is given by its value at the start and its increase per second; the
+    /// others are powers.
     fn reads(&mut self, location: LocationRef, metrics: &[(MetricRef, &[(f64, f64)])]) {
         let mut writer = self.writer(location);
         for hundredth in 0..=400u64 {
@@ -250,8 +251,8 @@ impl Trace {
         (self.place, trace)
     }
 
-    /// What `ampere attribute` says, and `replay`, which has other numbers of calls where frames go on without what was around
-    /// them.
+    /// The results of `ampere attribute` and of `replay`. Their numbers of calls differ if frames continue without the frames
+    /// around them.
     fn attribute_and_replay(self) -> [Value; 2] {
         let (place, trace) = self.finish();
         let mut replay = place.command(artifact("ampere"));
@@ -259,7 +260,7 @@ impl Trace {
         [attribute(&trace, &[]), place.summary("out")]
     }
 
-    /// What `ampere attribute` says; `replay`, the trace that it writes, and `report -f chrome` have to say the same.
+    /// The result of `ampere attribute`. `replay`, the trace that it writes, and `report -f chrome` must have the same figures.
     fn everywhere(self) -> Value {
         let (place, trace) = self.finish();
         let offline = attribute(&trace, &[]);
@@ -292,7 +293,7 @@ impl Trace {
     }
 }
 
-/// `main` from the first reading to the last, and what a counter of this unit reads, from a zero of its own.
+/// Writes `main` from the first reading to the last, and readings of a counter of this unit, which has a zero of its own.
 fn a_second(trace: &Trace, writer: &mut EventWriter, class: MetricClassRef, units_per_joule: u64, late: u64) {
     for reading in 0..=READINGS {
         let time = SECOND + reading * SECOND / READINGS;
@@ -315,12 +316,12 @@ fn joules(summary: &Value) -> Vec<f64> {
     list(summary, "devices").iter().map(|device| number(device, "total_joules")).collect()
 }
 
-/// Joules of all devices that are parts of no other.
+/// Joules of all devices that are not parts of others.
 fn total(summary: &Value) -> f64 {
     number(&summary["run"], "total_joules")
 }
 
-/// A region's own joules, of all devices.
+/// A region's own joules on all devices.
 fn of_region(summary: &Value, view: &str, name: &str) -> f64 {
     let views = list(summary, "devices").iter().flat_map(|device| list(device, "views"));
     let rows = views.filter(|of| of["view"] == view).flat_map(|of| list(of, "regions"));
@@ -345,8 +346,8 @@ fn are(joules: &[f64], expected: &[f64]) {
 
 const GPU: &str = "A2rocm_smi:::energy_count:device=0";
 
-/// Ranks of one node, each of which runs `main` for a second, and records a counter of this name at these watts, from a zero
-/// of its own. As PAPI's, it is in microjoules and has no unit.
+/// Adds ranks of one node. Each runs `main` for a second, and records a counter of this name at these watts from a zero of its
+/// own. Like PAPI's counters, it is in microjoules and has no unit.
 fn ranks_with(trace: &mut Trace, name: &str, watts: &[f64]) {
     let node = trace.node("a");
     let class = trace.metric_in(name, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
@@ -369,7 +370,7 @@ fn names(summary: &Value) -> Vec<&str> {
     list(summary, "devices").iter().filter_map(|device| device["name"].as_str()).collect()
 }
 
-/// Joules of a device in the ranks view, by location group.
+/// Joules of a device in the ranks view by location group.
 fn by_rank(device: &Value) -> Vec<(&str, f64)> {
     let rows = list(&list(device, "views")[0], "callpaths").iter();
     rows.map(|row| (row["location_group"].as_str().expect("a name"), number(row, "exclusive_joules")))

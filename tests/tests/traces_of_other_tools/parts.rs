@@ -2,7 +2,7 @@
 
 use crate::*;
 
-/// A Frontier node: the GPUs' own counters, and Cray's.
+/// A Frontier node with the GPUs' own counters and those of Cray.
 #[test]
 fn crays_counters_are_found_and_no_joule_is_counted_twice() {
     let cray = |name: &str| format!("A2coretemp:::craypm:{name}");
@@ -16,7 +16,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
         ("A2rocm_smi:::energy_count:device=0".to_owned(), 120_000_000),
         ("A2rocm_smi:::energy_count:device=2".to_owned(), 230_000_000),
     ];
-    // Without the node's, the accelerators' count, and not the GPUs' in them.
+    // Without the node's counter, those of the accelerators count, and the GPUs' within them do not.
     for (from, total) in [(0, 500.0), (1, 50.0 + 30.0 + 130.0 + 240.0)] {
         let mut trace = Trace::new();
         let node = trace.node("frontier00001");
@@ -94,7 +94,7 @@ fn parts_are_not_added_to_their_whole() {
             170.0,
         ),
         (&[("power/energy-psys/", 150.0), ("power/energy-pkg/", 100.0), ("power/energy-gpu/", 30.0)], 150.0),
-        // A platform has no graphics cards in it.
+        // A platform's counter does not include graphics cards.
         (&[("power/energy-psys/", 150.0), ("rocm_smi:::energy_count:device=0", 200.0)], 350.0),
         (
             &[
@@ -105,9 +105,9 @@ fn parts_are_not_added_to_their_whole() {
             ],
             310.0,
         ),
-        // All packages, and each.
+        // There is a counter of all packages, and one of each.
         (&[("cpu energy", 170.0), ("cpu0 energy", 80.0), ("cpu1 energy", 90.0)], 170.0),
-        // One package, by two libraries.
+        // Two libraries record the same package.
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 99.5)], 100.0),
         (&[("total energy", 300.0), ("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0)], 300.0),
         (&[("all gpus energy", 210.0), ("gpu 0 energy", 100.0), ("gpu 1 energy", 110.0)], 210.0),
@@ -148,13 +148,13 @@ fn a_whole_that_its_parts_disprove_is_none() {
         assert_eq!(summary["run"]["complete"], false);
         assert!(notes(&summary).contains(&format!("{whole} on a is left out")), "{}", notes(&summary));
     }
-    // The whole of a whole: what is wrong is the package.
+    // In a chain of three devices, the wrong counter is that of the package, in the middle.
     let summary = of_watts(&[("system/energy", 200.0), ("package/energy", 30.0), ("core/energy", 70.0)]);
     are(&[total(&summary)], &[800.0]);
     assert_eq!((names(&summary).len(), &summary["run"]["complete"]), (2, &false.into()));
 }
 
-/// What is in what is not known: nothing is counted twice, and the run says so.
+/// If it is unknown which device is a part of which, no joule is counted twice, and a note reports it.
 #[test]
 fn parts_of_an_unknown_whole_make_a_run_incomplete() {
     for (watts, expected) in [

@@ -17,7 +17,7 @@ fn with_packages() -> (Trace, [SystemTreeNodeRef; 2], LocationRef) {
 
 #[test]
 fn instances_about_two_packages_are_two_devices() {
-    // Readings that are the same, that are far apart, and that differ by what one update is.
+    // The readings are the same, or far apart, or differ by one update.
     for rises in [[(0.0, 50.0), (0.0, 50.0)], [(1e6, 50.0), (5.0, 80.0)], [(0.0, 50.0), (0.1, 50.0)]] {
         let (mut trace, packages, reader) = with_packages();
         let class = trace.class(&[("energy", "J")]);
@@ -32,7 +32,7 @@ fn instances_about_two_packages_are_two_devices() {
     }
 }
 
-/// Of a class with two members, through an instance for each package; a third one is about the node.
+/// A class with two members has an instance for each package; a third one is about the node.
 #[test]
 fn members_of_a_class_are_each_a_device_of_their_part() {
     let (mut trace, packages, reader) = with_packages();
@@ -58,7 +58,7 @@ fn members_of_a_class_are_each_a_device_of_their_part() {
     are(&[total(&summary)], &[4.0 * (50.0 + 60.0 + 10.0)]);
 }
 
-/// The same metric of a node and of its packages, which are its parts, or disprove it.
+/// The metric of a node includes the same metric of its packages, unless the values disprove it.
 #[test]
 fn a_metric_of_a_node_has_that_of_its_parts_in_it() {
     for (of_node, expected) in [(150.0, 150.0), (60.0, 50.0 + 60.0)] {
@@ -77,7 +77,7 @@ fn a_metric_of_a_node_has_that_of_its_parts_in_it() {
     }
 }
 
-/// Rank 0 records what each rank has used, in all ways to say so; and what rank 1 alone has.
+/// Rank 0 records what each rank has used, in all ways in which a trace can express it, and what rank 1 alone has.
 #[test]
 fn joules_are_of_whom_the_values_are_about() {
     for kind in [MetricScope::Location, MetricScope::LocationGroup, MetricScope::Group] {
@@ -124,7 +124,7 @@ fn what_shares_memory_is_a_node() {
             let cluster = trace.part("machine", "cluster", None, &[]);
             trace.part("host", name, Some(cluster), &[SharedMemory])
         },
-        // A NUMA domain that is called a node, in a machine that shares memory.
+        // Here a NUMA domain of a machine with shared memory is called a node.
         &|trace, name| {
             let machine = trace.part("machine", name, None, &[SharedMemory]);
             trace.part("node", "numa 0", Some(machine), &[SystemTreeDomain::Numa])
@@ -185,7 +185,8 @@ fn nodes_of_one_name_are_two_and_parts_of_an_unknown_class_make_a_run_incomplete
 
 #[test]
 fn ranks_are_those_of_their_communicator() {
-    // Names of the groups, and the ranks that the communicator gives them; without one, names have to say it.
+    // These are names of the groups, and the ranks that the communicator gives them; without a communicator, the names must have
+    // the ranks.
     for (names, world) in [
         (["process 4711", "process 4712"], Some([0, 1])),
         (["process 4711", "process 4712"], Some([1, 0])),

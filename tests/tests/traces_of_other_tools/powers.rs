@@ -2,7 +2,8 @@
 
 use crate::*;
 
-/// A power that is 100 W on average: 50 W and 150 W by turns, read `READINGS` times in a second, while `main` runs.
+/// A power of 100 W on average, which alternates between 50 W and 150 W. It is read `READINGS` times in a second, while `main`
+/// runs.
 fn power(trace: &mut Trace, class: MetricClassRef, units_per_watt: f64) {
     let node = trace.node("a");
     let location = trace.rank(0, node);
@@ -34,7 +35,7 @@ fn a_power_is_integrated_in_its_own_unit() {
             power(&mut trace, class, units_per_watt);
             trace
         };
-        // Without any setting, and with one that does not say its scale.
+        // This is tested without settings, and with a setting that does not give its scale.
         let trace = made();
         let config = trace.place.path("ampere.toml");
         let setting = "[[device]]\nname = \"node\"\nmetric = 'node_power'\nkind = \"instantaneous\"\n";
@@ -51,7 +52,7 @@ fn a_power_is_integrated_in_its_own_unit() {
 #[test]
 fn a_power_is_about_the_time_that_its_mode_says() {
     use MetricMode::{AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart};
-    // 50 W, 150 W, 150 W after a third of the time each: from a sample on, or until it.
+    // The power is 50 W, 150 W and 150 W for a third of the time each: it applies from a sample on, or until it.
     for (mode, expected) in
         [(AbsolutePoint, 200.0), (AbsoluteNext, 200.0), (AccumulatedStart, 200.0), (AbsoluteLast, 300.0)]
     {
@@ -72,7 +73,7 @@ fn a_power_is_about_the_time_that_its_mode_says() {
     }
 }
 
-/// As PAPI's metrics are by Score-P: no unit, and accumulated by their mode.
+/// Score-P writes PAPI's metrics like this: without a unit, and with the mode of an accumulated value.
 #[test]
 fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     let papi = |trace: &mut Trace, name: &str| {
@@ -89,7 +90,7 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     assert_eq!(summary["run"]["energy"], "integrated");
     assert!(summary["run"]["notes"].to_string().contains("current_socket_power:device=0 is left out"));
 
-    // A GPU that has its own counter; a limit.
+    // The metrics are a GPU that has its own counter, and a limit.
     let mut trace = Trace::new();
     let class = papi(&mut trace, gpu_power);
     power(&mut trace, class, 1e6);
@@ -108,7 +109,7 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     assert_eq!(summary["run"]["energy"], "measured");
 }
 
-/// A rank on a node, whose thread works for 4 s, and what is recorded beside it: name, unit, rise in a second or power.
+/// Adds a rank on a node, whose thread works for 4 s, and metrics by name, unit, and increase per second or power.
 fn record(trace: &mut Trace, node: SystemTreeNodeRef, rank: usize, metrics: &[(&str, &str, f64)]) {
     let group = trace.group(&format!("MPI Rank {rank}"), node);
     let thread = trace.location(LocationType::CpuThread, "main", group);
@@ -233,7 +234,7 @@ fn powers_are_powers_by_the_names_of_papi() {
     }
 }
 
-/// A power beside an energy counts if its name says that it is of something else.
+/// A power in addition to an energy counts if its name shows that it is that of something else.
 #[test]
 fn a_power_of_what_has_no_energy_is_integrated_beside_energies() {
     let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("package 1 power", "W", 80.0)]);
@@ -244,7 +245,7 @@ fn a_power_of_what_has_no_energy_is_integrated_beside_energies() {
 
 #[test]
 fn what_looks_like_energy_and_is_left_out_is_named() {
-    // The metric beside a package's energy, what is said of it, and whether the run is complete.
+    // Each case is the metric next to a package's energy, the words of its note, and whether the run is complete.
     for (name, unit, said, complete) in [
         ("power_cap", "W", "no consumption", true),
         ("rapl:::MAXIMUM_POWER:PACKAGE0", "W", "no consumption", true),
@@ -266,7 +267,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
     }
 }
 
-/// A sensor of an unknown name: of a device whose energy is there, by its values, of something small, or of neither.
+/// A sensor of an unknown name measures, by its values, a device whose energy is known, something small, or neither.
 #[test]
 fn a_power_that_is_left_out_matters_by_its_watts() {
     for (watts, complete) in [(48.0, true), (0.2, true), (80.0, false)] {
@@ -278,7 +279,7 @@ fn a_power_that_is_left_out_matters_by_its_watts() {
     }
 }
 
-/// Each node has its own sensors, of a device whose energy is there or of neither.
+/// Each node has its own sensors, which measure a device whose energy is known, or not.
 #[test]
 fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {
     let mut trace = Trace::new();

@@ -1,13 +1,15 @@
-//! Counters that are recorded in odd ways.
+//! Counters that are recorded in unusual ways.
 
 use crate::*;
 
-/// A counter that has counted for long, and readings of it that are wrong. What is not known is told in seconds.
+/// A counter has counted for a long time, and some of its readings are wrong. The time without known joules is reported in
+/// seconds.
 #[test]
 fn misreadings_add_no_joules() {
     const BEFORE: u64 = 5_000_000_000;
     let high = BEFORE + 10_000_000_000;
-    // The number of the reading and what was read; joules, misreadings, and how long nothing is known.
+    // Each case is the number and the value of each wrong reading, the joules, the number of misreadings, and the seconds without
+    // known joules.
     type Case<'a> = (&'a [(u64, u64)], f64, u64, f64);
     let cases: [Case; 7] = [
         (&[], 100.0, 0, 0.0),
@@ -56,7 +58,7 @@ fn metrics_of_one_name_have_each_their_own_unit() {
     are(&joules(&trace.attribute(&[])), &[100.0, 100.0]);
 }
 
-/// It ends with the location's last enter or leave, and not with its last sample.
+/// The frame ends with the location's last enter or leave, and not with its last sample.
 #[test]
 fn a_frame_that_is_never_left_is_not_charged_with_what_follows() {
     let mut trace = Trace::new();
@@ -111,7 +113,7 @@ fn a_delay_applies_from_the_first_sample_on() {
     are(&figures[0], &[10.0, 17.5]);
 }
 
-/// Static functions of two files, one in the other.
+/// Two files have static functions of the same name, one of which calls the other.
 #[test]
 fn functions_of_one_name_are_one_row() {
     let mut trace = Trace::new();
@@ -166,11 +168,12 @@ fn shares_of_time_are_of_the_time_of_all_ranks() {
     let time = table.split_once("\ntime ").map_or(table.as_str(), |(_, time)| time);
     let shares: Vec<f64> =
         time.split_whitespace().filter_map(|word| word.strip_suffix('%')?.parse().ok()).collect();
-    // One function, three ranks, one call path.
+    // There is one function and one call path on three ranks.
     assert_eq!(shares, [100.0, 33.3, 33.3, 33.3, 100.0], "{table}");
 }
 
-/// Figures beside a trace of any name; beside several, it is not known whose they are.
+/// If there is one trace next to the figures, its name does not matter; if there are several, it is not known to which one the
+/// figures belong.
 #[test]
 fn a_trace_of_any_name_is_found_beside_its_figures() {
     let mut trace = Trace::new();

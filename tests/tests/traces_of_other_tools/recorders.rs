@@ -1,8 +1,8 @@
-//! Who recorded a counter, and who used what it counts.
+//! Who recorded a counter, and who used the energy that it counts.
 
 use crate::*;
 
-/// As PAPI's counters are by Score-P: each process begins at 0, and reads when it has an event.
+/// Score-P writes PAPI's counters like this: each process starts at 0, and reads when it has an event.
 #[test]
 fn a_counter_that_each_rank_records_is_one_counter() {
     let mut trace = Trace::new();
@@ -67,8 +67,8 @@ fn ranks_that_share_a_gpu_are_told_from_those_that_do_not() {
     assert_eq!(summary["run"]["complete"], true);
 }
 
-/// Two GPUs with the same work, each read by two ranks at times of their own: the counters move every 15 ms, and differ by the noise
-/// of their power alone.
+/// Two GPUs with the same work are each read by two ranks at times of their own: the counters change every 15 ms, and differ only
+/// by the noise of their power.
 #[test]
 fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
     const UPDATE: u64 = 15_000;
@@ -80,7 +80,7 @@ fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
     let mut trace = Trace::new();
     let node = trace.node("a");
     let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
-    // 300 W, 30 % more or less from update to update, in microjoules.
+    // The power is 300 W, and varies by 30 % from update to update; the values are in microjoules.
     let gpus: Vec<Vec<u64>> = (0..2)
         .map(|_| {
             let mut risen = 0;
@@ -111,7 +111,7 @@ fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
     assert_eq!(summary["run"]["complete"], true);
 }
 
-/// Nothing shows whether it is one GPU or two.
+/// The trace does not show whether it is one GPU or two.
 #[test]
 fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
     let said = "whether rank 0 and rank 1 read one counter cannot be told";
@@ -122,7 +122,7 @@ fn two_idle_gpus_of_one_name_stay_two_with_a_note() {
     let mut writer = trace.writer(location);
     a_second(&trace, &mut writer, class, 1_000_000, 0);
     writer.close().expect("a location");
-    // Two readings each: no more than one update.
+    // Each has two readings, which is no more than one update.
     let few = |trace: &mut Trace| {
         let node = trace.node("b");
         let class = trace.metric_in(GPU, "#", (MetricBase::Decimal, 0), MetricMode::AccumulatedStart);
@@ -170,7 +170,7 @@ fn a_die_whose_counter_stays_0_is_no_device() {
     assert!(notes.contains("rank 1 recorded nothing but 0, which is no device"), "{notes}");
 }
 
-/// As a part of a trace: counters, and no thread.
+/// A part of a trace may have counters and no thread.
 #[test]
 fn a_node_is_known_by_its_counters() {
     let mut trace = Trace::new();
@@ -184,10 +184,10 @@ fn a_node_is_known_by_its_counters() {
     assert_eq!(summary["run"]["nodes"][0], "frontier00001");
 }
 
-/// As lo2s has it: counters in a group of their own. Their processes have to be no consumers, and consumers no recorders.
+/// lo2s writes counters in a group of their own: processes must not be taken for recorders, nor recorders for consumers.
 #[test]
 fn what_others_recorded_is_used_by_all() {
-    // The group that records, and whether it is a rank of its own.
+    // Each case is the group that records, and whether it is a rank with a thread.
     for (recorder, has_thread) in [("Metric Location Group", false), ("MPI Rank 0", true)] {
         for metric in ["package/energy", "energy"] {
             let mut trace = Trace::new();
@@ -210,7 +210,7 @@ fn what_others_recorded_is_used_by_all() {
     }
 }
 
-/// A counter of the whole node that the first of two ranks records, and a processor's that each rank has another one of.
+/// The first of two ranks records a counter of the whole node, and each rank a counter of another processor.
 #[test]
 fn who_recorded_a_processor_need_not_have_used_it() {
     for watts in [&[100.0][..], &[40.0, 60.0][..]] {
