@@ -196,7 +196,7 @@ pub fn calls() -> anyhow::Result<Vec<Value>> {
         let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         match numbers[..] {
             [wall, cpu] => Ok((wall, cpu, quality)),
-            _ => anyhow::bail!("it said {text:?}"),
+            _ => anyhow::bail!("the program printed {text:?}"),
         }
     })
 }

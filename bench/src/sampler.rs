@@ -53,7 +53,7 @@ fn measure(script: &str) -> anyhow::Result<[f64; 2]> {
     let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match numbers[..] {
         [cost, missed, ..] => Ok([cost, missed]),
-        _ => anyhow::bail!("the child said {text:?}"),
+        _ => anyhow::bail!("the child printed {text:?}"),
     }
 }
 

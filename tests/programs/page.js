@@ -8,10 +8,10 @@ async function main([url, width, screenshot]) {
   const executablePath = execFileSync('sh', ['-c', 'command -v chromium'], { encoding: 'utf8' }).trim();
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const page = await browser.newPage({ viewport: { width: +width, height: 1000 } });
-  const told = { errors: [], requests: [] };
-  page.on('console', message => { if (['error', 'warning'].includes(message.type())) told.errors.push(message.text()); });
-  page.on('pageerror', error => told.errors.push(String(error)));
-  page.on('request', request => told.requests.push(request.url()));
+  const result = { errors: [], requests: [] };
+  page.on('console', message => { if (['error', 'warning'].includes(message.type())) result.errors.push(message.text()); });
+  page.on('pageerror', error => result.errors.push(String(error)));
+  page.on('request', request => result.requests.push(request.url()));
   await page.goto(url);
   if (process.env.TOKEN) {
     await page.fill('#token', process.env.TOKEN);
@@ -30,53 +30,53 @@ async function main([url, width, screenshot]) {
     overflow: document.documentElement.scrollWidth - innerWidth,
     painted: performance.getEntriesByName('first-contentful-paint')[0]?.startTime,
   }));
-  told.first = await shown();
+  result.first = await shown();
   const words = id => page.evaluate(id => document.getElementById(id).textContent, id);
   // The text for a screen reader about the selected place in a picture.
   const place = id => page.evaluate(id => document.getElementById(document.getElementById(id).getAttribute('aria-activedescendant')).textContent, id);
   // This uses the flame graph with the keyboard.
   await page.focus('#flame-picture');
   for (const key of ['Home', 'ArrowDown', 'Enter']) await page.keyboard.press(key);
-  told.said = await place('flame-picture');
-  told.zoomed = await words('flame-path');
-  told.focus = await page.evaluate(() => document.activeElement.id);
+  result.said = await place('flame-picture');
+  result.zoomed = await words('flame-path');
+  result.focus = await page.evaluate(() => document.activeElement.id);
   await page.keyboard.press('Escape');
-  told.whole = await words('flame-path');
+  result.whole = await words('flame-path');
   await page.keyboard.press('/');
   await page.keyboard.type('STEP');
-  told.searched = await words('flame-path');
+  result.searched = await words('flame-path');
   await page.fill('#flame-search', '');
   // This uses the mouse: the middle of the second row is the function that was called first.
   const box = await page.locator('#flame-picture').boundingBox(), row = await page.evaluate(() => Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)));
   await page.locator('#flame-picture').click({ position: { x: box.width / 4, y: 1.5 * row } });
-  told.clicked = await words('flame-path');
+  result.clicked = await words('flame-path');
   await page.click('#flame-out');
   // This sorts and searches the tables.
   await page.click('#functions-table th:last-child button');
-  told.sorted = (await shown()).functions.map(row => row[0]);
+  result.sorted = (await shown()).functions.map(row => row[0]);
   await page.click('#functions-table th:first-child button');
   await page.fill('#functions-search', 'step');
-  told.filtered = (await shown()).functions.map(row => row[0]);
+  result.filtered = (await shown()).functions.map(row => row[0]);
   await page.fill('#functions-search', '');
   await page.focus('#power-picture');
   for (const key of ['Home', 'ArrowRight']) await page.keyboard.press(key);
-  told.power = await page.getAttribute('#power-picture', 'aria-valuetext');
+  result.power = await page.getAttribute('#power-picture', 'aria-valuetext');
   await page.keyboard.press('Escape');
   if (await page.isVisible('#heat-picture')) {
     await page.focus('#heat-picture');
     for (const key of ['ArrowRight', 'ArrowRight']) await page.keyboard.press(key);
-    told.heat = await place('heat-picture');
+    result.heat = await place('heat-picture');
   }
-  told.text = await page.evaluate(() => document.body.innerText);
-  told.scripts = await page.evaluate(() => [...document.querySelectorAll('script')].length);
+  result.text = await page.evaluate(() => document.body.innerText);
+  result.scripts = await page.evaluate(() => [...document.querySelectorAll('script')].length);
   if (process.env.MARK) require('fs').writeFileSync(process.env.MARK, '');
   if (isLive) await page.waitForFunction(() => window.ampere.page.state !== 'running', undefined, { timeout: 60000 });
-  told.last = await shown();
+  result.last = await shown();
   const session = await page.context().newCDPSession(page);
   await session.send('HeapProfiler.collectGarbage');
-  told.heap = (await session.send('Runtime.getHeapUsage')).usedSize;
+  result.heap = (await session.send('Runtime.getHeapUsage')).usedSize;
   if (screenshot) await page.screenshot({ path: screenshot, fullPage: true });
   await browser.close();
-  console.log(JSON.stringify(told));
+  console.log(JSON.stringify(result));
 }
 main(process.argv.slice(2)).catch(error => { console.error(error); process.exit(1); });

@@ -29,22 +29,22 @@ async function main([url]) {
     return { ...words(at), place: place && words(nodes.find(node => node.backendDOMNodeId === place)) };
   };
   const press = async (...keys) => { for (const key of keys) await page.keyboard.press(key); return focused(); };
-  const told = { state: await page.textContent('#state') };
+  const result = { state: await page.textContent('#state') };
   // The elements in the order of the Tab key.
-  told.order = [];
-  for (let at = await press('Tab'); at && at.role !== 'RootWebArea' && told.order.length < 60; at = await press('Tab')) told.order.push(at);
+  result.order = [];
+  for (let at = await press('Tab'); at && at.role !== 'RootWebArea' && result.order.length < 60; at = await press('Tab')) result.order.push(at);
   const nodes = await tree();
-  told.tables = nodes.filter(node => !node.ignored && node.role.value === 'table').map(table => {
+  result.tables = nodes.filter(node => !node.ignored && node.role.value === 'table').map(table => {
     const rows = inside(nodes, table, 'row');
     return { name: table.name.value, heads: rows.flatMap(row => inside(nodes, row, 'columnheader')).map(head => head.name.value), rows: rows.map(row => inside(nodes, row, 'rowheader').map(head => head.name.value)).slice(1) };
   });
   await page.focus('#heat-picture');
-  told.heat = [await press('Home'), await press('ArrowRight'), await press('ArrowDown')];
+  result.heat = [await press('Home'), await press('ArrowRight'), await press('ArrowDown')];
   await page.focus('#flame-picture');
-  told.flame = [await press('Home'), await press('ArrowDown'), await press('ArrowDown'), await press('Enter')];
+  result.flame = [await press('Home'), await press('ArrowDown'), await press('ArrowDown'), await press('Enter')];
   await page.focus('#power-picture');
   const value = () => page.getAttribute('#power-picture', 'aria-valuetext');
-  told.power = [await value(), await press('Home') && await value(), await press('End') && await value()];
+  result.power = [await value(), await press('Home') && await value(), await press('End') && await value()];
   // On a live page these must not change.
   await page.focus('#flame-path button');
   if (isLive) {
@@ -57,18 +57,18 @@ async function main([url]) {
       watch(document.getElementById('power-picture'));
       watch(document.getElementById('flame-picture'));
     });
-    for (const id of ['flame-picture', 'power-picture']) { await page.focus('#' + id); await page.evaluate(() => { window.announced = []; }); await after(3); (told.announced ??= []).push(await page.evaluate(at => window.announced.filter(of => of.startsWith(at) || !of.includes('picture')), id)); }
+    for (const id of ['flame-picture', 'power-picture']) { await page.focus('#' + id); await page.evaluate(() => { window.announced = []; }); await after(3); (result.announced ??= []).push(await page.evaluate(at => window.announced.filter(of => of.startsWith(at) || !of.includes('picture')), id)); }
     await page.focus('#flame-path button');
     await after(2);
-    told.stays = await page.evaluate(() => [window.first.isConnected, document.activeElement.textContent]);
+    result.stays = await page.evaluate(() => [window.first.isConnected, document.activeElement.textContent]);
     fs.writeFileSync(process.env.MARK, '');
     await until('it is not stopped', () => fs.existsSync(process.env.MARK + '.stopped'));
     await page.clock.fastForward(60000);
     const state = () => page.textContent('#state');
     await until('the page does not see it', async () => await state() === 'connection lost');
-    told.lost = (await tree()).some(node => !node.ignored && node.name?.value === 'connection lost');
+    result.lost = (await tree()).some(node => !node.ignored && node.name?.value === 'connection lost');
   }
   await browser.close();
-  console.log(JSON.stringify(told));
+  console.log(JSON.stringify(result));
 }
 main(process.argv.slice(2)).catch(error => { console.error(error); process.exit(1); });

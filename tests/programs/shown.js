@@ -43,16 +43,16 @@ async function main([url, width, search]) {
     flame_rows: document.getElementById('flame-picture').clientHeight / Math.round(1.42 * parseFloat(getComputedStyle(document.documentElement).fontSize)),
     overflow: document.documentElement.scrollWidth - innerWidth,
   }));
-  const told = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };
+  const result = { ...await shown(), errors, updates: await page.evaluate(() => window.updates) };
   const session = await page.context().newCDPSession(page);
   await session.send('HeapProfiler.collectGarbage');
-  told.heap = (await session.send('Runtime.getHeapUsage')).usedSize;
+  result.heap = (await session.send('Runtime.getHeapUsage')).usedSize;
   if (process.env.SHOT) await page.screenshot({ path: `${process.env.SHOT}-${width}.png`, fullPage: true });
   if (search) {
     await page.fill('#nodes-search', search);
-    told.searched = (await shown()).rows;
+    result.searched = (await shown()).rows;
   }
   await browser.close();
-  console.log(JSON.stringify(told));
+  console.log(JSON.stringify(result));
 }
 main(process.argv.slice(2)).catch(error => { console.error(error); process.exit(1); });

@@ -45,11 +45,11 @@ pub fn shown_after(
     command.arg(crate::root().join("tests/programs/shown.js")).args([url, &width.to_string()]).args(node);
     let done = run(command.env("NODE_PATH", modules()).env("HOME", place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");
-    let told: Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet at {width} pixels");
-    assert_eq!(told["overflow"], 0, "nothing is wider than the window of {width} pixels");
-    assert_eq!(told["cut"], serde_json::json!([]), "no column is behind a scroll bar at {width} pixels");
-    told
+    let answer: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(answer["errors"], serde_json::json!([]), "the console is quiet at {width} pixels");
+    assert_eq!(answer["overflow"], 0, "nothing is wider than the window of {width} pixels");
+    assert_eq!(answer["cut"], serde_json::json!([]), "no column is behind a scroll bar at {width} pixels");
+    answer
 }
 
 /// Joules of the kernel whose name ends in `end`, as a page shows them.

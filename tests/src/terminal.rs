@@ -90,7 +90,7 @@ impl<'a> Terminal<'a> {
             let text = std::fs::read_to_string(self.place.path(name)).unwrap_or_default();
             text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
-        until("stty has said how it is", || settings("after").len() == settings("before").len());
+        until("stty has printed the settings", || settings("after").len() == settings("before").len());
         assert_eq!(settings("before"), settings("after"));
     }
 

@@ -555,7 +555,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     };
     until("both are known", || has_seen("0000:c1:00.0") && has_seen("0000:c2:00.0"));
     place.write("one-ends", "");
-    until("one is over", || place.path("one-has-ended").exists());
+    until("one has ended", || place.path("one-has-ended").exists());
     let collectors = place.collectors();
     collectors.iter().for_each(|collector| kill(*collector));
     // A ring is made after the file that describes the process.
@@ -1409,10 +1409,6 @@ fn time_in_the_kernel_is_of_the_function_that_called_it_where_it_may_be_sampled(
         let rows = rows(&summary);
         let [reads, computes] = ["reads", "computes"].map(|function| joules(&rows, function));
         assert!(computes > 0.0, "{rows:#?}");
-        assert_eq!(
-            reads > 0.2 * computes,
-            is_sampled,
-            "{output}: {reads} J beside {computes} J of {rows:#?}"
-        );
+        assert_eq!(reads > 0.2 * computes, is_sampled, "{output}: {reads} J and {computes} J of {rows:#?}");
     }
 }

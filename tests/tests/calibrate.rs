@@ -247,7 +247,7 @@ fn an_interrupt_ends_the_command_too() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(begun.elapsed() < Duration::from_secs(10));
-    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command goes on");
+    assert!(!Path::new(&format!("/proc/{pid}")).exists(), "the command is still running");
 }
 
 /// Busy and idle ticks of all cores since the machine was booted.

@@ -139,7 +139,7 @@ fn calls_of_random_traces_add_up_to_the_summary() {
         let trace = trace.join("traces.otf2");
         directories.push(tabulate(&place, &trace, &format!("table-{seed}"), &arguments, &variables));
     }
-    let [rows, devices, with_joules] = check(&python.expect("it is there"), &place, &directories);
+    let [rows, devices, with_joules] = check(&python.expect("it exists"), &place, &directories);
     assert!(rows > 60 * 50 && devices > 120 && with_joules > 60, "{rows} {devices} {with_joules}");
 }
 
@@ -159,7 +159,7 @@ fn the_books_lines_read_the_table() {
     };
     let query = |query: &String| format!("import duckdb\nprint(duckdb.sql(\"\"\"{query}\"\"\"))");
     let script = [blocks("python"), blocks("sql").iter().map(query).collect()].concat().join("\n");
-    let mut command = place.command(python.expect("it is there"));
+    let mut command = place.command(python.expect("it exists"));
     let done = run(command.args(["-c", &script]).current_dir(place.path("")));
     assert_eq!(done.code, 0, "{done:#?}");
     for word in ["GPU-0", "MPI Rank 1", "main > leaf"] {
@@ -239,7 +239,7 @@ fn a_counter_that_is_seldom_read_has_all_calls() {
     for policy in ["time_sliced", "busy_only"] {
         directories.push(tabulate(&place, &trace, policy, &["--policy", policy], &[]));
     }
-    assert_eq!(check(&python.expect("it is there"), &place, &directories)[0], 2 * (2 * 200_000 + 2));
+    assert_eq!(check(&python.expect("it exists"), &place, &directories)[0], 2 * (2 * 200_000 + 2));
 }
 
 /// The traces have events that end early, a rank without its file, or a counter whose readings turn out to be wrong later.
@@ -263,7 +263,7 @@ fn calls_of_damaged_and_misread_traces_add_up_to_the_summary() {
         _ => microjoules,
     });
     let directories = [table("of-cut", &cut), table("of-gone", &gone), table("of-misread", &misread)];
-    let [rows, _, with_joules] = check(&python.expect("it is there"), &place, &directories);
+    let [rows, _, with_joules] = check(&python.expect("it exists"), &place, &directories);
     assert!(rows > 2 * 20_000 && with_joules >= 3, "{rows} {with_joules}");
     let [cut, gone, misread] = directories.map(|directory| {
         parse(std::fs::read(directory.join("summary.json")).expect("a summary")).expect("JSON")

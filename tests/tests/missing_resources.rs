@@ -148,7 +148,7 @@ fn without_shared_memory_the_job_runs_unmeasured() {
         done.as_without(&plain);
         done.said_once(&words);
         done.said_once(&["runs without being measured"]);
-        assert!(done.stderr.matches("os error").count() <= 1, "said twice: {done:#?}");
+        assert!(done.stderr.matches("os error").count() <= 1, "printed twice: {done:#?}");
         let done = run(place.bare("out", &program).env("AMPERE_SHM", &shm));
         done.as_without(&plain);
         done.said_once(&words);
@@ -271,7 +271,7 @@ fn a_command_that_is_not_measured_gets_its_signals_all_the_same() {
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (9, "ended\n"), "{done:#?}");
         done.said_once(&["without being measured"]);
-        std::fs::remove_file(place.path("there")).expect("it is there");
+        std::fs::remove_file(place.path("there")).expect("it exists");
         place.no_process_left();
     }
 }

@@ -122,9 +122,9 @@ fn hostile_names_are_right_in_every_format() {
     assert!(strings(&page["tables"]["names"]).is_superset(&on_pages), "{}", page["tables"]["names"]);
     // This is what nodes send each other, and what a node shows of all nodes.
     for path in ["/node.json", "/nodes"] {
-        let told: Value =
+        let answer: Value =
             serde_json::from_str(&http::get(address, path).expect("an answer").body).expect("JSON");
-        let rows = told["functions"].as_array().expect("functions").iter();
+        let rows = answer["functions"].as_array().expect("functions").iter();
         let name = |row: &Value| row["name"].as_str().or(row[0].as_str()).expect("a name").to_owned();
         let names = set(rows.map(name));
         assert_eq!(names, set(known.iter().map(|name| short(name, 100))), "{path}");

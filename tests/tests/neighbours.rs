@@ -109,7 +109,7 @@ fn a_function_that_sleeps_gets_the_idle_watts_alone_while_a_neighbour_burns_all_
     let program = place.compile("cc", "sleeps", SLEEPS, INSTRUMENTED);
     let program = program.to_str().expect("a path");
     let other = start(place.ampere_run("other", [program, "3"]).env("AMPERE_COUNTERS", "estimate"));
-    until("another run is there", || announced(&place.path("other")).is_some());
+    until("another run has started", || announced(&place.path("other")).is_some());
     let done = beside_a_neighbour(|| estimated(&place, "out", &[program, "1"]));
     assert_eq!((done.code, other.wait().code), (0, 0), "{done:#?}");
     let summary = place.summary("out");
@@ -145,7 +145,7 @@ fn a_collector_that_takes_over_estimates_from_the_runs_own_cpu_time_too() {
         until("it is measured", || begun().is_some() && events(&place.path("out")) > 0);
         let first = begun().expect("a collector");
         first.kill();
-        until("another collector goes on", || begun().is_some_and(|second| second.pid != first.pid));
+        until("another collector continues", || begun().is_some_and(|second| second.pid != first.pid));
         running.wait()
     });
     assert_eq!(done.code, 0, "{done:#?}");
@@ -180,7 +180,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
     let program = program.to_str().expect("a path");
     let begin = |output| {
         let running = start(place.ampere_run(output, [program, "4"]).env("AMPERE_COUNTERS", "estimate"));
-        until("the collector is there", || announced(&place.path(output)).is_some());
+        until("the collector runs", || announced(&place.path(output)).is_some());
         running
     };
     let (first, second) = (begin("first"), begin("second"));
@@ -214,7 +214,7 @@ fn each_of_two_runs_on_one_node_names_the_other() {
         std::fs::write(package.join(name), text).expect("a file");
     }
     let other = start(place.ampere_run("other", [program, "4"]).env("AMPERE_COUNTERS", "estimate"));
-    until("the collector is there", || announced(&place.path("other")).is_some());
+    until("the collector runs", || announced(&place.path("other")).is_some());
     let mut measured = place.ampere_run("measured", [program, "0.1"]);
     assert_eq!(run(measured.env("AMPERE_SYS_ROOT", &node).env("AMPERE_COUNTERS", "rapl")).code, 0);
     assert_eq!(other.wait().code, 0);
@@ -295,7 +295,7 @@ fn a_main_thread_that_works_while_others_sleep_leads() {
     let summary = place.summary("out");
     let device = &summary["devices"][0];
     assert_eq!(device["other_ranks_lead"], Value::Null);
-    assert!(joules(&device["other_ranks"], "sleeps") > 0.0, "both divisions are there");
+    assert!(joules(&device["other_ranks"], "sleeps") > 0.0, "both divisions have rows");
     assert!(notes(&summary).contains("other_ranks of summary.json"), "{}", notes(&summary));
     let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
     assert!(table.contains("ranks view, by main threads alone ("), "{table}");

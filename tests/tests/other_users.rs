@@ -124,7 +124,7 @@ fn state(directory: &Path) -> BTreeMap<PathBuf, (u32, u32, i64, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut to_do = vec![directory.to_owned()];
     while let Some(path) = to_do.pop() {
-        let data = path.symlink_metadata().expect("it is there");
+        let data = path.symlink_metadata().expect("it exists");
         let content = if data.is_file() { std::fs::read(&path).expect("readable") } else { Vec::new() };
         if data.is_dir() {
             to_do.extend(std::fs::read_dir(&path).expect("readable").flatten().map(|entry| entry.path()));
@@ -150,7 +150,7 @@ fn killed_run(place: &Place) {
         left.is_empty()
     });
     drop(running);
-    for session in std::fs::read_dir(place.path("shm")).expect("it is there").flatten() {
+    for session in std::fs::read_dir(place.path("shm")).expect("it exists").flatten() {
         std::fs::remove_dir_all(session.path()).expect("ours");
     }
 }
@@ -162,7 +162,7 @@ fn whole_run(place: &Place, output: &str) {
     let done = run(&mut place.ampere_run(output, [&program]));
     assert_eq!(done.code, 7, "{done:#?}");
     assert!(place.path(output).join("traces.otf2").exists(), "{done:#?}");
-    std::fs::remove_file(place.path("go")).expect("it is there");
+    std::fs::remove_file(place.path("go")).expect("it exists");
 }
 
 fn ampere(place: &Place, arguments: &[&str]) -> Done {
@@ -174,7 +174,7 @@ fn a_killed_run_of_another_user_is_shown_and_not_changed() {
     skip_unless!(is_root(), "needs root");
     let place = place();
     killed_run(&place);
-    let spool = std::fs::read_dir(place.path("out")).expect("it is there").flatten();
+    let spool = std::fs::read_dir(place.path("out")).expect("it exists").flatten();
     let spool = spool.map(|entry| entry.path()).find(|path| path.to_string_lossy().contains("/spool-"));
     let spool = spool.expect("a spool").to_string_lossy().into_owned();
     of_other(&place.path("out"));
@@ -209,7 +209,7 @@ fn a_killed_run_of_another_user_is_shown_and_not_changed() {
     // Its owner finishes it.
     open(&place.path("shm"), 0o1777);
     open(&place.path("tmp"), 0o1777);
-    assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "mine");
+    assert_eq!(std::fs::read_to_string(&precious).expect("it exists"), "mine");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn a_plan_in_another_users_directory_is_not_carried_out() {
     whole_run(&place, "mine");
     let copied = Command::new("cp").arg("-r").arg(place.path("mine")).arg(place.path("theirs")).status();
     assert!(copied.expect("cp").success());
-    let definitions = place.path("theirs/traces.def").symlink_metadata().expect("it is there");
+    let definitions = place.path("theirs/traces.def").symlink_metadata().expect("it exists");
     let plan = |node: &str| {
         serde_json::json!({
             "made_from": {
@@ -272,7 +272,7 @@ fn links_in_a_directory_that_the_group_may_write_into_lead_nowhere() {
         place.write("go", "");
         let done = running.wait();
         drop(attack);
-        assert_eq!(std::fs::read_to_string(&precious).expect("it is there"), "mine", "{done:#?}");
+        assert_eq!(std::fs::read_to_string(&precious).expect("it exists"), "mine", "{done:#?}");
         assert_eq!(done.code, 7, "{done:#?}");
         done.no_panic();
     }
@@ -292,7 +292,7 @@ fn directories_for_results_are_open_to_the_group_only_where_that_is_set() {
         found.unwrap_or_else(|_| panic!("no {output}: {done:#?}")).mode() & 0o777
     };
     assert_eq!(mode_of("project/a/b", &[]), 0o755);
-    assert_eq!(place.path("project/a").metadata().expect("it is there").mode() & 0o777, 0o755);
+    assert_eq!(place.path("project/a").metadata().expect("it exists").mode() & 0o777, 0o755);
     assert_eq!(mode_of("project/c", &[("AMPERE_GROUP_WRITABLE", "1")]), 0o775);
 }
 
@@ -347,7 +347,7 @@ fn what_is_put_in_the_place_of_the_records_is_not_removed_with_them() {
     assert_eq!(done.code, 7, "{done:#?}");
     done.no_panic();
     let precious = files_below(&place.path("out")).into_iter().find(|path| path.ends_with("precious"));
-    assert_eq!(std::fs::read_to_string(precious.expect("it is there")).expect("readable"), "mine");
+    assert_eq!(std::fs::read_to_string(precious.expect("it exists")).expect("readable"), "mine");
 }
 
 #[test]
@@ -408,7 +408,7 @@ fn reports_are_not_written_through_links_of_another_user() {
         let done = ampere(&place, &["report", "-f", "html", "-o", output, "out"]);
         assert_eq!(done.code, 0, "{output}: {done:#?}");
     }
-    assert!(std::fs::read_to_string(&private).expect("it is there").contains("<html"));
+    assert!(std::fs::read_to_string(&private).expect("it exists").contains("<html"));
     assert!(place.path("private/new").exists());
 }
 
@@ -439,7 +439,7 @@ fn a_database_is_not_written_through_links_of_another_user() {
     assert_eq!(state(&place.path("home")), before, "{done:#?}");
     assert_eq!(done.code, 0, "{done:#?}");
     assert!(std::fs::read(place.path("shared/x.db")).expect("a database").starts_with(b"SQLite format 3"));
-    let left = std::fs::read_dir(place.path("shared")).expect("it is there").count();
+    let left = std::fs::read_dir(place.path("shared")).expect("it exists").count();
     assert_eq!(left, names.len() + 1, "{done:#?}");
 }
 
@@ -455,7 +455,7 @@ fn shared_memory_that_others_may_rename_in_is_refused() {
         let done = run(&mut place.ampere_run("out", ["echo", "done"]));
         assert_eq!((done.code, done.stdout.as_str()), (0, "done\n"), "{done:#?}");
         done.said_once(&["AMPERE_SHM to a directory of your own", "without being measured"]);
-        assert_eq!(std::fs::read_dir(place.path("shm")).expect("it is there").count(), 0, "{done:#?}");
+        assert_eq!(std::fs::read_dir(place.path("shm")).expect("it exists").count(), 0, "{done:#?}");
     }
 }
 

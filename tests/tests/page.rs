@@ -39,7 +39,7 @@ fn browse(place: &Place, url: &str, width: u32) -> Command {
 }
 
 /// The JSON that the driver printed.
-fn told(stdout: &str) -> Value {
+fn answer(stdout: &str) -> Value {
     serde_json::from_str(stdout).expect("JSON")
 }
 
@@ -59,17 +59,17 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 /// Checks what the live page and the saved page have in common.
-fn check(told: &Value, address: &str) {
-    assert_eq!(told["errors"], serde_json::json!([]), "the console is quiet");
-    for request in told["requests"].as_array().expect("requests") {
+fn check(answer: &Value, address: &str) {
+    assert_eq!(answer["errors"], serde_json::json!([]), "the console is quiet");
+    for request in answer["requests"].as_array().expect("requests") {
         let request = request.as_str().expect("a URL");
         assert!(
             request.starts_with(address) || request.starts_with("data:"),
             "nothing from elsewhere: {request}"
         );
     }
-    let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
-    assert_eq!(told["focus"], "flame-picture");
+    let text = |key: &str| answer[key].as_str().unwrap_or_default().to_owned();
+    assert_eq!(answer["focus"], "flame-picture");
     assert!(
         text("zoomed").contains("main: ") && text("said").starts_with("main: "),
         "{} {}",
@@ -85,7 +85,7 @@ fn check(told: &Value, address: &str) {
     assert!(text("clicked").contains("main: "), "{}", text("clicked"));
     assert!(text("power").starts_with("at ") && text("power").ends_with(" W"), "{}", text("power"));
     let names = |key: &str| -> Vec<String> {
-        let rows = told[key].as_array().expect("rows");
+        let rows = answer[key].as_array().expect("rows");
         rows.iter().map(|row| row.as_str().expect("a name").to_owned()).collect()
     };
     // The remaining rows, which are idle, come last in any order.
@@ -98,14 +98,14 @@ fn check(told: &Value, address: &str) {
     for name in ["<script>alert(1)</script>\"'&\u{fffd}{}", "names+0x", "std::map<std::vector<double, "] {
         assert!(page.contains(name), "{name} is a name as any other: {page}");
     }
-    assert!(told["first"]["overflow"].as_i64() <= Some(0), "nothing is wider than the window");
+    assert!(answer["first"]["overflow"].as_i64() <= Some(0), "nothing is wider than the window");
 }
 
-fn shown(told: &Value, when: &str) -> (f64, Vec<(String, f64)>) {
-    let functions = told[when]["functions"].as_array().expect("rows").iter();
+fn shown(answer: &Value, when: &str) -> (f64, Vec<(String, f64)>) {
+    let functions = answer[when]["functions"].as_array().expect("rows").iter();
     let functions =
         functions.map(|row| (row[0].as_str().expect("a name").to_owned(), row[1].as_f64().expect("joules")));
-    (told[when]["totals"]["total-joules"].as_f64().expect("joules"), functions.collect())
+    (answer[when]["totals"]["total-joules"].as_f64().expect("joules"), functions.collect())
 }
 
 #[test]
@@ -134,19 +134,19 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     assert_eq!(running.wait().code, 3);
     let done = browser.wait();
     assert_eq!(done.code, 0, "{done:#?}");
-    let told = told(&done.stdout);
-    check(&told, &format!("http://{address}/"));
-    let (first, _) = shown(&told, "first");
+    let answer = answer(&done.stdout);
+    check(&answer, &format!("http://{address}/"));
+    let (first, _) = shown(&answer, "first");
     assert!((before..=after).contains(&first), "between two scrapes: {before} {first} {after}");
     assert_eq!(
-        (&told["first"]["state"], &told["last"]["state"]),
+        (&answer["first"]["state"], &answer["last"]["state"]),
         (&"running".into(), &"ended with status 3".into())
     );
-    let now = told["first"]["now"].to_string();
+    let now = answer["first"]["now"].to_string();
     assert!(now.contains("1 rank"), "{now}");
     // This is the page at the end of the run.
     let summary = place.summary("out");
-    let (last, functions) = shown(&told, "last");
+    let (last, functions) = shown(&answer, "last");
     assert!(close(last, summary["run"]["total_joules"].as_f64().expect("joules")), "{last}");
     let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");
     let mut wanted: Vec<f64> = regions.iter().filter_map(|row| row["exclusive_joules"].as_f64()).collect();
@@ -156,16 +156,16 @@ fn a_live_page_has_the_figures_of_metrics_and_in_the_end_those_of_the_summary() 
     }
     assert!(functions.len() > 4, "{functions:?}");
     let events = summary["quality"]["events"].as_f64();
-    assert_eq!(told["last"]["facts"]["events"].as_f64(), events);
+    assert_eq!(answer["last"]["facts"]["events"].as_f64(), events);
     // report.html is the same page without updates, also on a small screen.
     for width in [400, 1600] {
         let url = format!("file://{}", place.path("out/report.html").display());
         let done = run(&mut browse(&place, &url, width));
         assert_eq!(done.code, 0, "{done:#?}");
-        let told = self::told(&done.stdout);
-        check(&told, &url);
-        assert_eq!(shown(&told, "first"), (last, functions.clone()), "at {width} pixels");
-        assert_eq!(told["first"]["state"], "ended with status 3", "at {width} pixels");
+        let answer = self::answer(&done.stdout);
+        check(&answer, &url);
+        assert_eq!(shown(&answer, "first"), (last, functions.clone()), "at {width} pixels");
+        assert_eq!(answer["first"]["state"], "ended with status 3", "at {width} pixels");
     }
 }
 
@@ -195,9 +195,9 @@ fn a_page_of_a_run_with_a_token_asks_for_it_or_has_it_in_its_address() {
     for browser in [by_address, asked] {
         let done = browser.wait();
         assert_eq!(done.code, 0, "{done:#?}");
-        let told = told(&done.stdout);
-        check(&told, &format!("http://{address}/"));
-        let requests = told["requests"].to_string();
+        let answer = answer(&done.stdout);
+        check(&answer, &format!("http://{address}/"));
+        let requests = answer["requests"].to_string();
         // A browser does not send the part after #.
         assert!(requests.matches(TOKEN).count() <= 1, "the token is in no request's address: {requests}");
     }
@@ -233,11 +233,11 @@ fn a_report_of_several_nodes_has_their_table() {
     let whole = place.path("all.html");
     let made = run(place.ampere(["report", "out", "-f", "html", "-o"]).arg(&whole));
     assert_eq!(made.code, 0, "{made:#?}");
-    let told = browser::shown(&place, &format!("file://{}", whole.display()), 1600, Some("node-b"));
+    let answer = browser::shown(&place, &format!("file://{}", whole.display()), 1600, Some("node-b"));
     let heads = serde_json::json!(["mean W", "J", "share", "share", "idle", "ranks", "node", "energy"]);
-    assert_eq!(told["heads"], heads);
+    assert_eq!(answer["heads"], heads);
     let wanted = nodes_wanted(&place, &["out", "out/node-b"]);
-    let rows = told["rows"].as_array().expect("rows");
+    let rows = answer["rows"].as_array().expect("rows");
     assert_eq!((wanted.len(), rows.len()), (2, 2), "{wanted:?} {rows:?}");
     for row in rows {
         let text = |at: usize| row[at].as_str().expect("text");
@@ -249,11 +249,11 @@ fn a_report_of_several_nodes_has_their_table() {
         assert_eq!(shown[4], "simulated", "{rows:?}");
     }
     let joules: f64 = wanted.values().map(|node| node[1]).sum();
-    assert!(close(told["total"].as_f64().expect("joules"), joules), "{told}");
-    assert!(told["sentences"].to_string().contains("Most power: "), "{}", told["sentences"]);
+    assert!(close(answer["total"].as_f64().expect("joules"), joules), "{answer}");
+    assert!(answer["sentences"].to_string().contains("Most power: "), "{}", answer["sentences"]);
     // All other figures cover all nodes as well.
-    assert!(told["titles"].to_string().contains("\"Devices\""), "{}", told["titles"]);
-    assert_eq!(told["searched"].as_array().map(Vec::len), Some(1));
+    assert!(answer["titles"].to_string().contains("\"Devices\""), "{}", answer["titles"]);
+    assert_eq!(answer["searched"].as_array().map(Vec::len), Some(1));
 }
 
 /// Eleven functions that call each other four deep have 12,221 call paths below main. After them, there is a new path now and
@@ -332,7 +332,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     }
     let place = Place::new();
     let running = start(two_ranks(&place).env_remove("AMPERE_SAMPLE"));
-    until("the launcher and both ranks are there", || {
+    until("the launcher and both ranks are running", || {
         let page = live_page(&place);
         let is_there = page["tables"]["ranks"]["has_others"] == true;
         is_there && page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
@@ -411,11 +411,11 @@ fn names_have_room_beside_other_cards_and_deep_stacks_that_cannot_be_seen_have_n
 }
 
 /// Checks what a screen reader gets from a page, by tests/programs/reader.js.
-fn read(told: &Value) {
+fn read(answer: &Value) {
     let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let text = |of: &Value| of.as_str().unwrap_or_default().to_owned();
     let order: Vec<(String, String)> =
-        list(&told["order"]).iter().map(|at| (text(&at["role"]), text(&at["name"]))).collect();
+        list(&answer["order"]).iter().map(|at| (text(&at["role"]), text(&at["name"]))).collect();
     let place = |role: &str, begin: &str| {
         let at = order.iter().position(|(of, name)| of == role && name.starts_with(begin));
         at.unwrap_or_else(|| panic!("no {role} {begin:?} in {order:?}"))
@@ -433,7 +433,7 @@ fn read(told: &Value) {
     ];
     assert!(places.is_sorted(), "the order on the page: {places:?} {order:?}");
     assert!(order.iter().all(|(_, name)| !name.is_empty()), "each has a name: {order:?}");
-    let tables = list(&told["tables"]);
+    let tables = list(&answer["tables"]);
     assert!(!tables.is_empty());
     for table in &tables {
         assert!(!text(&table["name"]).is_empty(), "a caption: {table}");
@@ -445,10 +445,10 @@ fn read(told: &Value) {
         assert!(!rows.is_empty() && rows.iter().all(|row| list(row).len() == 1), "each row's name: {table}");
     }
     let at = |of: &Value| text(&of["place"]["name"]);
-    let heat = list(&told["heat"]);
+    let heat = list(&answer["heat"]);
     assert!(at(&heat[0]).starts_with("work rank 0: ") && at(&heat[0]).ends_with(" J"), "{heat:?}");
     assert!(at(&heat[1]).starts_with("work rank 1: "), "{heat:?}");
-    let flame = list(&told["flame"]);
+    let flame = list(&answer["flame"]);
     assert!(at(&flame[0]).starts_with("all devices: ") && at(&flame[0]).contains(" J, 100.0 %"), "{flame:?}");
     assert!(
         at(&flame[1]).starts_with("main: ") && at(&flame[1]).contains(" J in itself, 2 calls"),
@@ -457,7 +457,7 @@ fn read(told: &Value) {
     assert!(at(&flame[2]).starts_with("work: "), "{flame:?}");
     let levels: Vec<Option<u64>> = flame.iter().map(|of| of["place"]["level"].as_u64()).collect();
     assert_eq!(levels, [Some(1), Some(2), Some(3), Some(3)], "{flame:?}");
-    let power = list(&told["power"]);
+    let power = list(&answer["power"]);
     assert!(text(&power[1]).starts_with("at 0 s: node ") && text(&power[1]).ends_with(" W"), "{power:?}");
     assert!(text(&power[0]).contains(": node ") && power[1] != power[2], "{power:?}");
 }
@@ -470,7 +470,7 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
     }
     let place = Place::new();
     let running = start(two_ranks(&place).env("AMPERE_SAMPLE", "off"));
-    until("both ranks are there", || {
+    until("both ranks are running", || {
         let page = live_page(&place);
         let names = page["tables"]["names"].as_array().cloned().unwrap_or_default();
         page["now"]["cells"].as_array().is_some_and(|cells| cells.len() == 2)
@@ -490,16 +490,16 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
     let done = live.wait();
     collector.signal(Signal::CONT);
     assert_eq!(done.code, 0, "{done:#?}");
-    let live = told(&done.stdout);
+    let live = answer(&done.stdout);
     read(&live);
-    assert_eq!(live["announced"], serde_json::json!([[], []]), "nothing is told each second");
+    assert_eq!(live["announced"], serde_json::json!([[], []]), "nothing is announced each second");
     assert_eq!(live["stays"], serde_json::json!([true, "all devices"]), "what a reader is at, and the focus");
-    assert_eq!(live["lost"], true, "it is told that the collector does not answer");
+    assert_eq!(live["lost"], true, "the lost connection is announced");
     place.write("go", "");
     assert_eq!(running.wait().code, 0);
     let done = run(&mut reader(&format!("file://{}", place.path("out/report.html").display())));
     assert_eq!(done.code, 0, "{done:#?}");
-    let report = told(&done.stdout);
+    let report = answer(&done.stdout);
     read(&report);
     assert_eq!((&live["state"], &report["state"]), (&"running".into(), &"complete".into()));
 }

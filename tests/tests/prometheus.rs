@@ -86,13 +86,13 @@ fn prometheus_and_the_dashboard_follow_a_run() {
         scrapes.push(samples);
         std::thread::sleep(Duration::from_secs(1));
     }
-    assert!(queried && scrapes.len() > 8, "the run was over after {} scrapes", scrapes.len());
+    assert!(queried && scrapes.len() > 8, "the run ended after {} scrapes", scrapes.len());
     let status = run.wait(Duration::from_secs(30));
     assert!(status.is_some_and(|status| status.success()), "the run: {status:?}");
     devices_have_spent(&scrapes);
     final_figures_are_stored(&prometheus, &directory.join("out"));
     let left = std::fs::read_dir(directory.join("targets")).expect("a directory").count();
-    assert_eq!(left, 0, "the run is over, and still named to Prometheus");
+    assert_eq!(left, 0, "Prometheus still lists the run after its end");
     stored_energy_is_conserved(&prometheus, start, seconds_now());
 }
 
@@ -143,7 +143,7 @@ fn scrape(target: SocketAddr, run: &mut Running) -> Option<String> {
         }
         Err(error) => {
             let over = run.wait(Duration::from_secs(10)).is_some();
-            assert!(over, "no scrape while the run goes on: {error}");
+            assert!(over, "no scrape while the run is running: {error}");
             None
         }
     }
@@ -284,7 +284,7 @@ fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
 
     let address = http::free_address();
     let begin = |output: &str| {
-        std::fs::remove_file(place.path("go")).expect("it is there");
+        std::fs::remove_file(place.path("go")).expect("it exists");
         start_waiting(&place, output, true, &address.to_string())
     };
     let running = begin("one");

@@ -139,7 +139,7 @@ fn kernels_are_shown(place: &Place, trace: &Path, config: &str, timing: &[&str],
         let shown = browser::shown(place, &format!("http://{target}/"), 1600, None);
         for (kernel, before) in kernels.into_iter().zip(before) {
             let shown = browser::kernel_joules(&shown, kernel).expect("the kernel has a row");
-            let after = joules(kernel).expect("it goes on");
+            let after = joules(kernel).expect("the kernel is still shown");
             assert!(before <= shown + 0.001 && shown <= after + 0.001, "{kernel}: {before} {shown} {after}");
         }
         assert!(shown["titles"].to_string().contains("GPU kernels"), "{}", shown["titles"]);

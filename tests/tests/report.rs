@@ -32,7 +32,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
         let summary: serde_json::Value = parse(&done.stdout).expect("a summary");
         done.code == 0 && summary["quality"]["events"].as_u64() > Some(0)
     };
-    until("the collector tells of events", || has_events(&as_of_now()));
+    until("the collector reports events", || has_events(&as_of_now()));
     until("figures are on disk", || place.path("out/summary.json").exists());
     let on_disk = place.summary("out");
     assert_eq!((&on_disk["run"]["running"], &on_disk["run"]["complete"]), (&true.into(), &false.into()));

@@ -436,8 +436,8 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     command.args(["--oversubscribe", "-n", "2"]).arg(artifact("ampere")).args(["run", "-o", "here", "--"]);
     command.args([&stencil(), "1"]);
     let output = succeed(&mut command);
-    let told = text(&output.stderr);
-    assert_eq!(told.matches("once for each rank").count(), 1, "{told}");
+    let printed = text(&output.stderr);
+    assert_eq!(printed.matches("once for each rank").count(), 1, "{printed}");
     let summary = json(&place.path("here/summary.json"));
     is_of_two_ranks(&summary, &place);
 }
@@ -453,8 +453,12 @@ fn results_that_do_not_come_are_not_promised_to_ranks() {
         .arg(artifact("ampere"))
         .args(["run", "-o", "file/out", "--"]);
     command.args([&stencil(), "1"]);
-    let told = text(&succeed(&mut command).stderr);
-    assert_eq!((told.matches("results in").count(), told.matches("cannot create").count()), (0, 1), "{told}");
+    let printed = text(&succeed(&mut command).stderr);
+    assert_eq!(
+        (printed.matches("results in").count(), printed.matches("cannot create").count()),
+        (0, 1),
+        "{printed}"
+    );
 }
 
 /// Each of Score-P's three timers is recognised, and times are in seconds at the end.

@@ -36,7 +36,7 @@ fn token_file(place: &Place) -> PathBuf {
 }
 
 fn mode(path: &Path) -> u32 {
-    path.symlink_metadata().expect("it is there").permissions().mode() & 0o7777
+    path.symlink_metadata().expect("it exists").permissions().mode() & 0o7777
 }
 
 fn below(directory: &Path) -> Vec<PathBuf> {
@@ -80,11 +80,11 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
         ask(&socket, "/metrics", "Authorization: Bearer another-token-altogether\r\n")
             .starts_with("HTTP/1.0 401")
     );
-    let told = wait_for("metrics", || {
+    let answer = wait_for("metrics", || {
         let answer = ask(&socket, "/metrics", &format!("Authorization: Bearer {TOKEN}\r\n"));
         answer.contains("ampere_device_energy_joules_total{").then_some(answer)
     });
-    assert!(told.starts_with("HTTP/1.0 200"), "{told}");
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
 
     // Only the user can read what is in shared memory and in the spool.
     let base = wait_for("session", || {
@@ -102,7 +102,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
     assert!(run.wait(LIMIT).is_some_and(|status| status.success()));
     let said = std::fs::read_to_string(&log).expect("a log");
     assert!(said.contains(&format!("live metrics at unix:{}", socket.display())), "{said}");
-    assert!(said.contains(" s  node "), "our own screen gets through both: {said}");
+    assert!(said.contains(" s  node "), "our own `ampere top` passes both: {said}");
     assert!(!said.contains(TOKEN), "{said}");
     // Because it was asked for metrics before, the collector serves the final figures for a while.
     place.is_clean();

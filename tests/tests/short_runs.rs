@@ -138,7 +138,7 @@ fn a_process_that_the_command_leaves_running_holds_nobody_and_is_named() {
         let summary = place.summary(output);
         let left = place.processes();
         let (pid, _) =
-            left.iter().find(|(_, command)| command.starts_with(text(program))).expect("it goes on");
+            left.iter().find(|(_, command)| command.starts_with(text(program))).expect("it is still running");
         let name = program.file_name().expect("a name").to_string_lossy().into_owned();
         let notes = summary["run"]["notes"].to_string();
         assert!(notes.contains("still run") && notes.contains(&format!("{name} (process {pid})")), "{notes}");

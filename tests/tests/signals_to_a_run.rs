@@ -140,7 +140,8 @@ fn if_ampere_run_itself_is_killed_the_command_goes_on_and_its_results_are_writte
     let name = place.path("waits");
     let waits =
         place.processes().into_iter().find(|(_, command)| command.starts_with(name.to_str().expect("UTF-8")));
-    let pid = rustix::process::Pid::from_raw(waits.expect("the command goes on").0 as i32).expect("a pid");
+    let pid =
+        rustix::process::Pid::from_raw(waits.expect("the command is still running").0 as i32).expect("a pid");
     rustix::process::kill_process(pid, Signal::TERM).expect("a signal");
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "ended in order\n"), "{done:#?}");

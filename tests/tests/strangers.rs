@@ -26,7 +26,7 @@ fn as_other(words: &[&str]) -> Command {
 }
 
 /// The answer that another user gets.
-fn told_to_other(address: SocketAddr, path: &str) -> String {
+fn answer_to_other(address: SocketAddr, path: &str) -> String {
     let script = format!(
         "exec 3<>/dev/tcp/{}/{}; printf 'GET {path} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 3 cat <&3",
         address.ip(),
@@ -92,13 +92,13 @@ fn without_a_token_other_users_see_names_devices_and_joules_alone() {
     for path in
         ["/", "/metrics", "/snapshot.json", "/summary.json", "/page.json", "/events", "/nodes", "/node.json"]
     {
-        let told = told_to_other(address, path);
-        assert!(told.starts_with("HTTP/1.0 "), "{path}: {told}");
-        assert!(!told.contains("hunter2") && !told.contains("471147"), "{path}: {told}");
+        let answer = answer_to_other(address, path);
+        assert!(answer.starts_with("HTTP/1.0 "), "{path}: {answer}");
+        assert!(!answer.contains("hunter2") && !answer.contains("471147"), "{path}: {answer}");
     }
-    assert!(told_to_other(address, "/summary.json").starts_with("HTTP/1.0 401"));
-    assert!(told_to_other(address, "/metrics").contains("ampere_device_energy_joules_total{"));
-    assert!(told_to_other(address, "/page.json").contains("\"joules\""));
+    assert!(answer_to_other(address, "/summary.json").starts_with("HTTP/1.0 401"));
+    assert!(answer_to_other(address, "/metrics").contains("ampere_device_energy_joules_total{"));
+    assert!(answer_to_other(address, "/page.json").contains("\"joules\""));
     // The user's own browser, terminal and Prometheus see everything.
     for path in ["/page.json", "/summary.json"] {
         assert!(own(path).contains("hunter2") && own(path).contains("471147"), "{path}");
@@ -313,7 +313,7 @@ fn listen_off_serves_nothing_and_measures_all_the_same() {
         assert!(summary["run"]["total_joules"].as_f64().is_some_and(|joules| joules > 0.0));
         assert!(summary["run"]["notes"].to_string().contains("--listen off"), "{}", summary["run"]["notes"]);
         for name in ["go", "ready"] {
-            std::fs::remove_file(place.path(name)).expect("it is there");
+            std::fs::remove_file(place.path(name)).expect("it exists");
         }
         std::fs::remove_dir_all(place.path("out")).expect("ours");
     }

@@ -504,7 +504,7 @@ fn a_collector_that_does_not_answer_is_said_to_and_its_last_figures_stay() {
     terminal.runs(&format!("$AMPERE top {}", server.url()));
     terminal.until("functions", |screen| has_row(screen, "work"));
     hangs.store(true, Ordering::Relaxed);
-    let silent = terminal.until("it says so", |screen| screen.contains("no answer for"));
+    let silent = terminal.until("the missing answer is shown", |screen| screen.contains("no answer for"));
     assert!(has_row(&silent, "work"), "{silent}");
     // Keys are handled without waiting for the answer.
     terminal.types("4");

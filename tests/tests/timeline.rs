@@ -78,8 +78,7 @@ fn bins_add_up_to_the_devices_in_every_form() {
         let written = std::fs::read_to_string(place.path(format!("{by}.csv"))).expect("a file");
         assert_eq!(printed.stdout, written);
     }
-    let done =
-        run(place.command(python.expect("it is there")).args(["-c", CHECK]).current_dir(place.path("")));
+    let done = run(place.command(python.expect("it exists")).args(["-c", CHECK]).current_dir(place.path("")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "all\n"), "{done:#?}");
     // Here only a part is written.
     let kernels = timeline(&place, &["--view", "kernels", "--device", "GPU-0"]).stdout;
@@ -128,7 +127,7 @@ fn calls_of_a_region_are_listed_with_their_statistics() {
         assert!(done.said().contains(&printed.said()[0]), "{done:#?} {printed:#?}");
     }
     expect_test::expect!["ampere: solve: 20 calls, 19.000 J of GPU-0 on node0 (ranks); median 1.000 J, quartiles 1.000 and 1.000 J, from 0 to 1.000 J; outliers: 1, the furthest 0 J at 0.001 s (MPI Rank 0)"].assert_eq(printed.said()[0]);
-    let mut command = place.command(python.expect("it is there"));
+    let mut command = place.command(python.expect("it exists"));
     let done = run(command.args(["-c", CHECK_REGION]).current_dir(place.path("")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "60\n"), "{done:#?}");
     assert_eq!(printed.stdout.lines().count(), 1 + 20);
@@ -298,7 +297,7 @@ fn what_ran_above_a_power_and_how_evenly_is_what_the_calls_say() {
         assert_eq!((done.code, done.stdout.as_str()), (0, ""), "{done:#?}");
         done.said_nothing();
     }
-    let mut command = place.command(python.expect("it is there"));
+    let mut command = place.command(python.expect("it exists"));
     let done = run(command.args(["-c", CHECK_ABOVE]).current_dir(place.path("")));
     assert_eq!((done.code, done.stdout.as_str()), (0, "all\n"), "{done:#?}");
     let none = timeline(&place, &["--above", "301"]);

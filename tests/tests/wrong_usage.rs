@@ -311,7 +311,7 @@ fn without_a_usable_output_directory_the_job_runs_unmeasured() {
         done.said_once(&["energy is not measured"]);
         place.is_clean();
     }
-    assert_eq!(std::fs::read_to_string(place.path("file")).expect("it is there"), "a file");
+    assert_eq!(std::fs::read_to_string(place.path("file")).expect("it exists"), "a file");
 }
 
 #[test]

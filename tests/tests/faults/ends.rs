@@ -45,8 +45,8 @@ fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
         let ended_in_order = ["exit", "no-memory", "raw-exit"].contains(&fault);
         let summary = check(&place, fault, ended_in_order);
         let did = counted(&place, "0");
-        let told = total_calls(&summary, "step");
-        assert!((did..=did + 4).contains(&told), "{fault}: {did} calls, {told} are there");
+        let recorded = total_calls(&summary, "step");
+        assert!((did..=did + 4).contains(&recorded), "{fault}: {did} calls, {recorded} in the summary");
         place.is_clean();
     }
 }
@@ -64,10 +64,10 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         done.as_without(&without);
         done.said_nothing();
         let summary = check(&place, fault, true);
-        let told = total_calls(&summary, "in_thread");
+        let recorded = total_calls(&summary, "in_thread");
         // Each takes at least a millisecond, for 0.3 s or 0.1 s; there are fewer if other programs use the CPUs.
         let least = if fault == "outlive" { 60 } else { 10 };
-        assert!(told >= least, "{fault}: {told} calls in the thread");
+        assert!(recorded >= least, "{fault}: {recorded} calls in the thread");
         place.is_clean();
     }
 }

@@ -105,7 +105,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let kept: Vec<PathBuf> = files_below(&temporary);
     assert!(kept.iter().any(|file| file.ends_with("report.html")), "{kept:?}");
     let directory = kept[0].parent().expect("a directory");
-    assert_eq!(std::fs::metadata(directory).expect("it is there").permissions().mode() & 0o777, 0o700);
+    assert_eq!(std::fs::metadata(directory).expect("it exists").permissions().mode() & 0o777, 0o700);
     let name = directory.strip_prefix(place.path("")).expect("below").to_str().expect("text").to_owned();
     let summary = place.summary(&name);
     assert_conserved(&summary);
@@ -177,7 +177,7 @@ fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     assert!(before["run"]["notes"].to_string().contains("the records are in"), "{}", before["run"]);
     let larger = Command::new("mount").args(["-o", "remount,size=60m"]).arg(&tiny.at).status();
     assert!(larger.expect("mount").success());
-    std::fs::remove_dir(place.path("disk/out/traces.def")).expect("it is there");
+    std::fs::remove_dir(place.path("disk/out/traces.def")).expect("it exists");
     let recovered = run(place.ampere(["recover", "disk/out"]).current_dir(place.path("")));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     recovered.said_once(&["has a trace now", "is as it was"]);

@@ -105,7 +105,7 @@ fn half_of_the_free_shared_memory_is_left_to_the_program() {
     let done = run(command.env("AMPERE_SHM", &tiny.at));
     as_ever(&done, "done\n");
     let free = done.stderr.lines().find_map(|line| line.strip_prefix("free ")?.parse::<u32>().ok());
-    assert!((49..60).contains(&free.expect("it says so")), "{free:?} %");
+    assert!((49..60).contains(&free.expect("a percentage")), "{free:?} %");
     // The threads without room are known: of 53 calls, one in each thread, some are not recorded.
     let summary = check(&place, "out", false);
     let notes = summary["run"]["notes"].to_string();
@@ -129,7 +129,7 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
     );
     let running = start(&mut place.ampere_run("out", ["sh", "-c", &script]));
     let count = || std::fs::read_to_string(place.path("count")).unwrap_or_default();
-    until("half of them are over", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
+    until("half of them have ended", || count().trim().parse::<u32>().is_ok_and(|count| count >= 20));
     // The collector that takes over finds the records of the processes that have ended.
     announced(&place.path("out")).expect("it is announced").kill();
     let done = running.wait();

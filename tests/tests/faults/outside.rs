@@ -75,7 +75,7 @@ fn a_job_that_is_ended_by_its_scheduler_has_results() {
         } else {
             running.signal_group(Signal::TERM);
         }
-        until("the results are there", || {
+        until("the results are written", || {
             place.path("out/summary.json").exists() && place.collectors().is_empty()
         });
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());

@@ -99,7 +99,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
             _ => place.bare(output, &program),
         });
         assert_eq!(done.code, 0, "{done:#?}");
-        until("the results are there", || place.path(output).join("summary.txt").exists());
+        until("the results are written", || place.path(output).join("summary.txt").exists());
         place.no_process_left();
         let summary = check(&place, output, true);
         assert_eq!(total_calls(&summary, "work"), 30);
@@ -147,7 +147,7 @@ fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
     assert_eq!(total_calls(&summary, "step"), 2003);
     place.is_clean();
     // The plugin's own message at the end would go to standard error, which is such a file by then.
-    std::fs::remove_file(place.path("mine")).expect("it is there");
+    std::fs::remove_file(place.path("mine")).expect("it exists");
     run(place.bare("bare", std::path::Path::new(&words[0])).args(&words[1..])).as_without(&without);
     assert_eq!(std::fs::read_to_string(place.path("mine")).expect("the program's file"), own);
     check(&place, "bare", true);

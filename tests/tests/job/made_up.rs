@@ -148,7 +148,7 @@ fn answer(
     stream.set_read_timeout(Some(Duration::from_millis(500))).expect("a limit");
     stream.set_write_timeout(Some(Duration::from_millis(500))).expect("a limit");
     let _ = stream.read(&mut [0; 2048]);
-    let mut told = share(number, run, elapsed.as_secs_f64());
+    let mut reported = share(number, run, elapsed.as_secs_f64());
     let mut status = "200 OK";
     let body = match manner {
         Manner::Hangs => {
@@ -161,18 +161,20 @@ fn answer(
             return 0;
         }
         Manner::IsOfAnotherVersion => {
-            (told["schema"], told["version"]) = ("ampere-node/7".into(), "7.1".into());
-            told.to_string()
+            (reported["schema"], reported["version"]) = ("ampere-node/7".into(), "7.1".into());
+            reported.to_string()
         }
-        Manner::SendsNoNumbers => told.to_string().replacen("\"joules\":", "\"joules\":1e999,\"was\":", 1),
+        Manner::SendsNoNumbers => {
+            reported.to_string().replacen("\"joules\":", "\"joules\":1e999,\"was\":", 1)
+        }
         Manner::GoesBack => {
             // The first answers look correct.
             let seconds = if count < 20 { 1e6 } else { 1e5 };
             share(number, run, seconds).to_string()
         }
         Manner::SumsWrongly => {
-            told["functions"][0][1] = 1e14.into();
-            told.to_string()
+            reported["functions"][0][1] = 1e14.into();
+            reported.to_string()
         }
         Manner::SendsNonsense => "<html>".to_owned(),
         Manner::SendsMuch => "[".repeat(8 << 20),
@@ -181,7 +183,7 @@ fn answer(
             status = "401 Unauthorized";
             String::new()
         }
-        Manner::Good => told.to_string(),
+        Manner::Good => reported.to_string(),
     };
     let text =
         format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
@@ -242,7 +244,7 @@ fn measure(count: usize, seconds: u64) -> (f64, f64, i64) {
         bytes / share(0, "x", 1.0).to_string().len() as f64 / count as f64
     );
     // Without this they would be taken for nodes that were cut off, and be finished one after the other.
-    (0..count).for_each(|at| std::fs::remove_dir_all(place.path("out").join(name(at))).expect("it is there"));
+    (0..count).for_each(|at| std::fs::remove_dir_all(place.path("out").join(name(at))).expect("it exists"));
     place.write("end", "");
     assert_eq!(running.wait().code, 0);
     (cpu, bytes, memory)
@@ -274,7 +276,7 @@ fn the_page_shows_all_nodes() {
     let manners = [vec![Good; 12], vec![IsOfAnotherVersion, GoesBack]].concat();
     let nodes = Nodes::start(manners, run.as_str().expect("an id"));
     nodes.announce(&place);
-    let told = job_when(address, None, "twelve tell, and two do not any more", |job| {
+    let reported = job_when(address, None, "twelve nodes answer, and two do not any more", |job| {
         (0..12).all(|at| state(job, &name(at)) == "running") && state(job, &name(13)) == "gone"
     });
     for width in [400, 1600] {
@@ -291,7 +293,7 @@ fn the_page_shows_all_nodes() {
         }
         let total = shown["total"].as_f64().expect("joules");
         let sum: f64 = shown["joules"].as_array().expect("joules").iter().filter_map(Value::as_f64).sum();
-        assert!((sum - total).abs() <= 1e-6 * total && total >= joules(&told["totals"]), "{sum} {total}");
+        assert!((sum - total).abs() <= 1e-6 * total && total >= joules(&reported["totals"]), "{sum} {total}");
         assert!(
             shown["about"].as_str().is_some_and(|about| about.contains(" ranks on ")),
             "{}",
@@ -304,10 +306,10 @@ fn the_page_shows_all_nodes() {
         );
         assert!(
             shown["functions"].to_string().contains("solver::step<double, 0>"),
-            "the nodes' functions are there"
+            "the nodes' functions are shown"
         );
         let titles = shown["titles"].to_string();
-        let here = told["here"].as_str().expect("a name");
+        let here = reported["here"].as_str().expect("a name");
         assert!(
             titles.contains(&format!("Devices on {here}")) && titles.contains("\"Functions\""),
             "{titles}"
@@ -340,8 +342,7 @@ fn the_dashboard_of_nodes_shows_them() {
         prometheus.query("ampere_job_nodes{state=\"gone\"} == 1").is_ok_and(|found| !found.is_empty())
     });
     let dashboards = dashboard::all();
-    let (_, dashboard) =
-        dashboards.iter().find(|(file, _)| file.ends_with("nodes.json")).expect("it is there");
+    let (_, dashboard) = dashboards.iter().find(|(file, _)| file.ends_with("nodes.json")).expect("it exists");
     let mut found: HashMap<String, Vec<Series>> = HashMap::new();
     for dashboard::Query { of, expression } in dashboard::queries(dashboard) {
         until(&format!("{of}: {expression}"), || {
@@ -385,7 +386,7 @@ fn a_node_that_is_not_well_holds_nothing_back() {
     let manners: Vec<Manner> = WORDS.iter().map(|(manner, _)| *manner).chain([Good, Good]).collect();
     let nodes = Nodes::start(manners, run.as_str().expect("an id"));
     nodes.announce(&place);
-    let told = job_when(address, None, "all problems are told", |job| {
+    let reported = job_when(address, None, "all problems are reported", |job| {
         WORDS.iter().enumerate().all(|(at, (_, words))| {
             node(job, &name(at))["problem"].as_str().is_some_and(|problem| problem.contains(words))
         })
@@ -393,9 +394,9 @@ fn a_node_that_is_not_well_holds_nothing_back() {
     let memory = cost(pid).1;
     // The figures of the good nodes still rise, and so does their sum.
     let good = [WORDS.len(), WORDS.len() + 1].map(name);
-    let mut before = told;
+    let mut before = reported;
     for _ in 0..5 {
-        let now = job_when(address, None, "the good nodes go on", |job| {
+        let now = job_when(address, None, "the good nodes continue", |job| {
             good.iter().all(|name| joules(node(job, name)) > joules(node(&before, name)))
         });
         assert!(joules(&now["totals"]) > joules(&before["totals"]));
@@ -403,7 +404,7 @@ fn a_node_that_is_not_well_holds_nothing_back() {
         before = now;
     }
     let before = job_when(address, None, "what goes back is gone", |job| state(job, &name(4)) == "gone");
-    assert_eq!(joules(node(&before, &name(4))), 104.0 * 1e6, "what it told before stays");
+    assert_eq!(joules(node(&before, &name(4))), 104.0 * 1e6, "its earlier figures are kept");
     for (at, (manner, _)) in WORDS.iter().enumerate().filter(|(at, _)| *at != 4) {
         assert_eq!(
             (joules(node(&before, &name(at))), state(&before, &name(at))),

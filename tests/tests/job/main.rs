@@ -58,6 +58,6 @@ fn job_when(address: SocketAddr, token: Option<&str>, what: &str, holds: impl Fn
 }
 
 fn address_of_first(place: &Place) -> SocketAddr {
-    until("the first node's collector is there", || collector::announced(&place.path("out")).is_some());
+    until("the first node's collector runs", || collector::announced(&place.path("out")).is_some());
     collector::announced(&place.path("out")).expect("a collector").address()
 }

@@ -174,16 +174,16 @@ fn eight_nodes_are_one_job_at_the_first_ones_collector() {
     );
     // The others end one after the other, and report their final figures.
     place.write("go", "");
-    let over = job_when(address, token, "the others are over", |job| {
+    let over = job_when(address, token, "the others have ended", |job| {
         (1..NODES - 1).all(|at| state(job, &format!("n{at}")) == "over")
     });
     for at in 1..NODES - 1 {
         let summary = place.summary(&format!("out/n{at}"));
-        let (wanted, told) = (
+        let (wanted, reported) = (
             summary["run"]["total_joules"].as_f64().expect("joules"),
             joules(node(&over, &format!("n{at}"))),
         );
-        assert!((wanted - told).abs() <= 1e-9 * wanted, "n{at}: {wanted} {told}");
+        assert!((wanted - reported).abs() <= 1e-9 * wanted, "n{at}: {wanted} {reported}");
     }
     place.write("end", "");
     for node in running {
@@ -250,9 +250,9 @@ fn top_shows_all_nodes_and_what_becomes_of_them() {
     });
     assert_eq!(state_of(&gone, "n6").as_deref(), Some("running"), "{gone}");
     place.write("go", "");
-    terminal.until("the run is over", |screen| screen.contains("the run is over: q quits"));
+    terminal.until("the run has ended", |screen| screen.contains("the run is over: q quits"));
     terminal.press(&["q"]);
-    terminal.until("it says where the results are", |screen| screen.contains("summary.json"));
+    terminal.until("the path of the results is shown", |screen| screen.contains("summary.json"));
     drop(terminal);
     for node in running {
         node.wait();
@@ -315,5 +315,5 @@ fn prometheus_finds_all_nodes_of_a_live_job() {
     }
     place.no_process_left();
     let left = std::fs::read_dir(place.path("targets")).expect("a directory").count();
-    assert_eq!(left, 0, "the job is over, and still named to Prometheus");
+    assert_eq!(left, 0, "Prometheus still lists the job after its end");
 }

@@ -72,7 +72,7 @@ impl Job {
     #[track_caller]
     fn wait_while(&mut self, is_so: impl Fn(&Job) -> bool) {
         while is_so(self) {
-            assert!(!self.running.has_ended(), "the run was over before its ranks had begun");
+            assert!(!self.running.has_ended(), "the run ended before its ranks had started");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

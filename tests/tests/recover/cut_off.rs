@@ -82,7 +82,10 @@ fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
         assert!(done.stdout.contains("step"), "{command}: {done:#?}");
         let summary = place.summary("out");
         let events = number(&summary["quality"], "events") as u64;
-        assert!((published..=published + 2).contains(&events), "{published} published, {events} are there");
+        assert!(
+            (published..=published + 2).contains(&events),
+            "{published} published, {events} in the summary"
+        );
         assert!(!is_running(&summary), "{}", summary["run"]);
         check_conserved(&summary, true);
         check_trace(&place, "out");

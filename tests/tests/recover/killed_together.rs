@@ -20,7 +20,7 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     place.collectors().into_iter().for_each(kill);
     until("no collector runs", || place.collectors().is_empty());
     let read = published(place);
-    until("the program goes on without a collector", || published(place) > read + 20);
+    until("the program continues without a collector", || published(place) > read + 20);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));
     running.wait();
     until_all_are_dead(place);

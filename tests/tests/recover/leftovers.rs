@@ -196,7 +196,7 @@ fn a_trace_that_could_not_be_written_can_be_written_later() {
     let before = place.summary("out");
     assert_eq!(before["run"]["complete"], false);
     assert!(before["run"]["notes"].to_string().contains("traces"), "{}", before["run"]["notes"]);
-    std::fs::remove_file(place.path("out/traces")).expect("it is there");
+    std::fs::remove_file(place.path("out/traces")).expect("it exists");
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     let after = place.summary("out");
@@ -249,7 +249,7 @@ fn a_run_whose_directory_another_run_has_taken_is_finished_elsewhere_or_discarde
         let place = Place::new();
         killed_together::kill_everything(&place, false);
         let session = session_directory(&place);
-        std::fs::remove_dir_all(place.path("out")).expect("it is there");
+        std::fs::remove_dir_all(place.path("out")).expect("it exists");
         let plain = place.compile("cc", "plain", "int main(void) { return 0; }", &[]);
         assert_eq!(run(with_estimate(&mut place.ampere_run("out", [&plain]))).code, 0);
         let others = std::fs::read(place.path("out/summary.json")).expect("another run's");

@@ -343,7 +343,7 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
     place.write("go", "");
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (128 + 9, "hello\n"), "{done:#?}");
-    until("the results are there", || place.path("out/summary.json").exists());
+    until("the results are written", || place.path("out/summary.json").exists());
     place.no_process_left();
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
@@ -383,7 +383,7 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
     sleep_ms(300);
     drop(lock);
     assert_eq!(running.wait().code, 128 + 9);
-    until("the results are there", || place.path("out/report.html").exists());
+    until("the results are written", || place.path("out/report.html").exists());
     place.no_process_left();
     // If the page still exists, it names the new collector.
     let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();

@@ -102,10 +102,10 @@ fn is_everything_here() -> bool {
 
 /// Whether Score-P was built with libunwind: otherwise it ignores the settings of these tests.
 fn can_sample() -> bool {
-    let told = Command::new("scorep-info").arg("config-summary").output();
-    told.is_ok_and(|told| {
-        let told = text(&told.stdout);
-        told.lines().any(|line| line.trim_start().starts_with("Sampling support:") && line.contains("yes"))
+    let printed = Command::new("scorep-info").arg("config-summary").output();
+    printed.is_ok_and(|printed| {
+        let printed = text(&printed.stdout);
+        printed.lines().any(|line| line.trim_start().starts_with("Sampling support:") && line.contains("yes"))
     })
 }
 

@@ -48,7 +48,7 @@ fn crays_counters_are_found_and_no_joule_is_counted_twice() {
         assert_eq!(names, expected[..expected.len() - from]);
         are(&[number(&summary["run"], "total_joules")], &[total]);
         let accelerator =
-            list(&summary, "devices").iter().find(|d| d["name"] == "accel1").expect("it is there");
+            list(&summary, "devices").iter().find(|d| d["name"] == "accel1").expect("it exists");
         assert_eq!((&accelerator["kind"], &accelerator["contains"][0]), (&"gpu".into(), &"GPU-2".into()));
         assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
     }

@@ -51,7 +51,7 @@ fn members_of_a_class_are_each_a_device_of_their_part() {
     );
     let summary = trace.everywhere();
     let named = |name: &str| {
-        list(&summary, "devices").iter().find(|of| of["name"] == name).expect("it is there").clone()
+        list(&summary, "devices").iter().find(|of| of["name"] == name).expect("it exists").clone()
     };
     assert_eq!(named("package energy@package 1")["contains"], serde_json::json!(["core energy@package 1"]));
     assert_eq!(named("memory energy")["kind"], "memory");

@@ -39,8 +39,8 @@ fn misreadings_add_no_joules() {
         let summary = trace.everywhere();
         are(&joules(&summary), &[expected]);
         assert_eq!(summary["quality"]["unusable_samples"], misreadings, "{wrong:?}");
-        let told = number(&summary["devices"][0], "uncovered_seconds");
-        assert!((told - uncovered).abs() < 1e-9, "{wrong:?}: {told} s");
+        let found = number(&summary["devices"][0], "uncovered_seconds");
+        assert!((found - uncovered).abs() < 1e-9, "{wrong:?}: {found} s");
     }
 }
 
@@ -186,7 +186,7 @@ fn a_trace_of_any_name_is_found_beside_its_figures() {
     let directory = anchor.parent().expect("it is in one").to_owned();
     for end in [".otf2", ".def", ""] {
         let [from, to] = ["traces", "app"].map(|name| directory.join(format!("{name}{end}")));
-        std::fs::rename(from, to).expect("it is there");
+        std::fs::rename(from, to).expect("it exists");
     }
     let mut attribute = place.command(artifact("ampere"));
     succeed(attribute.arg("attribute").arg(directory.join("app.otf2")).arg("-o").arg(&directory));

@@ -179,7 +179,7 @@ fn a_node_is_known_by_its_counters() {
     let mut writer = trace.writer(location);
     a_second(&trace, &mut writer, class, 1_000_000, 0);
     writer.close().expect("a location");
-    trace.definitions.locations.get_mut(location).expect("it is there").kind = LocationType::Metric;
+    trace.definitions.locations.get_mut(location).expect("it exists").kind = LocationType::Metric;
     let summary = trace.attribute(&[]);
     assert_eq!(summary["run"]["nodes"][0], "frontier00001");
 }
