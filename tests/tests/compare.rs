@@ -71,7 +71,7 @@ def joules(directory):
     return sums
 
 first, second = ([joules(name) for name in group] for group in (["a1", "a2", "a3"], ["b1", "b2", "b3"]))
-# pandas takes an empty name for a missing one, unless it is told not to
+# without this option, pandas takes an empty name for a missing one
 table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""]})
 table = table.set_index(["by", "name", "figure", "group"])
 checked = 0

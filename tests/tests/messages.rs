@@ -33,7 +33,7 @@ int main(int c, char **v) {
         MPI_Barrier(MPI_COMM_SELF);
     }
     MPI_Comm_free(&half);
-    /* Its handle may be what half's was. */
+    /* Its handle may be the former one of half. */
     MPI_Comm_dup(MPI_COMM_WORLD, &half);
     MPI_Barrier(half);
     MPI_Finalize();

@@ -26,7 +26,7 @@ const THREADS: &str = "
 #include <unistd.h>
 static volatile double sink;
 static int main_works;
-/* By CPU time, so that a machine that is busy makes no difference. */
+/* The work is measured by CPU time, so that it does not depend on the load of the machine. */
 __attribute__((noinline)) void work(double seconds) {
     struct timespec t;
     do {

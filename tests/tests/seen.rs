@@ -184,7 +184,7 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
     assert!(idle < WAITING_MAX, "a shell's loop: {idle}: {summary:#}");
 }
 
-/// Not sampled because the user wants it so: nobody takes it for idle time.
+/// The user has turned sampling off: this must not be taken for idle time.
 #[test]
 fn what_is_not_sampled_because_sampling_is_off_is_said() {
     let place = Place::new();
@@ -200,7 +200,7 @@ fn what_is_not_sampled_because_sampling_is_off_is_said() {
     assert_eq!(run["complete"], true, "{notes}");
 }
 
-/// While its main thread records, a process is not sampled: what other threads do then is missed, and that is said.
+/// While its main thread records, a process is not sampled: the work of other threads is missed, and a note reports it.
 #[test]
 fn threads_that_record_nothing_beside_one_that_does_are_named_as_not_seen() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");

@@ -33,7 +33,7 @@ for by in ["rank", "device", "region"]:
     assert ((rows.joules - rows.watts * rows.seconds).abs() < 1e-9).all()
     assert (rows.start >= 0).all() and rows.start.max() + rows.seconds.max() <= 2.01
     assert set(rows.device) == set(devices)
-    # The counters rise evenly: so does the power, in all bins that samples cover.
+    # The counters rise steadily, so the power is constant in all bins that samples cover.
     for device, of in rows.groupby("device"):
         if by == "device":
             watts = of.sort_values("start").watts.iloc[3:-2]
@@ -54,7 +54,7 @@ for by in ["rank", "device", "region"]:
                 groups = pandas.Series(table["exclusive_joules"]).groupby(
                     [names[group] for group in table["location_group"]]).sum()
                 for group, joules in groups.items():
-                    # Of kernels it is the rank that started them.
+                    # For kernels it is the rank that started them.
                     there = of[of["rank"] == (group if view == "ranks" else "MPI Rank 0")].joules.sum()
                     assert abs(there - joules) <= 1e-8 * joules, (device, view, group)
 print("all")
@@ -256,7 +256,7 @@ for by in ["rank", "region"]:
     assert set(rows.index) == set(expected.index) | {"(idle)"}
     for name, joules in expected.items():
         assert close(rows.joules[name], joules), (by, name)
-    # All of the time.
+    # These rows cover all of the time.
     rows = pandas.read_csv(f"all-{by}.csv", keep_default_na=False)
     rows = rows[rows.view == "ranks"].set_index(by)
     assert close(rows.joules.sum(), total) and all(close(s, 2.0) for s in rows.seconds)

@@ -68,7 +68,7 @@ const IN_C: &str = r#"
     #include <mpi.h>
     #include <stdlib.h>
     #include <string.h>
-    /* WAY COUNT LIBRARY: that number of barriers, called by this way. */
+    /* WAY COUNT LIBRARY: calls COUNT barriers in this way. */
     int main(int argc, char **argv) {
         const char *way = argv[1];
         int (*barrier)(MPI_Comm) = MPI_Barrier;

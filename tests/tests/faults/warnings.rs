@@ -17,7 +17,7 @@ const COUNTS: &str = r#"
         for (int told = 0; access("go", F_OK); work()) {
             int sum = 0;
             for (int i = 0; i < 8; i++) sum += got[numbers[i]];
-            /* A file for each signal that has come. */
+            /* This makes a file for each signal that has come. */
             for (; told < sum; told++) { char name[16]; sprintf(name, "got.%d", told + 1); fclose(fopen(name, "w")); }
         }
         for (int i = 0; i < 8; i++) printf("%d", got[numbers[i]]);

@@ -102,7 +102,9 @@ fn the_next_run_removes_a_run_without_events() {
     let program = place.compile("cc", "idle", source, &["-finstrument-functions"]);
     let mut command = place.bare("first", &program);
     let running = start(with_estimate(&mut command));
-    until("something begins", || place.path("first/collector.json").exists() || place.processes().len() == 1);
+    until("a collector or a process starts", || {
+        place.path("first/collector.json").exists() || place.processes().len() == 1
+    });
     sleep_ms(300);
     processes_with(&place, "--supervise").into_iter().for_each(kill);
     place.processes().into_iter().for_each(|(pid, _)| kill(pid));

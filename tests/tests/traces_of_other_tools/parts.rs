@@ -120,13 +120,13 @@ fn parts_are_not_added_to_their_whole() {
             ],
             200.0,
         ),
-        // A name that begins with the whole's path; what goes into a supply, and what comes out of it.
+        // One name starts with the path of the whole; two others are a power supply's input and output.
         (
             &[("lab.a.energy", 300.0), ("lab.a.s0.package.energy", 100.0), ("lab.a.s1.package.energy", 90.0)],
             300.0,
         ),
         (&[("PSU1_ENERGY_IN", 150.0), ("PSU1_ENERGY_OUT", 140.0), ("PSU2_ENERGY_IN", 30.0)], 180.0),
-        // A name that says nothing, of what has just the joules of all others.
+        // The name means nothing, and the metric has exactly the joules of all others.
         (&[("consumed energy", 170.0), ("package0 energy", 80.0), ("package1 energy", 90.0)], 170.0),
     ];
     for (watts, expected) in cases {
@@ -161,7 +161,7 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         (&[("powercap:::ENERGY_UJ:ZONE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0_SUBZONE0", 30.0)][..], 100.0),
         (&[("package0 energy", 100.0), ("package1 energy", 90.0), ("core7 energy", 5.0)][..], 190.0),
         (&[("rapl:::PACKAGE_ENERGY:PACKAGE0", 100.0), ("powercap:::ENERGY_UJ:ZONE0", 50.0)][..], 100.0),
-        // These may be parts of it, or beside it.
+        // These may or may not be parts of it.
         (&[("VDD_IN energy", 100.0), ("VDD_CPU energy", 30.0), ("VDD_GPU energy", 40.0)][..], 170.0),
         (&[("Energy", 100.0), ("Energy PP0", 60.0)][..], 160.0),
     ] {

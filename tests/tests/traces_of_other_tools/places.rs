@@ -152,7 +152,7 @@ fn what_shares_memory_is_a_node() {
     }
 }
 
-/// Each is a rack's node 0, or a part of the tree whose class does not say that it is a node.
+/// Each node is node 0 of a rack, or a part of the tree whose class does not show that it is a node.
 #[test]
 fn nodes_of_one_name_are_two_and_parts_of_an_unknown_class_make_a_run_incomplete() {
     for (class, names, expected, complete) in [

@@ -135,7 +135,7 @@ fn recorded(metrics: &[(&str, &str, f64)]) -> Trace {
     trace
 }
 
-/// Each is 100 W.
+/// Each metric has 100 W.
 #[test]
 fn units_of_energy_and_power_are_known_however_they_are_written() {
     for (unit, value) in [
@@ -187,7 +187,7 @@ fn energies_of_papis_components_and_others_are_found_by_name() {
         (&[("cray_pm:::PM_ENERGY:NODE", "#", 500.0), ("cray_pm:::PM_ENERGY:MEMORY", "#", 40.0)], 500.0),
         (&[("power/energy-pkg/", "Joules", 70.0), ("power/energy-ram/", "Joules", 7.0)], 77.0),
         (&[("power/energy-pkg/", "#", 70.0 * 4_294_967_296.0)], 70.0),
-        // GEOPM's, LIKWID's, CodeCarbon's.
+        // The names are those of GEOPM, LIKWID and CodeCarbon.
         (
             &[
                 ("BOARD_ENERGY", "joules", 400.0),
