@@ -1,6 +1,6 @@
 //! Call paths of programs that are not instrumented. The kernel samples the stacks of everything that the command starts, and of
-//! processes that others have started for it, once they are found. A thread of the collector converts them to enters and leaves, in
-//! logs and rings like those that the plugin writes inside a process.
+//! processes that others have started for it, once they are found. A thread of the collector converts them to enters and
+//! leaves, in logs and rings like those that the plugin writes inside a process.
 //!
 //! ```text
 //! mod.rs        the thread                              clock.rs           converts the kernel's times to times of events
@@ -90,13 +90,13 @@ pub(crate) enum StackSamplingError {
     Thread(#[from] std::io::Error),
 }
 
-/// The factor by which the requested period is changed. Loops of programs often take round times: samples in step with a loop would
-/// always find it at the same place.
+/// The factor by which the requested period is changed. Loops of programs often take round times: samples in step with a loop
+/// would always find it at the same place.
 const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
-    /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per `period` of
-    /// its CPU time.
+    /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per
+    /// `period` of its CPU time.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
@@ -206,7 +206,8 @@ fn sample(
             return writer.report(sampler.as_ref());
         }
         sampler.iter_mut().for_each(|sampler| writer.stop_sampling_recorded(sampler));
-        // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring fills up.
+        // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring
+        // fills up.
         let due = waiting.iter().position(|request| request.at + RECORD_DELAY <= begun);
         if let Some(due) = due {
             let Request { process, kind, .. } = waiting.remove(due);

@@ -317,8 +317,8 @@ impl SampledThread {
         }
     }
 
-    /// Changes to the stack of a sample. The thread had this stack since its last sample; but only for one period after a pause, or
-    /// if it is known to have done something else.
+    /// Changes to the stack of a sample. The thread had this stack since its last sample; but only for one period after a
+    /// pause, or if it is known to have done something else.
     fn change_to(&mut self, stack: Vec<u32>, time: u64, runs_since: u64, timing: &Timing, is_recorded: bool) {
         let Timing { clock, period, pause } = timing;
         if time.saturating_sub(self.last) > *pause && !self.runs {
@@ -373,7 +373,8 @@ fn has_wrappers(library: &str) -> bool {
     name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
 }
 
-/// The name of an MPI function, without the P of its second symbol. Functions below it are not shown, as if its calls were recorded.
+/// The name of an MPI function, without the P of its second symbol. Functions below it are not shown, as if its calls were
+/// recorded.
 fn mpi_function(name: &str) -> Option<&str> {
     let public = name.strip_prefix('P').unwrap_or(name);
     let is_one = |rest: &str| rest.starts_with(|first: char| first.is_ascii_uppercase());

@@ -1,5 +1,5 @@
-//! Converts samples to enters and leaves. A sample stands for the CPU time since the previous one: the thread is assumed to have had
-//! its stack since then. Therefore what a thread did is written when its next sample is known.
+//! Converts samples to enters and leaves. A sample stands for the CPU time since the previous one: the thread is assumed to
+//! have had its stack since then. Therefore what a thread did is written when its next sample is known.
 
 use super::SamplingReport;
 use super::clock::EventClock;
@@ -94,8 +94,8 @@ impl Writer {
             && self.timing.clock.now().saturating_sub(self.needed) > SETTLED.as_nanos() as u64
     }
 
-    /// Stops sampling processes that record their functions, once nothing else runs: if others are sampled, the events of all would
-    /// have to be opened again.
+    /// Stops sampling processes that record their functions, once nothing else runs: if others are sampled, the events of all
+    /// would have to be opened again.
     pub fn stop_sampling_recorded(&mut self, sampler: &mut Sampler) {
         if !self.needs_few() {
             return;

@@ -7,8 +7,9 @@ use std::ops::ControlFlow;
 /// Receives the events of a trace. All methods may stop the reading with [`ControlFlow::Break`].
 ///
 /// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
-/// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves of a
-/// location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see [`Nesting`].
+/// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves
+/// of a location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see
+/// [`Nesting`].
 pub trait EventHandler {
     /// A location entered a region.
     fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;

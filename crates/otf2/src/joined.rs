@@ -385,8 +385,8 @@ fn dense(numbers: impl IntoIterator<Item = (u32, u32)>) -> Vec<u32> {
     all
 }
 
-/// A list of communicating locations. In an archive of only some of the ranks, the first location is repeated at the end: that place
-/// stands for all members that the archive does not have, because readers require a location for each.
+/// A list of communicating locations. In an archive of only some of the ranks, the first location is repeated at the end: that
+/// place stands for all members that the archive does not have, because readers require a location for each.
 #[derive(Default)]
 struct CommunicatingLocations {
     locations: Vec<u64>,

@@ -6,7 +6,8 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct LocalDefinitions {
-    /// Times of the location, in ascending order, each with the offset that is added to it; offsets between them are interpolated.
+    /// Times of the location, in ascending order, each with the offset that is added to it; offsets between them are
+    /// interpolated.
     pub clock_offsets: Vec<(u64, i64)>,
     pub strings: Vec<u32>,
     pub attributes: Vec<u32>,

@@ -1,7 +1,7 @@
 //! Matches leaves by name.
 //!
-//! OTF2 requires the enters and leaves of a location to be nested, but not every writer complies: kernels of one stream overlap, and
-//! events of the same time are sorted in another order. A leave ends the region that it names:
+//! OTF2 requires the enters and leaves of a location to be nested, but not every writer complies: kernels of one stream
+//! overlap, and events of the same time are sorted in another order. A leave ends the region that it names:
 //!
 //! | the named region | what a handler receives |
 //! | --- | --- |

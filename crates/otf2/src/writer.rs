@@ -34,8 +34,9 @@ const _: () = assert!(OTF2_FILE_BUFFER.is_multiple_of(CHUNK_EVENTS) && CHUNK_DEF
 /// An archive that is being written by any number of event writers and then by [`finish`](ArchiveWriter::finish).
 ///
 /// Only `finish` writes an anchor file (`traces.otf2`), and only when everything was written: an archive with an anchor file is
-/// complete, and OTF2 cannot read one without. An open event writer needs 256 KiB of memory, and another 4 MiB once it has written
-/// more than that. An archive that is not finished is not closed either, and some kilobytes of OTF2's memory are leaked.
+/// complete, and OTF2 cannot read one without. An open event writer needs 256 KiB of memory, and another 4 MiB once it has
+/// written more than that. An archive that is not finished is not closed either, and some kilobytes of OTF2's memory are
+/// leaked.
 ///
 /// An archive belongs to one thread. To write from several threads, use an archive in each, and let one of them
 /// [adopt](ArchiveWriter::adopt) the event files of the others, which do not depend on their archive.
@@ -197,8 +198,8 @@ impl ArchiveWriter {
     }
 
     /// Makes sure that the rest of the definitions can be written if some have been written already: OTF2 crashes if the disk is
-    /// full when it closes a file of more than one buffer. The function writes a file of the size that the definitions may have and
-    /// removes it again. (Another process may still take that space afterwards.)
+    /// full when it closes a file of more than one buffer. The function writes a file of the size that the definitions may have
+    /// and removes it again. (Another process may still take that space afterwards.)
     fn probe(&self) -> Result<(), Failure> {
         let definitions = self.directory.join("traces.def");
         // Nothing has been written yet if all of it fits into OTF2's buffer.

@@ -200,8 +200,9 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes directories with such names, which killed processes have left in a directory of this user, and their contents. If others
-/// can rename the contents of the directory, nothing is removed, because they may have put any directory of this user there.
+/// Removes directories with such names, which killed processes have left in a directory of this user, and their contents. If
+/// others can rename the contents of the directory, nothing is removed, because they may have put any directory of this user
+/// there.
 ///
 /// # Errors
 /// A [`Refusal`], or the file system's error.

@@ -1,7 +1,7 @@
-//! Acts on the files of runs. ampere makes, replaces, moves and removes them only in directories that it has opened, that are real
-//! directories, and that belong to its own user. Each call opens the directory that contains the file, checks its owner, and then
-//! names the file relative to that descriptor, without following a link: users who may rename things above or in the directory
-//! cannot redirect the call to another file.
+//! Acts on the files of runs. ampere makes, replaces, moves and removes them only in directories that it has opened, that are
+//! real directories, and that belong to its own user. Each call opens the directory that contains the file, checks its owner,
+//! and then names the file relative to that descriptor, without following a link: users who may rename things above or in the
+//! directory cannot redirect the call to another file.
 //!
 //! Everything else is only read ([`read`]): regular files, up to a limit of bytes.
 //!

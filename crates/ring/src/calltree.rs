@@ -10,8 +10,9 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// The number of call paths that a location keeps at a time. When there are more, the tree is cleared.
 pub const NODES_MAX: usize = 1024;
 
-/// A call path's place in the tree, in bytes from its start, so that the event path need not multiply. It has 32 bits: compilers load
-/// a narrower field together with its neighbours, and the processor cannot forward the narrow store before it to such a load.
+/// A call path's place in the tree, in bytes from its start, so that the event path need not multiply. It has 32 bits:
+/// compilers load a narrower field together with its neighbours, and the processor cannot forward the narrow store before it to
+/// such a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeIndex(u32);
 
@@ -39,8 +40,8 @@ pub struct Node {
     /// The time at which the open call began.
     pub start: u64,
     pub region: u32,
-    /// Equal to `region` while its calls are coalesced and it has something to write, else [`NO_REGION`]. If it is equal, an enter and
-    /// a leave have nothing to do but to count.
+    /// Equal to `region` while its calls are coalesced and it has something to write, else [`NO_REGION`]. If it is equal, an
+    /// enter and a leave have nothing to do but to count.
     pub ready: u32,
     /// The call path that this one extends by its region.
     pub parent: NodeIndex,
@@ -180,8 +181,8 @@ impl CallTree {
         node.pending = true;
     }
 
-    /// Repairs the tree after a signal handler left one of these functions by `longjmp`: marks the ancestors that the function had not
-    /// reached. It also makes no call path ready, because a ready one might have nothing to write.
+    /// Repairs the tree after a signal handler left one of these functions by `longjmp`: marks the ancestors that the function
+    /// had not reached. It also makes no call path ready, because a ready one might have nothing to write.
     #[cold]
     pub fn repair(&mut self) {
         // A call path has a larger number than its parent.

@@ -93,8 +93,8 @@ impl Coalescing {
         self.from_start || self.is_too_fast(position, timestamp)
     }
 
-    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a while,
-    /// but on a core that the program needs.
+    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a
+    /// while, but on a core that the program needs.
     fn is_too_fast(&mut self, position: u64, timestamp: u64) -> bool {
         let (before, time) = self.measured_from;
         let records = position - before;
@@ -160,8 +160,8 @@ impl Coalescing {
         true
     }
 
-    /// Handles a leave of another frame than the innermost: frames were entered or left while recording was switched off. The open
-    /// frames are written, and the decoder repairs the nesting.
+    /// Handles a leave of another frame than the innermost: frames were entered or left while recording was switched off. The
+    /// open frames are written, and the decoder repairs the nesting.
     #[cold]
     fn leave_other(&mut self, output: &mut Output, timestamp: u64, region: u32) {
         if self.resume_frames(output) {
@@ -236,7 +236,8 @@ impl Coalescing {
         self.enter(output, timestamp, region)
     }
 
-    /// Writes an enter for each coalesced open frame, because a record that belongs in them comes next. `false` if there is no room.
+    /// Writes an enter for each coalesced open frame, because a record that belongs in them comes next. `false` if there is no
+    /// room.
     #[cold]
     pub fn enter_frames(&mut self, output: &mut Output, timestamp: u64) -> bool {
         self.tick(timestamp);
@@ -359,8 +360,8 @@ impl Coalescing {
         true
     }
 
-    /// Leaves the innermost frame if its call path is ready, which also means that its enter is not in the ring. Otherwise returns
-    /// `false`, with nothing changed. A long call need not be detected here: it is at the end of a period.
+    /// Leaves the innermost frame if its call path is ready, which also means that its enter is not in the ring. Otherwise
+    /// returns `false`, with nothing changed. A long call need not be detected here: it is at the end of a period.
     #[inline(always)]
     pub fn leave_short(&mut self, timestamp: u64, region: u32) -> bool {
         let path = &mut self.tree[self.current];

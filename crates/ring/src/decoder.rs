@@ -91,8 +91,8 @@ impl Decoder {
         !self.open_regions.is_empty()
     }
 
-    /// Decodes a common record: an enter, or the leave of the innermost frame. `None` for any other record, which leaves the decoder
-    /// unchanged and must be passed to [`Decoder::decode_any`].
+    /// Decodes a common record: an enter, or the leave of the innermost frame. `None` for any other record, which leaves the
+    /// decoder unchanged and must be passed to [`Decoder::decode_any`].
     #[inline(always)]
     pub fn decode_common(&mut self, record: Record) -> Option<Event> {
         if !matches!(self.incomplete, Incomplete::Nothing) {
@@ -149,8 +149,8 @@ impl Decoder {
         1
     }
 
-    /// Decodes a communication that these records begin with and returns the number of records used. `None`, with nothing changed, if
-    /// they begin with another record or the communication is incomplete.
+    /// Decodes a communication that these records begin with and returns the number of records used. `None`, with nothing
+    /// changed, if they begin with another record or the communication is incomplete.
     #[inline]
     pub fn decode_communication(&mut self, records: &[Record]) -> Option<(Event, usize)> {
         let count = self.skip_communication(records)?;
@@ -318,7 +318,8 @@ impl Decoder {
         self.leave_enclosing(time, region, out);
     }
 
-    /// Handles a leave of an outer frame, after recording was switched off or on inside a region: the frames above it have ended, too.
+    /// Handles a leave of an outer frame, after recording was switched off or on inside a region: the frames above it have
+    /// ended, too.
     fn leave_enclosing(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
         let Some(at) = self.open_regions.iter().rposition(|open| *open == region) else {
             self.repairs.unmatched_leaves += 1;

@@ -43,8 +43,8 @@ enum Mode {
     },
 }
 
-/// What is done when there is no room, with the state that this needs. The discriminant is a field of its own: if it shared a byte
-/// with a field of `Coalescing`, loading it would wait for the store to the neighbouring field in the previous event.
+/// What is done when there is no room, with the state that this needs. The discriminant is a field of its own: if it shared a
+/// byte with a field of `Coalescing`, loading it would wait for the store to the neighbouring field in the previous event.
 #[repr(u64)]
 enum Overload {
     Suppress,
@@ -234,7 +234,8 @@ impl EventWriter {
         loop {
             let free = self.output.ring.free();
             let (kept, checked_again_after) = match &self.overload {
-                // Coalescing begins while there is room for its groups. If it is to begin at the start, the clock is not known yet.
+                // Coalescing begins while there is room for its groups. If it is to begin at the start, the clock is not known
+                // yet.
                 Overload::Coalesce(coalescing) => {
                     let retry = if coalescing.from_start { COALESCING_RETRY } else { MEASURED_RECORDS };
                     (self.output.ring.capacity_records() / 2, retry)
@@ -286,8 +287,8 @@ impl EventWriter {
     }
 
     /// Must be called when the writing of an event was abandoned in the middle (`longjmp` out of a signal handler). Its enter may
-    /// not have been counted while its leave will come: room is kept for that leave as long as open frames take less than a quarter
-    /// of the ring. The decoder ignores a surplus leave.
+    /// not have been counted while its leave will come: room is kept for that leave as long as open frames take less than a
+    /// quarter of the ring. The decoder ignores a surplus leave.
     #[cold]
     pub fn event_was_abandoned(&mut self) {
         let has_room = self.output.open < self.output.ring.capacity_records() / 4 && self.output.has_room(1);
@@ -299,9 +300,9 @@ impl EventWriter {
         }
     }
 
-    /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for it, or
-    /// inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are being coalesced,
-    /// so that it lies in them at its own time.
+    /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for
+    /// it, or inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are
+    /// being coalesced, so that it lies in them at its own time.
     #[inline(never)]
     pub fn communication(&mut self, timestamp: u64, event: Communication) {
         let frames_are_in_ring = match (self.mode, &mut self.overload) {

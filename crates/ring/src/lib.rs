@@ -19,9 +19,9 @@
 //!     replay.json                      the processes, locations and metrics of a replayed trace
 //! ```
 //!
-//! All files have mode 0600. Numbers are little-endian and of fixed width. Space is allocated (`fallocate`) before a ring is used,
-//! so that a full /dev/shm is an error at the start and no SIGBUS later. The files outlive both processes: published records
-//! survive the death of the application and of the collector.
+//! All files have mode 0600. Numbers are little-endian and of fixed width. Space is allocated (`fallocate`) before a ring is
+//! used, so that a full /dev/shm is an error at the start and no SIGBUS later. The files outlive both processes: published
+//! records survive the death of the application and of the collector.
 //!
 //! # A ring
 //!
@@ -77,9 +77,9 @@
 //!
 //! # Trust
 //!
-//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write position
-//! has not decreased and is at most one capacity ahead, copies a record before it examines it, and counts unknown kinds and
-//! handles instead of panicking.
+//! **The reader trusts no byte.** It reads the capacity once and checks it against the file's size, checks that the write
+//! position has not decreased and is at most one capacity ahead, copies a record before it examines it, and counts unknown
+//! kinds and handles instead of panicking.
 //!
 //! # Files
 //!

@@ -34,7 +34,8 @@ impl Mapping {
     pub(crate) fn release_pages(&self, from: usize) {
         let (start, bytes) = (self.0.as_mut_ptr(), self.0.len());
         if from < bytes {
-            // SAFETY: within the mapping, which is shared with a file, so that no written byte is lost. Failure costs memory only.
+            // SAFETY: within the mapping, which is shared with a file, so that no written byte is lost. Failure costs memory
+            // only.
             let _ = unsafe {
                 rustix::mm::madvise(start.add(from).cast(), bytes - from, rustix::mm::Advice::LinuxDontNeed)
             };

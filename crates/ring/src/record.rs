@@ -172,8 +172,8 @@ impl Record {
         (self.word1 >> 48) as u16
     }
 
-    /// In a record of kind `Communication`, the number of payloads that follow. `None` if there is no such event, or if bits are set
-    /// that only a short event uses.
+    /// In a record of kind `Communication`, the number of payloads that follow. `None` if there is no such event, or if bits
+    /// are set that only a short event uses.
     #[inline]
     pub(crate) fn payloads_after(&self) -> Option<usize> {
         let event = self.communication_event();

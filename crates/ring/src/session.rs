@@ -452,8 +452,8 @@ impl Session {
         self.announce();
     }
 
-    /// Announces that this process is about to become a program that is to be measured from its first instruction. Waits for up to
-    /// `limit` until the collector is ready for that.
+    /// Announces that this process is about to become a program that is to be measured from its first instruction. Waits for up
+    /// to `limit` until the collector is ready for that.
     pub fn announce_command(&self, limit: Duration) -> Result<(), Error> {
         let path = self.directory.join(process::own_name() + COMMAND);
         files::write_private(&path, "").map_err(|e| Error::io("create", &path, e))?;

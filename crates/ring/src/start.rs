@@ -72,7 +72,8 @@ pub fn ensure_collector<E: From<StartError> + Display>(
         CollectorState::Finished => return Err(StartError::CollectorHasFinished.into()),
         _ => {}
     }
-    // The next collector locks the session before it sets its state: until then, it must not be confused with that of a killed one.
+    // The next collector locks the session before it sets its state: until then, it must not be confused with that of a killed
+    // one.
     session.set_collector(0, CollectorState::Starting);
     let started = collector().and_then(|command| Ok(start(session, command, purpose, measured, limit)?));
     if let Err(why) = &started

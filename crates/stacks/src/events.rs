@@ -14,6 +14,7 @@ use rustix::thread::CpuSet;
 
 use crate::machine;
 use crate::options::{Options, StacksError};
+use crate::processes::SampledThreads;
 
 /// `perf_event_attr` in its fifth version.
 #[repr(C)]
@@ -190,19 +191,16 @@ impl Events {
         self.of_cpus.iter().any(|(known, _)| *known == cpu)
     }
 
-    /// Extends sampling to a CPU that did not exist before. Returns whether the CPU exists. `processes` are those that are sampled.
-    pub(crate) fn add_cpu(
-        &mut self,
-        cpu: u32,
-        processes: &[(u32, u32, Vec<u32>)],
-    ) -> Result<bool, StacksError> {
+    /// Extends sampling to a CPU that did not exist before. Returns whether the CPU exists. `processes` are those that are
+    /// sampled.
+    pub(crate) fn add_cpu(&mut self, cpu: u32, processes: &[SampledThreads]) -> Result<bool, StacksError> {
         let Some(file) = self.open_cpu(cpu)? else { return Ok(false) };
         let bytes = self.rings.iter().map(Ring::bytes).min().unwrap_or(RING_BYTES[0]);
         let ring = Ring::map(&file, bytes).map_err(why_no_ring)?;
         let place = self.of_cpus.len();
         self.of_cpus.push((cpu, file));
         self.rings.push(ring);
-        for (process, root, threads) in processes {
+        for SampledThreads { process, root, threads } in processes {
             let Some(begin) = self.sampled.get(root).map(|opened| opened.begin) else { continue };
             let begin = if process == root { begin } else { SamplingStart::Now };
             if self.used() + threads.len() > files_max() / 2 {
@@ -270,9 +268,9 @@ impl Events {
         Ok(event)
     }
 
-    /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to others
-    /// than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound to. At most
-    /// half of the allowed files are used.
+    /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to
+    /// others than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound
+    /// to. At most half of the allowed files are used.
     fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
         let (used, limit) = (self.used(), files_max());
         if used + threads.len() * self.of_cpus.len() <= limit / 4 {
@@ -371,8 +369,8 @@ pub(crate) fn threads_of(process: u32) -> Result<Vec<u32>, StacksError> {
     Ok(threads)
 }
 
-/// The CPUs that are online, by `/sys/devices/system/cpu/online` or, if that is hidden, `/proc/stat`; and all that this process may
-/// use.
+/// The CPUs that are online, by `/sys/devices/system/cpu/online` or, if that is hidden, `/proc/stat`; and all that this process
+/// may use.
 pub(crate) fn online_cpus() -> Vec<u32> {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
     let mut cpus = listed.and_then(|text| cpu_list(&text)).unwrap_or_else(|| {

@@ -109,7 +109,8 @@ pub struct Figures {
     pub cut_off: Vec<CutOff>,
     /// The records that were damaged, or for which the kernel had no room.
     pub lost: u64,
-    /// The approximate number of samples that the kernel did not take, because there were too many (`perf_event_max_sample_rate`).
+    /// The approximate number of samples that the kernel did not take, because there were too many
+    /// (`perf_event_max_sample_rate`).
     pub throttled: u64,
     /// The samples in code whose function is not known, in descending order of their number.
     pub unnamed: Vec<Unnamed>,

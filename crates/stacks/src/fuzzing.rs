@@ -32,8 +32,8 @@ impl<'a> Sample<'a> {
         Some(Sample { files, functions: Functions::new(), mappings, registers, stack })
     }
 
-    /// The functions on the stack, innermost first, and whether the stack is complete. `address` replaces the instruction pointer of
-    /// the record.
+    /// The functions on the stack, innermost first, and whether the stack is complete. `address` replaces the instruction
+    /// pointer of the record.
     pub fn walk(&mut self, address: Option<u64>) -> (Vec<&Function>, bool) {
         let mut registers = Registers::new(&self.registers);
         if let Some(address) = address {

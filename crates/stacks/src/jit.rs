@@ -195,7 +195,8 @@ impl Layer {
         (address < *end).then(|| name.clone())
     }
 
-    /// Reads what has been appended, or all of a file that was rewritten, a part at a time. `room` is the maximal number of functions.
+    /// Reads what has been appended, or all of a file that was rewritten, a part at a time. `room` is the maximal number of
+    /// functions.
     fn read_appended(&mut self, path: PathBuf, room: usize) -> io::Result<()> {
         let (since, read) = (self.since, self.read.clone());
         let found = foreign::in_time(move || appended(&path, since, &read));

@@ -21,8 +21,8 @@ mod registers {
     /// The return address is on the stack from the first instruction on.
     pub(crate) const RETURN_IN_REGISTER: bool = false;
     pub(crate) const CODE_MASK: u64 = u64::MAX;
-    /// The offset from the stack pointer to the frame's address in the code that Python generates around its functions (8 bytes, and
-    /// the return address). `None` if that code has a frame pointer.
+    /// The offset from the stack pointer to the frame's address in the code that Python generates around its functions (8
+    /// bytes, and the return address). `None` if that code has a frame pointer.
     pub(crate) const PYTHON_FRAME: Option<i32> = Some(16);
 }
 

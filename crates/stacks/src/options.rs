@@ -12,8 +12,8 @@ pub struct Options {
     pub stack_bytes: u32,
     /// The clock of all times: CLOCK_MONOTONIC, or another one that `perf_event_open` accepts.
     pub clock: libc::clockid_t,
-    /// Whether threads are sampled in the kernel, too, if the machine allows it (for users, perf_event_paranoid must be at most 1).
-    /// Such samples are attributed to the function that called the kernel.
+    /// Whether threads are sampled in the kernel, too, if the machine allows it (for users, perf_event_paranoid must be at most
+    /// 1). Such samples are attributed to the function that called the kernel.
     pub kernel: bool,
 }
 

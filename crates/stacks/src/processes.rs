@@ -136,6 +136,14 @@ pub(crate) struct Process {
 /// The minimal interval at which the mappings of a process are read again because it executes code outside them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
 
+/// The threads of a process that is sampled.
+pub(crate) struct SampledThreads {
+    pub(crate) process: u32,
+    /// The process for which its events were opened: itself or an ancestor.
+    pub(crate) root: u32,
+    pub(crate) threads: Vec<u32>,
+}
+
 /// All processes that are sampled.
 #[derive(Default)]
 pub(crate) struct Processes(HashMap<u32, Process>);
@@ -245,11 +253,12 @@ impl Processes {
     }
 
     /// The processes that are sampled, with their threads.
-    pub(crate) fn with_threads(&self) -> Vec<(u32, u32, Vec<u32>)> {
-        let entries = self.0.iter();
-        entries
-            .filter_map(|(process, of)| Some((*process, of.root?, of.threads.iter().copied().collect())))
-            .collect()
+    pub(crate) fn with_threads(&self) -> Vec<SampledThreads> {
+        let threads = |(process, of): (&u32, &Process)| {
+            let threads = of.threads.iter().copied().collect();
+            Some(SampledThreads { process: *process, root: of.root?, threads })
+        };
+        self.0.iter().filter_map(threads).collect()
     }
 
     /// Called when records were lost. Removes the processes that have ended, and returns them.
@@ -265,8 +274,8 @@ impl Processes {
         ended
     }
 
-    /// The mappings of a process, which are read from the kernel if records may be missing. `file` returns the number of a file and
-    /// whether it stands for memory.
+    /// The mappings of a process, which are read from the kernel if records may be missing. `file` returns the number of a file
+    /// and whether it stands for memory.
     pub(crate) fn mappings(
         &mut self,
         process: u32,

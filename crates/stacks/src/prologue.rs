@@ -52,7 +52,8 @@ pub(crate) struct Prologue {
 }
 
 impl Prologue {
-    /// Decodes the first `until` bytes of a function. Instructions after the first unknown one are assumed not to change the stack.
+    /// Decodes the first `until` bytes of a function. Instructions after the first unknown one are assumed not to change the
+    /// stack.
     pub(crate) fn of(code: &[u8], until: u64) -> Prologue {
         let mut prologue = Prologue {
             register: machine::SP,
@@ -213,8 +214,8 @@ mod tests {
 
     #[test]
     fn a_frame_is_known_by_a_functions_first_instructions() {
-        // The start of a kernel of OpenBLAS: sub $0x60,%rsp; mov %rbx,(%rsp); mov %rbp,0x8(%rsp); mov %r15,0x28(%rsp); vzeroupper;
-        // mov 0x68(%rsp),%r10; mov %rsp,%rbx; sub $0x7080,%rsp; and $-4096,%rsp; cmp $0x0,%rdi
+        // The start of a kernel of OpenBLAS: sub $0x60,%rsp; mov %rbx,(%rsp); mov %rbp,0x8(%rsp); mov %r15,0x28(%rsp);
+        // vzeroupper; mov 0x68(%rsp),%r10; mov %rsp,%rbx; sub $0x7080,%rsp; and $-4096,%rsp; cmp $0x0,%rdi
         let code = [
             0x48, 0x83, 0xec, 0x60, 0x48, 0x89, 0x1c, 0x24, 0x48, 0x89, 0x6c, 0x24, 0x08, 0x4c, 0x89, 0x7c,
             0x24, 0x28, 0xc5, 0xf8, 0x77, 0x4c, 0x8b, 0x54, 0x24, 0x68, 0x48, 0x89, 0xe3, 0x48, 0x81, 0xec,

@@ -98,8 +98,8 @@ pub(crate) struct FileStatus {
 }
 
 impl FileStatus {
-    /// The file at the path of one that a process has mapped, whose build id or else device and inode the kernel has recorded. The
-    /// default values if it does not exist.
+    /// The file at the path of one that a process has mapped, whose build id or else device and inode the kernel has recorded.
+    /// The default values if it does not exist.
     pub(crate) fn of(process: u32, path: &Path, build_id: &[u8], inode: [u64; 2]) -> FileStatus {
         let found = [in_process(process, path), path.to_owned()].into_iter().find_map(|path| {
             let about = std::fs::metadata(path).ok()?;

@@ -58,9 +58,10 @@ impl LaterParts {
     pub(crate) fn keep_or_replace(
         &mut self,
         process: u32,
-        (address, part): (u64, Part),
+        address: u64,
+        part: Part,
         is_whole: bool,
-    ) -> Option<(u64, Part)> {
+    ) -> Option<Part> {
         if self.parts.len() >= LATER_MAX {
             self.parts.clear();
         }
@@ -71,7 +72,7 @@ impl LaterParts {
         if is_whole {
             known.1 = part;
         }
-        (!is_whole && is_new).then(|| (address, known.1.clone()))
+        (!is_whole && is_new).then(|| known.1.clone())
     }
 }
 

@@ -37,10 +37,11 @@ impl Walker<'_> {
         frames: &mut Vec<FunctionId>,
     ) -> Walked {
         let walked = self.walk_once(registers.clone(), stack, frames);
-        let Some(later) = stack.later.take() else { return walked };
-        match self.files.later.keep_or_replace(self.process, later, walked.end == End::Complete) {
+        let Some((address, part)) = stack.later.take() else { return walked };
+        let is_whole = walked.end == End::Complete;
+        match self.files.later.keep_or_replace(self.process, address, part, is_whole) {
             Some(earlier) => {
-                stack.later = earlier.into();
+                stack.later = (address, earlier).into();
                 self.walk_once(registers, stack, frames)
             }
             None => walked,
@@ -105,8 +106,8 @@ impl Walker<'_> {
         walked
     }
 
-    /// The caller of a function without an unwind table, found by its first instructions, by a frame pointer, or by searching for a
-    /// return address; and whether it is a guess.
+    /// The caller of a function without an unwind table, found by its first instructions, by a frame pointer, or by searching
+    /// for a return address; and whether it is a guess.
     fn without_table(
         &mut self,
         mapping: &Mapping,
@@ -172,8 +173,8 @@ impl Walker<'_> {
             .find_map(|at| self.call(stack.read(at)?).map(|_| at.wrapping_add(8)))
     }
 
-    /// Removes the interpreter's loop and calls between two Python functions and inside the innermost one, and every function that
-    /// directly calls a Python function, because that is the interpreter, whatever its name.
+    /// Removes the interpreter's loop and calls between two Python functions and inside the innermost one, and every function
+    /// that directly calls a Python function, because that is the interpreter, whatever its name.
     fn remove_interpreter(&self, frames: &mut Vec<FunctionId>) {
         let role = |frames: &[FunctionId], at: usize| frames.get(at).map(|id| self.functions.get(*id).role);
         let (mut kept, mut in_python) = (Vec::with_capacity(frames.len()), false);
