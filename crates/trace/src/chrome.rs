@@ -1,5 +1,5 @@
 //! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
-//! location, below the power of each device. Times are in microseconds since the trace's begin.
+//! location, below the power of each device. Times are in microseconds since the trace's start.
 
 use crate::devices::{Metrics, TraceDevices};
 use crate::index;
@@ -24,22 +24,22 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// The shown joules may differ from the summary's by this part, as with samples that are out of order.
+/// The joules that are shown may differ from the summary's by this fraction, for example if samples are out of order.
 const LIKE: f64 = 1e-3;
-/// An application may have any number of regions: names of more are not kept in memory.
-const MOST_NAMES: usize = 1 << 20;
+/// An upper bound on the region names that are kept in memory: an application may have any number of regions.
+const NAMES_MAX: usize = 1 << 20;
 
-/// A node's part of a run: its trace and its summary.
+/// One node's part of a run: its trace and its summary.
 pub struct Part {
-    /// The anchor file.
+    /// The path of the trace's anchor file.
     pub trace: PathBuf,
-    /// Its figures.
+    /// The summary of the same node.
     pub summary: Summary,
 }
 
-/// Writes the events of traces and the power of their summaries' devices, and returns a line for each part that is missing. Only
-/// names are kept in memory: a trace may be larger. `progress` gets the number of events written so far, and the number to
-/// expect.
+/// Writes the events of traces and the power of their summaries' devices. Returns a line for each part that is missing. Only
+/// names are kept in memory, so a trace may be larger than memory. `progress` gets the number of events written so far and the
+/// expected number.
 ///
 /// # Errors
 /// A trace that cannot be read, or an output that cannot be written.
@@ -97,7 +97,7 @@ pub fn write(
     Ok(warnings)
 }
 
-/// One line if the shown power does not add up to the summary's joules.
+/// Returns a line if the shown power does not add up to the summary's joules.
 fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     let (name, node) = (&device.name, &device.node);
     let Some(drawn) = drawn else {
@@ -113,10 +113,10 @@ fn unlike(device: &Device, drawn: Option<f64>) -> Option<String> {
     })
 }
 
-/// The trace that belongs to a summary: `traces.otf2` beside it, or the only anchor file there.
+/// Finds the trace that belongs to a summary: `traces.otf2` next to it, or the only anchor file there.
 ///
 /// # Errors
-/// There is none beside it, or there are several.
+/// There is no trace next to the summary, or there are several.
 pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
     let directory = if summary.is_dir() { summary } else { summary.parent().unwrap_or(Path::new(".")) };
     let trace = directory.join("traces.otf2");
@@ -150,15 +150,15 @@ struct Merger {
     last: u64,
 }
 
-/// A device's power as it is shown.
+/// The power of a device, as it is shown.
 struct Power {
     node: String,
     device: String,
     process: usize,
-    /// As JSON.
+    /// The device's name as a JSON string.
     name: String,
     last: Option<u64>,
-    /// The sum of what is shown so far.
+    /// The joules shown so far.
     joules: f64,
 }
 
@@ -168,7 +168,7 @@ impl Power {
     }
 }
 
-/// The output, for all traces.
+/// The output file, and what all traces share.
 struct Output<'a> {
     out: &'a mut dyn Write,
     is_first: bool,
@@ -181,17 +181,17 @@ struct Writer<'a, 'o> {
     progress: &'a mut dyn FnMut(u64),
     definitions: &'a Definitions,
     summary: &'a Summary,
-    /// When the trace begins, after the first of all.
+    /// The start of the current trace, in nanoseconds after the start of the first one.
     begin_ns: u64,
     mergers: NumberTable<Merger>,
-    /// Nodes and location groups, as Chrome's processes.
+    /// The number of Chrome's processes so far: nodes and location groups.
     processes: usize,
     nodes: BTreeMap<String, usize>,
-    /// As JSON.
+    /// Names of regions as JSON strings.
     names: HashMap<RegionRef, String>,
     attributor: Attributor,
     found: TraceDevices<'a>,
-    /// By the attributor's number.
+    /// The shown devices by the attributor's number; `None` for a device that is not shown.
     devices: HashMap<usize, Option<Power>>,
     calls: Option<AttributeRef>,
 }
@@ -235,7 +235,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.written.out.write_fmt(event)
     }
 
-    /// Counts an event; the first failure ends the report.
+    /// Counts an event. The first error ends the report.
     fn count(&mut self, written: io::Result<()>) -> ControlFlow<()> {
         self.written.done += 1;
         if self.written.done.is_multiple_of(1 << 18) {
@@ -266,7 +266,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(process)
     }
 
-    /// Names nodes first, for the power of their devices, then ranks and contexts of GPUs in the trace's order.
+    /// Names the nodes first, for the power of their devices, then ranks and GPU contexts in the trace's order.
     fn name_locations(&mut self, choice: &Choice) -> io::Result<()> {
         let mut nodes: Vec<String> = self.summary.devices.iter().map(|device| device.node.clone()).collect();
         nodes.sort_unstable();
@@ -311,7 +311,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// Microseconds since the first trace's begin, to the nanosecond.
+    /// Converts a timestamp to microseconds since the start of the first trace, with nanoseconds as decimals.
     fn time(&self, ticks: u64) -> Microseconds {
         let clock = &self.definitions.clock;
         let since = u128::from(ticks.saturating_sub(clock.global_offset));
@@ -326,7 +326,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         let known = self.definitions.regions.get(region);
         let name = known.map_or_else(|| format!("region {}", region.0), |region| region.name.clone());
         let name = json!(name).to_string();
-        if self.names.len() < MOST_NAMES {
+        if self.names.len() < NAMES_MAX {
             self.names.insert(region, name.clone());
         }
         name
@@ -364,7 +364,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         self.put(format_args!(r#"{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}"#))
     }
 
-    /// A device's power is known between two samples: it is shown from the first of them on.
+    /// Takes a sample. Power is known between two samples, so it is shown from the first one on.
     fn sample(&mut self, device: usize, time: u64, value: MetricValue) -> io::Result<()> {
         if !self.devices.contains_key(&device) {
             let power = self.power_of(device);
@@ -390,7 +390,7 @@ impl<'a, 'o> Writer<'a, 'o> {
         Ok(())
     }
 
-    /// The power after the last sample is not known.
+    /// Ends the power curves: the power after the last sample is unknown.
     fn end_samples(&mut self) -> io::Result<()> {
         for device in 0..self.attributor.devices.len() {
             self.attributor.devices[device].counter_mut().end();
@@ -427,7 +427,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     }
 }
 
-/// Of nanoseconds.
+/// A time in nanoseconds that is displayed in microseconds.
 struct Microseconds(u128);
 
 impl std::fmt::Display for Microseconds {
@@ -462,7 +462,7 @@ impl EventHandler for Writer<'_, '_> {
         self.count(written)
     }
 
-    /// Frames that are never left end with the location's last event, as they do when they are attributed.
+    /// Ends the open frames with the location's last event, as the attribution does.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         let (open, last) =
             self.mergers.get_mut(location.0).map_or((0, 0), |merger| (merger.open, merger.last));

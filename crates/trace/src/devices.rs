@@ -1,9 +1,9 @@
-//! A trace's metrics as devices: which of them are, in what unit, and which location's samples are taken. `attribute`, `replay`
-//! and `report -f chrome` all go by this.
+//! A trace's metrics as devices: which metrics are devices, in what unit, and which location's samples are taken. `attribute`,
+//! `replay` and `report -f chrome` share these rules.
 //!
-//! Its `[[device]]` defines what a metric's values are, then its unit and exponent or, where Score-P records PAPI's
-//! counters without a unit, its name; OTF2's mode defines which time a power is of. Without any `[[device]]`, every energy
-//! is a device, and every power of something that has no energy in the trace.
+//! A matching `[[device]]` defines what a metric's values are; without one, its unit and exponent do or, where Score-P records
+//! PAPI's counters without a unit, its name. OTF2's mode defines the time that a power value belongs to. Without any
+//! `[[device]]`, every energy is a device, and so is every power of something that has no energy in the trace.
 
 use crate::evidence;
 use crate::index::{quality_of, recorded_metrics};
@@ -22,7 +22,7 @@ use otf2::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Samples of one counter: where they are recorded, which member of a class they are, and through which instance.
+/// The samples of one counter: where they are recorded, which member of a class they are, and through which instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Series {
     pub location: LocationRef,
@@ -41,7 +41,7 @@ impl Series {
     }
 }
 
-/// What is counted: a metric of a node, or of a part of it. Several series of one key may be of one counter.
+/// What is counted: a metric of a node or of a part of it. Several series with one key may be of one counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub node: String,
@@ -49,19 +49,19 @@ pub(crate) struct Key {
     pub part: String,
 }
 
-/// Members of a class, with their positions.
+/// The members of each class, with their positions in it.
 type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
 
-/// A trace's metrics, by their definitions and the settings.
+/// A trace's metrics, sorted by the definitions and the settings.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     /// Members that are devices.
     classes: Members,
-    /// Members that may be missing among them.
+    /// Members that are no devices and whose joules may be missing from the figures.
     doubtful: Members,
-    /// Names of those that are devices.
+    /// Names of the metrics that are devices.
     names: BTreeSet<String>,
-    /// Metrics that look like energy or power, and are no device.
+    /// Metrics that look like energy or power but are not devices.
     pub left_out: LeftOut,
     /// Whether some metric is an energy or a power by its definition.
     pub energy_is_known: bool,
@@ -100,7 +100,7 @@ impl Metrics {
         Metrics { classes, doubtful, names, left_out, energy_is_known }
     }
 
-    /// The values of a metric event that are a device's.
+    /// Returns the values of a metric event that belong to devices.
     pub fn values<'a>(
         &'a self,
         metric: MetricRef,
@@ -110,7 +110,7 @@ impl Metrics {
         members.iter().filter_map(|(position, member)| Some((*member, *values.get(*position)?)))
     }
 
-    /// The device that a series of samples is of, without the evidence about its part of the machine.
+    /// Describes the device of a series, without the evidence about its part of the machine.
     pub fn describe(&self, definitions: &Definitions, series: Series) -> Option<Found> {
         let metric = definitions.metric_members.get(series.member)?;
         let quantity = quantity_of(metric);
@@ -159,7 +159,7 @@ impl Metrics {
     }
 }
 
-/// Names of the metrics that the settings make devices.
+/// Returns the names of the metrics that the settings make devices.
 fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, LeftOut) {
     let is_configured =
         |member: &MetricMember| config.devices.iter().any(|setting| setting.metric.is_match(&member.name));
@@ -174,7 +174,7 @@ fn configured(members: &[&MetricMember], config: &Config) -> (BTreeSet<String>, 
     (names, left_out)
 }
 
-/// Names of the metrics that are devices without any setting.
+/// Returns the names of the metrics that are devices without any setting.
 fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
     let mut left_out = LeftOut::default();
     let (mut energies, mut powers) = (BTreeSet::new(), Vec::new());
@@ -198,7 +198,8 @@ fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
     let mut taken: BTreeMap<String, String> = BTreeMap::new();
     for member in powers {
         let (name, of) = (device_name(&member.name), Counted::by_name(&member.name));
-        // A power of what an energy counts, too, is the same; another one may be of what an energy has in it already.
+        // A power is left out if an energy counts the same part; a power of an unknown part may already be contained in an
+        // energy.
         let is_measured = measured.contains(&name) || (of.level.is_some() && counted.contains(&of));
         let is_another = metric_number(&member.name).is_some() || of.level.is_some();
         if is_measured {
@@ -216,13 +217,13 @@ fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
     (energies, left_out)
 }
 
-/// Whether its values are differences from one sample to the next.
+/// Whether a metric's values are differences from one sample to the next.
 fn is_relative(member: &MetricMember) -> bool {
     use MetricMode::{RelativeLast, RelativeNext, RelativePoint};
     matches!(member.mode, RelativeLast | RelativeNext | RelativePoint)
 }
 
-/// A metric's quantity, with joules or watts in one unit of the raw value.
+/// Returns a metric's quantity, with the joules or watts in one unit of the raw value.
 pub(crate) fn quantity_of(member: &MetricMember) -> Option<Quantity> {
     let by_unit = quantity_of_unit(&member.unit).map(|quantity| match quantity {
         Quantity::Energy(joules) => Quantity::Energy(scaled(joules, member)),
@@ -231,10 +232,10 @@ pub(crate) fn quantity_of(member: &MetricMember) -> Option<Quantity> {
     by_unit.or_else(|| quantity_of_name(&member.name))
 }
 
-/// A value times the metric's base to the power of its exponent.
+/// Multiplies a value by the metric's base to the power of its exponent.
 pub(crate) fn scaled(value: f64, member: &MetricMember) -> f64 {
     let base: f64 = if member.base == MetricBase::Binary { 2.0 } else { 10.0 };
-    // 10^-9 as one division, not nine multiplications.
+    // 10^-9 is one division and not nine multiplications.
     let power = base.powi(member.exponent.unsigned_abs().min(1000) as i32);
     if member.exponent < 0 { value / power } else { value * power }
 }
@@ -242,17 +243,17 @@ pub(crate) fn scaled(value: f64, member: &MetricMember) -> f64 {
 /// A device that was found in a trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
-    /// The samples that are taken.
+    /// The series whose samples are taken.
     pub series: Series,
     pub device: FoundDevice,
     pub evidence: CounterEvidence,
     pub recorded: Recorded,
     pub traits: CounterTraits,
-    /// Whether the trace says what it contains: our own do.
+    /// Whether the trace states what the device contains, as ampere's own traces do.
     pub is_told: bool,
     pub place: Place,
     pub counted: Counted,
-    /// Among the attributor's devices; `None` if a `[[device]]` applies to this metric on other nodes only.
+    /// The number among the attributor's devices; `None` if a `[[device]]` applies to this metric on other nodes only.
     pub number: Option<usize>,
 }
 
@@ -265,7 +266,7 @@ impl Found {
         }
     }
 
-    /// Adds it to an attributor's devices; `None` if it is none.
+    /// Adds it to an attributor's devices; `None` if it is not a device on this node.
     pub fn add_to(&mut self, attributor: &mut Attributor) -> Option<usize> {
         self.number =
             attributor.add_recorded(self.device.clone(), self.evidence.clone(), self.recorded.clone());
@@ -273,7 +274,7 @@ impl Found {
         self.number
     }
 
-    /// `package-0 on n1`
+    /// Returns the text `package-0 on n1`.
     pub fn text(&self) -> String {
         let counter = self.recorded.counter(&self.device.metric);
         let node = &self.device.node;
@@ -281,25 +282,25 @@ impl Found {
     }
 }
 
-/// The devices of a trace, found with their first samples.
+/// The devices of a trace, which are found with their first samples.
 pub(crate) struct TraceDevices<'a> {
     definitions: &'a Definitions,
     metrics: Metrics,
-    /// By node and metric.
+    /// Evidence by node and metric.
     evidence: HashMap<(String, String), CounterEvidence>,
     recorders: Option<Recorders>,
-    /// Those that their parts disprove.
+    /// Series of wholes that have fewer joules than their parts.
     disproved: Vec<Series>,
-    /// The attributor's device that a series is of, or none.
+    /// The attributor's device of each series; `None` if it has none.
     series: HashMap<Series, Option<usize>>,
-    /// The first series of each.
+    /// The first series of each key.
     first: HashMap<Key, Series>,
-    /// By node and metric, where that is not "trace".
+    /// Sources by node and metric, where they are not "trace".
     pub sources: HashMap<(String, String), String>,
     pub found: Vec<Found>,
-    /// Several series have one key: their samples must be compared first.
+    /// Whether several series have one key: their samples must be compared first.
     pub is_undecided: bool,
-    /// What metrics have shown that may be missing.
+    /// What the samples show of metrics whose joules may be missing.
     pub missing: HashMap<Series, Shown>,
 }
 
@@ -325,7 +326,7 @@ impl<'a> TraceDevices<'a> {
         }
     }
 
-    /// Adds devices that an earlier pass found.
+    /// Adds the devices that an earlier pass found.
     pub fn add_found(&mut self, mut found: Vec<Found>, attributor: &mut Attributor) {
         found.retain(|found| !self.disproved.contains(&found.series));
         for found in &mut found {
@@ -340,7 +341,8 @@ impl<'a> TraceDevices<'a> {
         self.definitions
     }
 
-    /// The samples of an event: the attributor's number of each device, and its value. Devices are found on the way.
+    /// Returns the samples in an event: the attributor's number of each device, and its value. Finds devices at their first
+    /// sample.
     pub fn samples(
         &mut self,
         location: LocationRef,
@@ -370,7 +372,7 @@ impl<'a> TraceDevices<'a> {
         samples
     }
 
-    /// The first sample of a series.
+    /// Finds the device of a series at its first sample.
     fn find(&mut self, series: Series, attributor: &mut Attributor) -> Option<usize> {
         let mut found = self.metrics.describe(self.definitions, series)?;
         let key = found.key();
@@ -380,7 +382,7 @@ impl<'a> TraceDevices<'a> {
         found.evidence.own = self.own(&found);
         match &self.recorders {
             Some(recorders) => {
-                // Not there: there is one series.
+                // A key that was not compared has one series.
                 let counters = recorders.of(&key).unwrap_or_default();
                 let is_first = |counter: &&ReadBy| counter.series.first() == Some(&series);
                 let counter = counters.iter().find(is_first);
@@ -408,8 +410,8 @@ impl<'a> TraceDevices<'a> {
         device
     }
 
-    /// The only processes that can draw from a device, where the trace says so: our own in a property, others by the scope of the
-    /// values, where that is not just who recorded them.
+    /// Returns the only processes that can draw from a device, where the trace states them: ampere's own traces do so in a
+    /// property, others by the scope of the values, unless that is only the recorder.
     fn own(&self, found: &Found) -> Vec<String> {
         let told = evidence::own(
             self.definitions,
@@ -432,7 +434,7 @@ fn number(value: &MetricValue) -> f64 {
     }
 }
 
-/// `package 0, rank 3`
+/// Returns the text `package 0, rank 3`.
 fn both(part: &str, recorder: &str) -> String {
     if part.is_empty() { recorder.to_owned() } else { format!("{part}, {recorder}") }
 }

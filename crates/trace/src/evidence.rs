@@ -1,5 +1,5 @@
-//! The evidence in a trace for which location draws from which device, and how our own traces carry it: so that the links of a
-//! live run are found again in its trace.
+//! The evidence in a trace for which location draws from which device, and how ampere's own traces store it, so that the links of
+//! a live run are found again in its trace.
 //!
 //! | what | where |
 //! | --- | --- |
@@ -24,16 +24,16 @@ use otf2::{
 };
 use std::collections::HashMap;
 
-/// Class of the system tree nodes of a counter's GPU.
+/// The class of system tree nodes that describe a counter's GPU.
 const COUNTER: &str = "energy counter";
 const METRIC: &str = "metric";
-/// Property of a trace of an incomplete run.
+/// The property of a trace of an incomplete run.
 const INCOMPLETE: &str = "ampere::incomplete";
-/// Followed by the metric's name: location groups, one per line.
+/// The prefix of a property's name, before the metric's name. The value lists location groups, one per line.
 const OWN: &str = "ampere own of ";
-/// Property of a process: CPU seconds of its main thread and of all others.
+/// The property with the CPU seconds of a process' main thread and of all its other threads.
 const THREAD_SECONDS: &str = "ampere::thread_seconds";
-/// Property of a location of samples: the reference of another location, or nothing.
+/// The property of a location with samples. Its value is the reference of another location, or empty.
 const SAMPLES_ON: &str = "ampere::samples_on";
 const KIND: &str = "kind";
 const KIND_OF: &str = "ampere kind of ";
@@ -41,7 +41,7 @@ const PARTS_OF: &str = "ampere parts of ";
 const RANGE_OF: &str = "ampere range of ";
 const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
-/// Domain, bus and device, in decimal.
+/// The properties with domain, bus and device, in decimal.
 const PCI: [&str; 3] = ["PCI Domain ID", "PCI Bus ID", "PCI Device ID"];
 
 fn text(properties: &[Property], name: &str) -> Option<String> {
@@ -57,7 +57,7 @@ fn property(name: &str, value: &str) -> Property {
     Property { name: name.to_owned(), value: PropertyValue::String(value.to_owned()) }
 }
 
-/// Properties of the machine in a trace.
+/// Returns the properties that the trace gives to the machine.
 pub fn machine_properties(complete: bool) -> Vec<Property> {
     if complete { Vec::new() } else { vec![property(INCOMPLETE, "true")] }
 }
@@ -73,7 +73,7 @@ fn pci(properties: &[Property]) -> Option<String> {
     Some(format!("{domain:04x}:{bus:02x}:{device:02x}.0"))
 }
 
-/// `0000:c1:00.0` as three properties. GPUs are their device's function 0.
+/// Converts `0000:c1:00.0` to three properties. GPUs are function 0 of their device.
 fn pci_properties(address: &str) -> Option<Vec<Property>> {
     let (rest, _) = address.split_once('.')?;
     let mut parts = rest.split(':').map(|part| u32::from_str_radix(part, 16).ok());
@@ -81,7 +81,7 @@ fn pci_properties(address: &str) -> Option<Vec<Property>> {
     Some(PCI.iter().zip(numbers).map(|(name, number)| property(name, &number.to_string())).collect())
 }
 
-/// The evidence about a location of a trace.
+/// Returns the evidence about a location of a trace.
 pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence {
     let groups = &definitions.location_groups;
     let Some(own) = definitions.locations.get(location).and_then(|location| location.group) else {
@@ -89,7 +89,7 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     };
     let stream =
         definitions.locations.get(location).is_some_and(|l| l.kind == otf2::LocationType::AcceleratorStream);
-    // A stream whose context has no creator may be any process', unless it is in a process' own group.
+    // A stream whose context has no creator may belong to any process, unless it is in a process' own group.
     let is_process = |group| groups.get(group).is_some_and(|g| g.kind == otf2::LocationGroupType::Process);
     let creator = groups.get(own).and_then(|group| group.creating_location_group);
     let process = creator.filter(|_| stream).or(Some(own).filter(|own| !stream || is_process(*own)));
@@ -100,24 +100,24 @@ pub fn of_location(definitions: &Definitions, location: LocationRef) -> Evidence
     }
 }
 
-/// Variables of a process, `NAME=value`.
+/// Returns the recorded variables of a process as `NAME=value`.
 pub fn of_group(definitions: &Definitions, process: LocationGroupRef) -> Vec<String> {
     let Some(group) = definitions.location_groups.get(process) else { return Vec::new() };
     variables().filter_map(|name| Some(format!("{name}={}", text(&group.properties, name)?))).collect()
 }
 
-/// Names of those that a trace has.
+/// The names of the variables that a trace records.
 fn variables() -> impl Iterator<Item = &'static str> {
     VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS).chain([STACK_PERIOD, QUEUES])
 }
 
-/// The device of a context, by the system tree.
+/// Returns the device of a context, from the system tree.
 fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelerator {
     let above = definitions.location_groups.get(context).and_then(|group| group.system_tree_parent);
     let Some(node) = above.and_then(|above| definitions.system_tree_nodes.get(above)) else {
         return Accelerator::default();
     };
-    // Right above it may be the node: no device.
+    // If the node is right above the context, there is no device.
     if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !node.class_name.contains("Device") {
         return Accelerator::default();
     }
@@ -129,7 +129,7 @@ fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelera
     }
 }
 
-/// The properties that make [`of_location`] find a stream's device again. Its number is the node's name.
+/// Returns the properties from which [`of_location`] finds a stream's device again. The device's number is the node's name.
 pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     let mut all = accelerator.pci.as_deref().and_then(pci_properties).unwrap_or_default();
     all.extend(accelerator.uuid.iter().map(|uuid| property(UUID, uuid)));
@@ -137,25 +137,26 @@ pub fn accelerator_properties(accelerator: &Accelerator) -> Vec<Property> {
     all
 }
 
-/// Properties of a location whose frames are samples. `on`: the location where calls of the same thread are recorded.
+/// Returns the properties of a location whose frames are samples. `on` is the location with the recorded calls of the same
+/// thread.
 pub fn samples_properties(on: Option<LocationRef>) -> Vec<Property> {
     vec![property(SAMPLES_ON, &on.map_or_else(String::new, |on| on.0.to_string()))]
 }
 
-/// Whether a location's frames are samples, and where calls of the same thread are recorded.
+/// Whether a location's frames are samples, and the location with the recorded calls of the same thread.
 pub fn samples(definitions: &Definitions, location: LocationRef) -> Option<Option<LocationRef>> {
     let on = text(&definitions.locations.get(location)?.properties, SAMPLES_ON)?;
     Some(on.parse().ok().map(LocationRef))
 }
 
-/// How long the threads of a process ran, where the trace has it.
+/// Returns how long the threads of a process ran, if the trace has it.
 pub fn thread_seconds(definitions: &Definitions, process: LocationGroupRef) -> Option<ThreadSeconds> {
     let text = text(&definitions.location_groups.get(process)?.properties, THREAD_SECONDS)?;
     let (main, others) = text.split_once(' ')?;
     Some(ThreadSeconds { main: main.parse().ok()?, others: others.parse().ok()? })
 }
 
-/// A process' properties: those of its variables that links depend on, and how long its threads ran.
+/// Returns a process' properties: the variables that links depend on, and how long its threads ran.
 pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>) -> Vec<Property> {
     let split = environment.iter().filter_map(|entry| entry.split_once('='));
     let known = split.filter(|(name, _)| variables().any(|known| known == *name));
@@ -164,7 +165,7 @@ pub fn process_properties(environment: &[String], threads: Option<ThreadSeconds>
     known.chain(threads.map(|seconds| property(THREAD_SECONDS, &seconds))).collect()
 }
 
-/// The evidence of a live run about a counter.
+/// Returns the evidence of a live run about a counter.
 pub fn of_device(device: &Device) -> CounterEvidence {
     CounterEvidence {
         kind: device.kind.clone(),
@@ -175,18 +176,18 @@ pub fn of_device(device: &Device) -> CounterEvidence {
     }
 }
 
-/// The property that [`own`] reads.
+/// Makes the property that [`own`] reads.
 pub fn own_property(counter: &str, own: &[String]) -> Option<Property> {
     (!own.is_empty()).then(|| property(&format!("{OWN}{counter}"), &own.join("\n")))
 }
 
-/// Location groups of the processes of a counter that a location has samples of.
+/// Returns the location groups of the processes that use a counter, whose samples a location has.
 pub fn own(definitions: &Definitions, location: LocationRef, counter: &str) -> Option<Vec<String>> {
     let properties = &definitions.locations.get(location)?.properties;
     Some(text(properties, &format!("{OWN}{counter}"))?.lines().map(str::to_owned).collect())
 }
 
-/// A system tree node for a counter of which more is known than its metric's name. `None`: the name is enough.
+/// Makes a system tree node for a counter of which more is known than its metric's name; `None` if the name is enough.
 pub fn counter_node(
     metric: &str,
     counter: &CounterEvidence,
@@ -210,7 +211,7 @@ pub fn counter_node(
     })
 }
 
-/// The evidence about a trace's counters, by node and metric.
+/// Returns the evidence about a trace's counters, by node and metric.
 pub fn of_counters(definitions: &Definitions) -> HashMap<(String, String), CounterEvidence> {
     let nodes = &definitions.system_tree_nodes;
     let counters = nodes.values().filter(|node| node.class_name == COUNTER);
@@ -229,7 +230,7 @@ pub fn of_counters(definitions: &Definitions) -> HashMap<(String, String), Count
         .collect()
 }
 
-/// The traits of a counter that a location has samples of, where the trace says them: our own do.
+/// Returns the traits of a counter whose samples a location has, if the trace states them, as ampere's own traces do.
 pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str) -> Option<CounterTraits> {
     let properties = definitions.locations.get(location).map_or(&[][..], |location| &location.properties);
     let text = |of: &str| {
@@ -243,7 +244,7 @@ pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str
     if kind.is_none() && parts.is_none() {
         return None;
     }
-    // Names of other tools' metrics have spaces in them: there is one on each line then.
+    // Metric names of other tools may contain spaces: each is on a line of its own then.
     let parts = parts.unwrap_or_default();
     let between = if parts.ends_with('\n') { '\n' } else { ' ' };
     let parts = parts.split(between).filter(|part| !part.is_empty());
@@ -254,7 +255,7 @@ pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str
     })
 }
 
-/// The properties that [`traits_of`] reads.
+/// Makes the properties that [`traits_of`] reads.
 pub fn traits_properties(traits: &CounterTraits, counter: &str) -> Vec<Property> {
     let property = |of: &str, text: String| {
         let value = PropertyValue::String(text);

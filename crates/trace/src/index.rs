@@ -1,4 +1,4 @@
-//! What a trace's definitions say: names of its regions and metrics, and what is said where they are not enough.
+//! Lookups in a trace's definitions: the names of its regions and metrics, and the wording where the definitions are ambiguous.
 
 use crate::places::node_of;
 use crate::power;
@@ -10,16 +10,16 @@ use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Why a run is incomplete whose recorders may read the same counter.
+/// The reason for an incomplete run if several recorders may read the same counter.
 pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
 
-/// The attribute with the number of calls that an enter stands for, in a trace of ours.
+/// Finds the attribute with the number of calls that an enter event stands for, which only ampere's own traces have.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
     let mut attributes = definitions.attributes.iter();
     attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
 }
 
-/// A region in the model's words.
+/// Converts a region to the model's type.
 pub fn as_model(region: &otf2::Region) -> Region {
     Region {
         handle: RegionHandle(0),
@@ -33,7 +33,7 @@ pub fn as_model(region: &otf2::Region) -> Region {
     }
 }
 
-/// A sample's value in the model's words.
+/// Converts a sample's value to the model's type.
 pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
     match value {
         otf2::MetricValue::U64(value) => MetricValue::U64(value),
@@ -42,7 +42,7 @@ pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
     }
 }
 
-/// The metrics that are recorded: what ampere has computed itself is none.
+/// Returns the metrics that were recorded, without those that ampere has computed itself.
 pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator<Item = &MetricMember> {
     definitions.metric_members.values().filter(|member| member.name != power::NAME)
 }
@@ -51,7 +51,7 @@ pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> 
     recorded_metrics(definitions).map(|member| member.name.clone()).collect()
 }
 
-/// How far a metric can be trusted: our own traces have it in the description.
+/// Returns how far a metric can be trusted: ampere's own traces have it in the description.
 pub(crate) fn quality_of(description: &str) -> Quality {
     let says = |quality: Quality| description.ends_with(&format!(": energy, {}", quality.as_str()));
     let less = [Quality::Estimated, Quality::Simulated, Quality::Integrated]

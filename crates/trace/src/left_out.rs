@@ -1,4 +1,4 @@
-//! Metrics of a trace that look like energy or power, and are no device: all of them are named.
+//! Metrics of a trace that look like energy or power but are not devices. All of them are named in notes.
 
 use crate::devices::{Series, quantity_of};
 use crate::places::Place;
@@ -7,29 +7,29 @@ use ampere_model::counted::{is_no_consumption, looks_like_energy};
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// By why they are left out.
+/// The metrics by the reason for which they are left out.
 #[derive(Clone, Default)]
 pub(crate) struct LeftOut {
     pub limits: BTreeSet<String>,
-    /// Powers of what an energy counts.
+    /// Powers of parts that an energy counts.
     pub measured: BTreeSet<String>,
-    /// Powers of which it is not known what they are of, beside energies.
+    /// Powers of unknown parts, in a trace that has energies.
     pub of_unknown: BTreeSet<String>,
-    /// With the power of the same device that is taken.
+    /// Powers, each with the power of the same device that is taken instead.
     pub same: BTreeMap<String, String>,
-    /// With their units.
+    /// Metrics with a unit that is not known, with that unit.
     pub without_unit: BTreeMap<String, String>,
-    /// Recorded as differences.
+    /// Metrics that are recorded as differences.
     pub relative: BTreeSet<String>,
-    /// In none of the settings that there are.
+    /// Metrics that no `[[device]]` of the settings matches.
     pub not_configured: BTreeSet<String>,
 }
 
-/// A line has at most this many names.
+/// An upper bound on the names in a line.
 const NAMES_MAX: usize = 16;
 
 impl LeftOut {
-    /// By its unit or its name.
+    /// Whether a metric's unit or name suggests energy or power.
     pub fn looks_like_energy(member: &MetricMember) -> bool {
         quantity_of(member).is_some() || looks_like_energy(&member.name) || looks_like_energy(&member.unit)
     }
@@ -39,7 +39,7 @@ impl LeftOut {
         self.of_unknown.contains(name) || self.without_unit.contains_key(name) || self.relative.contains(name)
     }
 
-    /// A line for each reason.
+    /// Returns a line for each reason.
     pub fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = (self.same.iter())
             .map(|(name, first)| format!("metric {name} is left out: {first} is of the same device"))
@@ -72,7 +72,7 @@ impl LeftOut {
     }
 }
 
-/// What the samples of a metric have shown that is left out.
+/// What the samples of a metric that is left out have shown.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shown {
     sum: f64,
@@ -86,12 +86,12 @@ impl Shown {
     }
 }
 
-/// A power is one that is counted already if the mean differs by no more than this part of it.
+/// A power is already counted if the mean powers differ by at most this fraction.
 const SAME_POWER: f64 = 0.15;
-/// A power matters from this part of all on.
+/// A power matters from this fraction of the total on.
 const MATTERS: f64 = 0.01;
 
-/// The metrics whose joules may be missing. `counted`: the nodes and the mean powers of the devices.
+/// Returns the metrics whose joules may be missing. `counted` has the nodes and the mean powers of the devices.
 pub(crate) fn missing(
     definitions: &Definitions,
     shown: &HashMap<Series, Shown>,
@@ -113,7 +113,7 @@ pub(crate) fn missing(
         .collect()
 }
 
-/// Why a run is incomplete of which these metrics have samples.
+/// Returns why a run with samples of these metrics is incomplete.
 pub(crate) fn doubt(missing: &BTreeSet<String>) -> Option<String> {
     let names: Vec<&str> = missing.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| {

@@ -6,11 +6,11 @@
 //! join/       the archives of several nodes become one
 //! index.rs    names of a trace's definitions           evidence.rs  their evidence about devices and locations
 //! places.rs   nodes, ranks, and what a metric's values are about
-//! left_out.rs metrics that look like energy and are no device      parts.rs   which device is a part of which
+//! left_out.rs metrics that look like energy but are no device      parts.rs   which device is a part of which
 //! devices.rs  a trace's metrics as devices           metric_recorders.rs  locations that record the same counter
-//! sensors.rs  powers that are recorded beside a counter           scorep_names.rs  Score-P's words as OTF2's
+//! sensors.rs  powers that are recorded next to a counter           scorep_names.rs  Score-P's words as OTF2's
 //! value_type.rs  a sample's 64 bits and their type
-//! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, one beside the other
+//! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, attributed independently
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
 //! calls/      single calls with their joules, on the way

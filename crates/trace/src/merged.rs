@@ -1,4 +1,4 @@
-//! The events of a trace as joules are attributed to them: with the frames of samples around the recorded calls of their threads.
+//! The events of a trace in the form in which joules are attributed: sampled frames enclose the recorded calls of their threads.
 
 use crate::offline::{LocationState, add_locations, add_regions};
 use ampere_attribution::Step;
@@ -11,20 +11,20 @@ use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, Metr
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
-/// Hands events on. An enter that continues a call, or is sampled, stands for 0 calls.
+/// Passes events on. An enter event that continues a call or is sampled stands for 0 calls.
 pub(crate) struct Merged<'a, H> {
     inner: &'a mut H,
     attributor: Attributor,
     locations: NumberTable<LocationState>,
-    /// The attributor's, by the trace's number.
+    /// The attributor's region numbers by the trace's.
     regions: NumberTable<RegionRef>,
     names: HashMap<RegionRef, otf2::RegionRef>,
-    /// By the attributor's index: a location and what is open there.
+    /// By the attributor's index: a location and its open regions.
     open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
 }
 
 impl<'a, H: EventHandler> Merged<'a, H> {
-    /// `missing`: locations without events.
+    /// `missing` lists the locations without events.
     pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
         let mut attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
         let mut locations =
@@ -44,7 +44,7 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         Merged { inner, attributor, locations, regions, names, open }
     }
 
-    /// Where frames of a location are samples, all or some.
+    /// Returns the state of a location if some or all of its frames are samples.
     fn sampled(&mut self, location: LocationRef) -> Option<&mut LocationState> {
         let state = self.locations.get_mut(location.0)?;
         self.attributor.has_samples(state.index).then_some(state)

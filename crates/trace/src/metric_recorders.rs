@@ -1,9 +1,9 @@
-//! One metric name that several locations of a node have recorded: ranks that all read one counter, or that see each its own
-//! GPU as number 0. Their samples show which.
+//! Handles a metric name that several locations of a node have recorded: either all ranks read one counter, or each sees its own
+//! GPU as number 0. The samples show which.
 //!
-//! Two that read one counter never differ, up to a constant, by more than the counter can rise between their readings, and by
-//! updates of it that one sees a moment before the other. If they do, they are two devices. If they do not, and the counter has
-//! risen by much more than that, they are one. Else it is not known: they stay two.
+//! Two recorders of one counter never differ, up to a constant, by more than the counter can rise between their readings plus the
+//! updates of it that one sees a moment before the other. If they differ by more, there are two devices. If they do not, and the
+//! counter has risen by much more than that, there is one. Otherwise it is unknown, and they stay two.
 
 use crate::devices::{Key, Metrics, Series};
 use crate::places::{Place, Ranks, has_threads, process_of};
@@ -20,24 +20,25 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-/// Counters are updated at least so often.
+/// An upper bound on the time between two updates of a counter.
 const UPDATE_SECONDS: f64 = 0.1;
-/// A value is read a moment before or after the time that is recorded with it: one may see an update early, the other late.
+/// A value is read a moment before or after the time that is recorded with it, so one recorder may see an update early and the
+/// other late.
 const UPDATES: f64 = 2.0;
-/// One counter is proved by a rise of so many times the largest difference of two counters that could remain unseen.
+/// One counter is proved by a rise of this many times the largest difference of two counters that could remain unseen.
 const PROVING_RISE_RATIO: f64 = 10.0;
 /// Joules that may be counted twice matter from this part of the total on.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
-const MOST_NAMES: usize = 4;
-/// Recorders of one metric on a node that are compared, each with each.
-const MOST_COMPARED: usize = 1024;
+const NAMES_MAX: usize = 4;
+/// An upper bound on the recorders of one metric on a node that are compared with each other.
+const COMPARED_MAX: usize = 1024;
 
 /// The counters that the recorders of each metric read.
 #[derive(Clone, Default)]
 pub(crate) struct Recorders {
     counters: HashMap<Key, Vec<ReadBy>>,
     notes: Vec<String>,
-    /// Joules that are counted twice if recorders that stay two read one counter.
+    /// Joules that are counted twice if recorders that are treated as two counters read one.
     doubtful_joules: f64,
 }
 
@@ -49,18 +50,18 @@ pub(crate) fn are_in_doubt(doubtful_joules: f64, total_joules: f64) -> bool {
 /// The recorders of one counter.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadBy {
-    /// The first one's samples are taken.
+    /// The series of all recorders. The samples of the first one are taken.
     pub series: Vec<Series>,
-    /// Location groups of the only processes that can draw from it. Empty: any may. Who recorded a counter need not have used
-    /// what it counts: a processor's counters are anybody's, and a process may record for others. But where each process has
-    /// recorded a GPU of its own by one name, that is the GPU it sees.
+    /// Location groups of the only processes that can draw from the counter; empty if any process may. A recorder need not have
+    /// used what it counts: a processor's counters serve all processes, and a process may record for others. But if each process
+    /// has recorded a GPU of its own by one name, that is the GPU that it sees.
     pub users: Vec<String>,
-    /// "rank 3"
+    /// A name such as "rank 3".
     pub recorder: String,
 }
 
 impl Recorders {
-    /// Reads all samples of a trace, or of some nodes.
+    /// Reads all samples of a trace, or those of some nodes.
     pub fn survey(path: &Path, config: &Config, share: Option<&Share>) -> anyhow::Result<Recorders> {
         let mut trace = Trace::open(path)?;
         let definitions = trace.definitions().clone();
@@ -87,7 +88,7 @@ impl Recorders {
         Ok(recorders)
     }
 
-    /// `None` if only one location records it.
+    /// Returns the counters of a key; `None` if only one location records it.
     pub fn of(&self, key: &Key) -> Option<&[ReadBy]> {
         self.counters.get(key).map(Vec::as_slice)
     }
@@ -96,7 +97,7 @@ impl Recorders {
         &self.notes
     }
 
-    /// Joules that may be counted twice.
+    /// Returns the joules that may be counted twice.
     pub fn doubtful_joules(&self) -> f64 {
         self.doubtful_joules
     }
@@ -121,7 +122,7 @@ impl Recorders {
         if compared.left_out > 0 {
             let left_out = compared.left_out;
             self.notes.push(format!(
-                "{what} is recorded by {left_out} locations beside {MOST_COMPARED}, which are left out"
+                "{what} is recorded by {left_out} locations beside {COMPARED_MAX}, which are left out"
             ));
             self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
@@ -167,7 +168,7 @@ impl Recorders {
     }
 }
 
-/// The only processes that can draw from each counter; none where that is not known.
+/// Returns the only processes that can draw from each counter; empty lists where they are unknown.
 fn users(
     definitions: &Definitions,
     compared: &Compared,
@@ -193,18 +194,18 @@ fn users(
         let users: HashSet<_> = users.iter().copied().collect();
         users.into_iter().all(|user| seen.insert(user))
     };
-    // A process that has recorded several of them has recorded more than its own.
+    // A process that has recorded several counters has recorded more than its own.
     known.filter(|known| known.iter().all(&mut is_new)).unwrap_or_else(|| vec![Vec::new(); counters.len()])
 }
 
-/// Names of recorders, for people.
+/// Finds names of recorders for messages.
 struct Named<'a> {
     definitions: &'a Definitions,
     ranks: Ranks,
 }
 
 impl Named<'_> {
-    /// A name for each counter, by its first recorder: "rank 3", with the location where several have that name.
+    /// Returns a name for each counter, from its first recorder: "rank 3", with the location if several have that name.
     fn recorders(&self, compared: &Compared, counters: &[Vec<usize>]) -> Vec<String> {
         let first = |at: usize| &compared.tracks[counters[at][0]];
         let mut names: Vec<String> = (0..counters.len()).map(|at| self.process(first(at))).collect();
@@ -224,7 +225,7 @@ impl Named<'_> {
         names
     }
 
-    /// "rank 3", or the name of the process that the values are about, or whose they are.
+    /// Returns "rank 3", or the name of the process that the values are about or that owns them.
     fn process(&self, track: &Track) -> String {
         let location = track.series.location;
         let process = track.place.users.first().copied().or_else(|| process_of(self.definitions, location));
@@ -237,8 +238,8 @@ impl Named<'_> {
 }
 
 fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(MOST_NAMES);
-    names.truncate(MOST_NAMES);
+    let more = names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!("{}{more}", names.join(", "))
 }
@@ -255,17 +256,17 @@ enum Verdict {
 struct Track {
     series: Series,
     place: Place,
-    /// Among the survey's.
+    /// The index among the survey's devices.
     device: usize,
     is_power: bool,
-    /// The last reading, and the joules since the first.
+    /// The time of the last reading. `joules` counts from the first one.
     time: Option<u64>,
     joules: f64,
-    /// The reading before the last rise.
+    /// The time of the reading before the last rise.
     before_rise: Option<u64>,
-    /// The shortest time within which two rises were seen: the counter is updated at least as often.
+    /// The shortest time between two rises: the counter is updated at least that often.
     update_seconds: f64,
-    /// The largest power, and the most joules between two readings.
+    /// The largest power; `largest` is the largest number of joules between two readings.
     watts: f64,
     largest: f64,
 }
@@ -288,7 +289,7 @@ impl Track {
         }
     }
 
-    /// A reading, with the joules since the one before.
+    /// Takes a reading, with the joules since the one before.
     fn read(&mut self, time: u64, joules: f64, ticks_per_second: f64) {
         let seconds = |from: u64| time.saturating_sub(from) as f64 / ticks_per_second;
         if let Some(before) = self.time.filter(|_| joules > 0.0) {
@@ -302,7 +303,7 @@ impl Track {
         self.joules += joules;
     }
 
-    /// Joules of an update. Of a power, each reading is one.
+    /// Returns the joules of one update. For a power, each reading is an update.
     fn update(&self) -> f64 {
         if self.is_power { self.largest } else { self.watts * self.update_seconds }
     }
@@ -311,9 +312,9 @@ impl Track {
 /// The recorders of a metric on a node.
 struct Compared {
     tracks: Vec<Track>,
-    /// How many there are beside these.
+    /// The number of recorders that are not compared.
     left_out: usize,
-    /// Of each two, the first of which is the earlier in `tracks`: (0, 1), (0, 2), (1, 2), (0, 3)...
+    /// Each pair of recorders, the earlier in `tracks` first: (0, 1), (0, 2), (1, 2), (0, 3)...
     pairs: Vec<Pair>,
     /// The power that a device of this kind does not exceed.
     watts: f64,
@@ -321,17 +322,17 @@ struct Compared {
     ticks_per_second: f64,
 }
 
-/// The second's joules less the first's, which are constant if both are of one counter.
+/// The second recorder's joules minus the first's, which are constant if both read one counter.
 #[derive(Clone, Copy)]
 struct Pair {
     /// The constant lies between `least` and `most`.
     least: f64,
     most: f64,
-    /// How much these contradict each other; before a reset, too.
+    /// The amount by which these bounds contradict each other, including the time before a reset.
     contradiction: f64,
     /// The shortest times from a reading of the first to one of the second, and back.
     seconds: [f64; 2],
-    /// Joules of both when they were compared first.
+    /// Joules of both at the first comparison.
     first: Option<(f64, f64)>,
 }
 
@@ -344,8 +345,8 @@ impl Pair {
         first: None,
     };
 
-    /// `reach`: the most joules that the counter can have gained in `seconds`, the time between the two readings.
-    /// `second_is_later`: the second recorder read last.
+    /// `reach` is the most that the counter can have gained in `seconds`, the time between the two readings. `second_is_later`:
+    /// the second recorder read last.
     fn compare(&mut self, (first, second): (f64, f64), seconds: f64, reach: f64, second_is_later: bool) {
         self.first.get_or_insert((first, second));
         let difference = second - first;
@@ -357,7 +358,7 @@ impl Pair {
         *shortest = shortest.min(seconds);
     }
 
-    /// One of them was reset: from here on the constant is another.
+    /// Starts anew after one of the recorders was reset: the constant is another one from here on.
     fn begin_again(&mut self) {
         *self = Pair { least: Pair::NEW.least, most: Pair::NEW.most, ..*self };
     }
@@ -374,7 +375,7 @@ impl Compared {
         self.tracks.len() - 1
     }
 
-    /// A reading of one recorder, with the joules since the one before.
+    /// Takes a reading of one recorder, with the joules since the one before.
     fn read(&mut self, at: usize, time: u64, joules: f64) {
         self.tracks[at].read(time, joules, self.ticks_per_second);
         let now = self.tracks[at].joules;
@@ -388,7 +389,7 @@ impl Compared {
         }
     }
 
-    /// Recorders grouped by the counter that they read.
+    /// Groups recorders by the counter that they read.
     fn counters(&self, recorders: Vec<usize>) -> Vec<Vec<usize>> {
         let mut counters: Vec<Vec<usize>> = Vec::new();
         for track in recorders {
@@ -413,7 +414,7 @@ impl Compared {
         }
     }
 
-    /// Of two, the first of which is the earlier.
+    /// Judges two recorders; `first` is the earlier one.
     fn verdict(&self, first: usize, second: usize) -> Verdict {
         let (one, other, pair) =
             (&self.tracks[first], &self.tracks[second], &self.pairs[pair(first, second)]);
@@ -431,23 +432,23 @@ impl Compared {
     }
 }
 
-/// So many samples wait for those of other devices, and no more.
+/// An upper bound on the samples that wait for those of other devices.
 const WAITING_MAX: usize = 1 << 20;
 
-/// Which of a metric's recorders.
+/// A metric, and the index of one of its recorders.
 type Compare = (Key, usize);
 
 struct Survey<'a> {
     metrics: Metrics,
     definitions: &'a Definitions,
-    /// Reads the counters: each recorder's is a device of its own.
+    /// Reads the counters. Each recorder has a device of its own.
     attributor: Attributor,
-    /// The track of each series; `None` if it is no device.
+    /// The track of each series; `None` if the series is no device.
     series: HashMap<Series, Option<Compare>>,
     compared: BTreeMap<Key, Compared>,
-    /// By device: which series it is.
+    /// The track of each device.
     tracks: HashMap<usize, Compare>,
-    /// Samples that wait for those of other devices, which may be of an earlier time.
+    /// Samples that wait for those of other devices, which may have an earlier time.
     waiting: BTreeMap<(u64, u64), (usize, Increase)>,
     samples: u64,
 }
@@ -460,7 +461,7 @@ impl Survey<'_> {
         }
     }
 
-    /// In the order of time.
+    /// Compares the waiting samples before `end`, in the order of their times.
     fn compare_until(&mut self, end: u64) {
         if self.waiting.len() > WAITING_MAX {
             self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(end));
@@ -488,7 +489,7 @@ impl Survey<'_> {
     fn find(&mut self, series: Series) -> Option<Compare> {
         let mut found = self.metrics.describe(self.definitions, series)?;
         let key = found.key();
-        if let Some(compared) = self.compared.get_mut(&key).filter(|c| c.tracks.len() == MOST_COMPARED) {
+        if let Some(compared) = self.compared.get_mut(&key).filter(|c| c.tracks.len() == COMPARED_MAX) {
             compared.left_out += 1;
             return None;
         }
@@ -509,7 +510,7 @@ impl Survey<'_> {
     }
 }
 
-/// The power that a device of a kind does not exceed.
+/// Returns the power that a device of a kind does not exceed.
 fn watts_of(kind: &str) -> f64 {
     match kind {
         "gpu" => 2e3,

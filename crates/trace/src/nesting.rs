@@ -1,8 +1,8 @@
-//! What is said of leaves that did not match the innermost region: the reader obeys them by name (`otf2::Nesting`).
+//! Messages about leave events that did not match the innermost region. The reader obeys them by name (`otf2::Nesting`).
 
 use serde::{Deserialize, Serialize};
 
-/// How many there were.
+/// The number of such events, by kind.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Nesting {
     reordered: u64,
@@ -26,12 +26,12 @@ impl Nesting {
         }
     }
 
-    /// Events that were not obeyed as they were.
+    /// Returns the number of events that were not obeyed literally.
     pub fn repaired(self) -> u64 {
         self.reordered + self.unmatched + self.reversed
     }
 
-    /// What is as the trace says it.
+    /// Returns a note about how the trace's events were read.
     pub fn note(self) -> Option<String> {
         (self.reordered + self.reversed > 0).then(|| {
             format!(
@@ -42,7 +42,7 @@ impl Nesting {
         })
     }
 
-    /// What a replay does not have.
+    /// Returns a note about what a replay leaves out.
     pub fn note_of_replay(self) -> Option<String> {
         (self.reordered > 0).then(|| {
             "regions that go on, when what was around them is left, are replayed as calls of their own: numbers of calls are not right \
@@ -51,7 +51,7 @@ impl Nesting {
         })
     }
 
-    /// What cannot be known.
+    /// Returns a doubt about what cannot be known.
     pub fn doubt(self) -> Option<String> {
         (self.unmatched + self.unended > 0).then(|| {
             format!(

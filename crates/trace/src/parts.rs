@@ -1,22 +1,23 @@
-//! Which devices of a node are parts of others, in traces that do not say it: by what the metrics' names and places say, and by their
-//! joules. A sum of all counts what is part of nothing else. A whole that has fewer joules than its parts is none: it is left out.
+//! Finds which devices of a node are parts of others, in traces that do not state it: by the names and places of the metrics, and
+//! by their joules. The total counts only what is part of nothing else. A whole with fewer joules than its parts is wrong and
+//! left out.
 
 use crate::devices::{Found, Series};
 use ampere_model::counted::{Counted, Level, is_output_of, path_of};
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Parts may have more joules than their whole by this part of it: other sensors measure them,
+/// Parts may have more joules than their whole by this fraction, because other sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.03;
-/// and by more if both are the same thing, as a GPU that two libraries measure.
+/// The same for two measurements of one thing, such as a GPU that two libraries measure.
 const SAME_BEYOND: f64 = 0.25;
-/// and by what they use in this many seconds: they are read at other times.
+/// Parts may also exceed their whole by what they use in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
-/// A counter of an unknown name is the sum of others if it differs from it by no more than this part of it.
+/// A counter with an unknown name is the sum of others if it differs from their sum by at most this fraction.
 const SUM_DIFFERS: f64 = 0.01;
-/// Doubtful joules matter from this part of the total on.
+/// Doubtful joules matter from this fraction of the total on.
 const DOUBTFUL_PART_MAX: f64 = 0.01;
-/// Libraries that have counters of the same things.
+/// Libraries that have counters of the same parts.
 const LIBRARIES: [&str; 11] = [
     "rapl",
     "cray_rapl",
@@ -31,30 +32,30 @@ const LIBRARIES: [&str; 11] = [
     "nvml",
 ];
 
-/// What [`relate`] has found.
+/// The findings of [`relate`] about a trace.
 #[derive(Default)]
 pub(crate) struct Related {
-    /// Wholes that their parts disprove.
+    /// Wholes that have fewer joules than their parts.
     pub disproved: Vec<Series>,
     /// A line for each of them.
     pub notes: Vec<String>,
-    /// Why the joules of the trace are in doubt, one line each.
+    /// Lines that state why the trace's joules are in doubt.
     pub doubts: Vec<String>,
 }
 
 struct Device {
-    /// Among those found.
+    /// The index among the devices that were found.
     at: usize,
-    /// Among the attributor's.
+    /// The number among the attributor's devices.
     number: usize,
     counted: Counted,
-    /// Whether its parts are those of its traits.
+    /// Whether the device's traits already state its parts.
     is_told: bool,
     joules: f64,
     seconds: f64,
 }
 
-/// The node and the mean power of each device.
+/// Returns the node and the mean power of each device.
 pub(crate) fn mean_watts(
     attributor: &Attributor,
     joules: &dyn Fn(&Attributor, usize) -> f64,
@@ -69,14 +70,14 @@ pub(crate) fn mean_watts(
         .collect()
 }
 
-/// From a device's first sample to its last.
+/// Returns the time from a device's first sample to its last.
 fn seconds_of(attributor: &Attributor, device: usize) -> f64 {
     let figures = attributor.devices[device].counter_figures();
     let ticks = figures.first.zip(figures.last).map_or(0, |(first, last)| last.saturating_sub(first));
     ticks as f64 / attributor.ticks_per_second as f64
 }
 
-/// Sets which devices contain which. `joules`: by the attributor's number.
+/// Sets which devices contain which. `joules` is indexed by the attributor's number.
 pub(crate) fn relate(
     found: &mut [Found],
     attributor: &mut Attributor,
@@ -89,7 +90,7 @@ pub(crate) fn relate(
             at,
             number,
             counted: found.counted,
-            // Who configures devices says which there are.
+            // A user who configures devices also configures their parts.
             is_told: found.is_told || attributor.devices[number].setting().is_some(),
             joules: joules(attributor, number),
             seconds: seconds_of(attributor, number),
@@ -128,7 +129,7 @@ impl Node<'_> {
         &self.of(device).device.metric
     }
 
-    /// A name that no other counter of the node has.
+    /// Returns a name that no other counter of the node has.
     fn counter(&self, device: usize) -> String {
         self.of(device).recorded.counter(self.metric(device))
     }
@@ -141,7 +142,7 @@ impl Node<'_> {
         LIBRARIES.iter().find(begins).copied()
     }
 
-    /// By device, its parts.
+    /// Returns the parts of each device.
     fn parts(&self, doubts: &mut Vec<String>) -> Vec<Vec<usize>> {
         let all = 0..self.devices.len();
         let packages: BTreeSet<Option<u32>> = (self.devices.iter())
@@ -194,12 +195,13 @@ impl Node<'_> {
 
     fn is_part_by_name(&self, whole: usize, part: usize, has_one_package: bool) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
-        // What a metric of an unknown name counts may be outside of it.
+        // What a metric with an unknown name counts may lie outside of this device.
         let may_be = other.counted.level.is_some() || other.joules <= of.joules * (1.0 + PARTS_BEYOND_WHOLE);
         of.counted.contains(other.counted, has_one_package) && may_be
     }
 
-    /// Of `elab.ariel.power`, `elab.ariel.s0.package.power`; of the power that goes into a supply, the power that comes out of it.
+    /// Decides by the metrics' names: `elab.ariel.power` contains `elab.ariel.s0.package.power`, and the power that goes into a
+    /// supply contains the power that comes out of it.
     fn is_part_by_path(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (self.metric(whole), self.metric(part));
         let above = path_of(of).zip(path_of(other));
@@ -209,7 +211,8 @@ impl Node<'_> {
         self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
-    /// A counter whose name says nothing, and which has at least the joules of all others: if it has just these, it is their sum.
+    /// Judges a counter with an unknown name that has at least the joules of all others: if it has exactly these, it is their
+    /// sum.
     fn judge_unknown(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
         let all = 0..self.devices.len();
         let is_part = |parts: &[Vec<usize>], at: usize| parts.iter().any(|parts| parts.contains(&at));
@@ -243,13 +246,13 @@ impl Node<'_> {
         }
     }
 
-    /// Two libraries' counters of one thing: the one with more joules, or else the first, has the other in it.
+    /// Whether two libraries count the same thing. The counter with more joules, or else the first, contains the other one.
     fn is_same(&self, whole: usize, part: usize) -> bool {
         let (of, other) = (&self.devices[whole], &self.devices[part]);
         let (Some(library), Some(others)) = (self.library(whole), self.library(part)) else { return false };
         let is_gpu = matches!(of.counted.level, Some(Level::Gpu | Level::GpuBoard | Level::GpuPart));
         let is_nvidia = |library: &str| library == "nvml";
-        // Cray numbers accelerators, and not dies.
+        // Cray's numbers count accelerators and not dies.
         let is_cray = |library: &str| ["coretemp", "cray_pm"].contains(&library);
         let is_first = (of.joules, part) > (other.joules, whole);
         library != others
@@ -259,7 +262,7 @@ impl Node<'_> {
             && is_first
     }
 
-    /// Of a counter without a number beside numbered ones of the same kind: those, if it may be their sum.
+    /// Returns the numbered counters of the same kind next to a counter without a number, if it may be their sum.
     fn numbered(&self, whole: usize) -> Vec<usize> {
         let of = &self.devices[whole];
         let has_number = |counted: Counted| counted.package.is_some() || counted.number.is_some();
@@ -275,7 +278,8 @@ impl Node<'_> {
         if sum > of.joules * (1.0 + PARTS_BEYOND_WHOLE) { Vec::new() } else { all }
     }
 
-    /// Of a metric of the node, the same metric of its parts, if the trace says that it is about the node, or it may be their sum.
+    /// Returns the same metric of the node's parts for a metric of the node, if the trace states that it is about the node or if
+    /// it may be their sum.
     fn places(&self, whole: usize) -> Vec<usize> {
         let place = |device: usize| self.of(device).place.part.as_str();
         let is_one = |part: &usize| {
@@ -293,7 +297,8 @@ impl Node<'_> {
         if may_be || self.of(whole).series.instance.is_some() { all } else { Vec::new() }
     }
 
-    /// Cores whose package no name says, where there are several: by their numbers, if those are the packages'.
+    /// Assigns cores to packages by their numbers where several packages exist, no name states the core's package, and the
+    /// numbers match the packages'.
     fn place_cores(
         &self,
         packages: &BTreeSet<Option<u32>>,
@@ -351,7 +356,7 @@ impl Node<'_> {
         }
     }
 
-    /// Wholes with fewer joules than their parts.
+    /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
         for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_told) {
             let own = &parts[whole];

@@ -1,4 +1,4 @@
-//! Where things of a trace are: the nodes of its system tree, the ranks of its processes, and what a metric's values are about.
+//! Finds the nodes of a trace's system tree, the ranks of its processes, and what a metric's values are about.
 
 use ampere_model::counted::Counted;
 use otf2::{
@@ -8,13 +8,13 @@ use otf2::{
 };
 use std::collections::{BTreeSet, HashMap};
 
-/// Class of the system tree nodes of our own traces that are only there to tell counters of one name apart.
+/// The class of system tree nodes in ampere's own traces that only distinguish counters with one name.
 pub(crate) const COUNTED_PART: &str = "counted part";
-/// Classes of nodes in trees without the domain of shared memory, the surest first.
+/// Classes of nodes in trees without the domain of shared memory, the most certain first.
 const CLASSES: [&[&str]; 3] =
     [&["node"], &["host", "hostname", "computenode", "server", "computer", "blade"], &["machine"]];
 
-/// The name of the node that a location is on.
+/// Returns the name of the node that a location is on.
 pub(crate) fn node_of(definitions: &Definitions, location: LocationRef) -> String {
     node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
 }
@@ -26,19 +26,20 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
     let node = node_of_tree(definitions, group.system_tree_parent);
     let creator = group.creating_location_group.and_then(|creator| definitions.location_groups.get(creator));
     match creator {
-        // A context without a place of its own is where its process is.
+        // A context without a place of its own is on the node of its process.
         Some(creator) if node.is_empty() => node_of_tree(definitions, creator.system_tree_parent),
         _ => node,
     }
 }
 
-/// The node is what shares memory, whatever its class is: the outermost such part of the tree, or else by its class.
+/// Returns the name of the node above a place in the tree: the outermost part that shares memory, whatever its class is, or else
+/// by its class.
 fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
     node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
 }
 
-/// The name of the node at the beginning of a path to the root: with its path, where another node has the same name.
+/// Returns the name of the node at the start of a path to the root, with its path if another node has the same name.
 fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     let names =
         |path: &[&SystemTreeNode]| path.iter().rev().map(|part| part.name.clone()).collect::<Vec<_>>();
@@ -52,8 +53,8 @@ fn node_name(definitions: &Definitions, path: &[&SystemTreeNode]) -> String {
     if definitions.system_tree_nodes.iter().any(is_another) { names(path).join("/") } else { own.clone() }
 }
 
-/// Why it is not known which parts of the system tree are the nodes: processes are in several of which neither domain nor class
-/// says what they are.
+/// Returns why it is unknown which parts of the system tree are the nodes: processes are in several parts whose domains and
+/// classes do not state what they are.
 pub(crate) fn doubt_of_nodes(definitions: &Definitions) -> Option<String> {
     const OF_ONE_NODE: [&str; 7] = ["numa", "die", "cache", "tile", "chip", "process", "thread"];
     let is_known = |part: &SystemTreeNode| {
@@ -89,7 +90,7 @@ fn is_class(node: &SystemTreeNode, class: &str) -> bool {
     letters.flat_map(char::to_lowercase).eq(class.chars())
 }
 
-/// From a node of the tree to its root.
+/// Returns the path from a place in the tree to its root.
 fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<&SystemTreeNode> {
     let mut path = Vec::new();
     while let Some(node) = at.and_then(|at| definitions.system_tree_nodes.get(at)) {
@@ -99,7 +100,7 @@ fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<
     path
 }
 
-/// Which of a path to the root is the node. What is above the nodes of a trace is none.
+/// Returns the index of the node in a path to the root. Parts above the nodes of a trace are not nodes.
 fn node_place(definitions: &Definitions, path: &[&SystemTreeNode]) -> Option<usize> {
     let is_one = |node: &SystemTreeNode, of: &[&str]| of.iter().any(|class| is_class(node, class));
     if let Some(place) = path.iter().rposition(|node| shares_memory(node)) {
@@ -121,16 +122,16 @@ fn shares_memory(node: &SystemTreeNode) -> bool {
     node.domains.contains(&SystemTreeDomain::SharedMemory)
 }
 
-/// Ranks of a trace's processes.
+/// The ranks of a trace's processes.
 #[derive(Default)]
 pub(crate) struct Ranks {
     told: HashMap<LocationGroupRef, u32>,
-    /// The only process.
+    /// The process, if the trace has only one.
     only: Option<LocationGroupRef>,
 }
 
 impl Ranks {
-    /// By `MPI_COMM_WORLD`, or else by the processes' names; 0 is the only one's.
+    /// Finds the ranks by `MPI_COMM_WORLD` or else by the processes' names. A single process has rank 0.
     pub fn of(definitions: &Definitions) -> Ranks {
         let groups = &definitions.location_groups;
         let processes: Vec<_> = groups.iter().filter(|(_, g)| g.kind == LocationGroupType::Process).collect();
@@ -151,20 +152,21 @@ impl Ranks {
         self.told(group).or((self.only == Some(group)).then_some(0))
     }
 
-    /// Only what the trace says.
+    /// Returns the rank that the trace states.
     pub fn told(&self, group: LocationGroupRef) -> Option<u32> {
         self.told.get(&group).copied()
     }
 }
 
-/// `MPI Rank 3`, `SHMEM PE 3`, `rank 3`.
+/// Parses `MPI Rank 3`, `SHMEM PE 3` and `rank 3`.
 fn rank_by_name(name: &str) -> Option<u32> {
     let (before, number) = name.rsplit_once([' ', '_', '-', '#', ':'])?;
     let word = before.rsplit(' ').next()?.to_ascii_lowercase();
     number.parse().ok().filter(|_| ["rank", "pe"].contains(&word.as_str()))
 }
 
-/// The ranks in the communicator of all. `None` if the trace has none, or, as the trace of some nodes, not all of its members.
+/// Returns the ranks in the communicator of all processes; `None` if the trace has none or, as a trace of some of the nodes,
+/// lacks members of it.
 fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
     let is_world = |name: &str| ["MPI_COMM_WORLD", "SHMEM_WORLD", "GASPI_GROUP_ALL"].contains(&name);
     let comm = definitions.comms.values().find(|comm| is_world(&comm.name));
@@ -184,7 +186,7 @@ fn world(definitions: &Definitions) -> Option<HashMap<LocationGroupRef, u32>> {
     Some(all)
 }
 
-/// The locations of a communicator's group: of each rank one.
+/// Returns one location for each rank of a communicator's group.
 fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> {
     const GLOBAL_MEMBERS: u32 = 1;
     let group = definitions.groups.get(group)?;
@@ -201,7 +203,7 @@ fn locations_of(definitions: &Definitions, group: GroupRef) -> Option<Vec<u64>> 
     }
 }
 
-/// The process that a location belongs to: an accelerator's context belongs to the process that created it.
+/// Returns the process that a location belongs to. An accelerator's context belongs to the process that created it.
 pub(crate) fn process_of(definitions: &Definitions, location: LocationRef) -> Option<LocationGroupRef> {
     process_of_group(definitions, definitions.locations.get(location)?.group?)
 }
@@ -212,7 +214,7 @@ fn process_of_group(definitions: &Definitions, own: LocationGroupRef) -> Option<
     Some(creator.unwrap_or(own))
 }
 
-/// Whether a process has threads that run: a group that only has locations of metrics records for others.
+/// Whether a process has running threads. A group that has only locations of metrics records for others.
 pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) -> bool {
     definitions.locations.values().any(|of| of.group == Some(process) && of.kind == LocationType::CpuThread)
 }
@@ -221,20 +223,20 @@ pub(crate) fn has_threads(definitions: &Definitions, process: LocationGroupRef) 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Place {
     pub node: String,
-    /// The part of the node, by the path to it: `package 1/core 3`. Empty: the node, or not known.
+    /// The part of the node as a path, such as `package 1/core 3`; empty for the node itself or an unknown part.
     pub part: String,
     pub counted: Counted,
-    /// Processes that the trace says the values are about.
+    /// The processes that the values are about, according to the trace.
     pub users: Vec<LocationGroupRef>,
-    /// Whether these are others than the recorder's.
+    /// Whether these processes are others than the recorder's.
     pub are_others: bool,
-    /// Whether the values are about none of several nodes.
+    /// Whether the trace has several nodes and the values are about none of them.
     pub is_outside: bool,
 }
 
 impl Place {
-    /// Of a location's samples, by the scope of the instance that they are recorded through. Without one, they are about the node
-    /// that the location is on.
+    /// Finds the place of a location's samples by the scope of the metric instance. Without an instance, the samples are about
+    /// the node that the location is on.
     pub fn new(
         definitions: &Definitions,
         location: LocationRef,
@@ -302,14 +304,14 @@ impl Place {
     }
 }
 
-/// `package 1`
+/// Returns a label such as `package 1`.
 fn label(part: &SystemTreeNode) -> String {
     let (class, name) = (part.class_name.as_str(), part.name.as_str());
     let has_class = name.to_lowercase().contains(&class.to_lowercase());
     if class == COUNTED_PART || has_class { name.to_owned() } else { format!("{class} {name}") }
 }
 
-/// By its domain, if it has one, and else by its class.
+/// Returns what a part of the tree is, by its domain if it has one and else by its class.
 fn counted_at(part: &SystemTreeNode) -> Counted {
     let has = |domain| part.domains.contains(&domain);
     let class = match () {
@@ -323,7 +325,7 @@ fn counted_at(part: &SystemTreeNode) -> Counted {
     Counted::by_place(class, &number)
 }
 
-/// The nodes that have processes or counters.
+/// Returns the nodes that have processes or counters.
 pub(crate) fn nodes_of(definitions: &Definitions) -> BTreeSet<String> {
     let groups = definitions.location_groups.iter();
     let nodes = groups.map(|(group, _)| node_of_group(definitions, Some(group)));
@@ -357,7 +359,7 @@ mod tests {
         let cases: [(Nodes, &str); 10] = [
             (&[("machine", "cluster", &[Machine]), ("node", "n1", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("blade", "b1", &[SharedMemory]), ("numa", "0", &[])], "b1"),
-            // As lo2s has it.
+            // This is how lo2s writes it.
             (&[("machine", "n1", &[SharedMemory]), ("package", "0", &[Socket])], "n1"),
             (&[("host", "n1", &[SharedMemory]), ("node", "numa 0", &[SharedMemory])], "n1"),
             (&[("machine", "cluster", &[]), ("node", "n1", &[]), ("package", "0", &[])], "n1"),
@@ -404,7 +406,7 @@ mod tests {
         }
     }
 
-    /// Processes of these names, each with a thread of the number of its place.
+    /// Makes processes with these names. Each has a thread whose number is its index.
     fn processes(names: &[&str]) -> Definitions {
         let mut definitions = tree(&[("node", "n1", &[])]);
         for (number, name) in (0..).zip(names) {
@@ -460,7 +462,7 @@ mod tests {
             [Some(1), Some(0)]
         );
         assert_eq!(ranks(&with_world(&["process 11", "process 12"], &[], &[1, 0], 1)), [Some(1), Some(0)]);
-        // A part of our own trace: ranks 2 and 3 of four.
+        // A part of one of ampere's own traces: ranks 2 and 3 of four.
         let part = with_world(&["MPI Rank 2", "MPI Rank 3"], &[0, 1, 0], &[2, 2, 0, 1], 0);
         assert_eq!(ranks(&part), [Some(2), Some(3)]);
         let mut shmem = processes(&["process 11", "process 12"]);

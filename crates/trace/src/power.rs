@@ -1,9 +1,9 @@
-//! The attributed power of each rank and GPU stream, on its way into the trace of its run.
+//! Collects the attributed power of each rank and GPU stream for the trace of the run.
 //!
-//! While events are attributed, a recorder adds up what each location is charged. Joules of a sample interval are spread evenly over
-//! it, and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is part of another one is
-//! left out, as in all sums. A value is the mean power since the value before it. Equal ones that follow each other are one, so that
-//! a slow counter and a pause cost little. The values wait in the spool until the trace is written.
+//! While events are attributed, a recorder adds up what each location is charged. Joules of a sample interval are spread evenly
+//! over it and summed over the devices that the location draws from, in bins of [`BIN_SECONDS`]; a device that is part of another
+//! one is left out, as in all sums. A value is the mean power since the previous value. Successive equal values are merged into
+//! one, so that slow counters and pauses need little space. The values wait in the spool until the trace is written.
 
 use crate::spool::{Spool, SpoolDirectory};
 use ampere_attribution::{Engine, ViewIndex};
@@ -15,20 +15,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The metric's name in the trace. It is never a device's.
+/// The metric's name in the trace. No device has this name.
 pub const NAME: &str = "attributed power";
 
-/// No value is of a shorter time, but for the last.
+/// The shortest time that a value covers, except for the last one.
 const BIN_SECONDS: f64 = 0.01;
-/// So many bins wait for the devices that lag behind the others; what comes later yet is in the first that waits.
-const MOST_BINS: usize = 1 << 12;
-/// So many values are spooled at once.
+/// An upper bound on the bins that wait for devices that lag behind the others. Joules that come even later go into the first
+/// waiting bin.
+const BINS_MAX: usize = 1 << 12;
+/// The number of values that are spooled at once.
 const VALUES_AT_ONCE: usize = 256;
 
-/// The values of all locations, by their numbers in the attributor. There are none before the recording has ended.
+/// The values of all locations, by the attributor's numbers. Empty until the recording has ended.
 pub type Values = Arc<Mutex<Vec<Option<Spool>>>>;
 
-/// A value, as the spool has it.
+/// A value, as it is stored in the spool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub time: Timestamp,
@@ -51,17 +52,17 @@ struct PowerRecorder {
     spool: SpoolDirectory,
     ticks_per_second: f64,
     bin_ticks: u64,
-    /// What the attributor's times have been increased by.
+    /// The amount by which the attributor's times are increased.
     shift: u64,
-    /// By view, those that are sampled.
+    /// The sampled views, by the attributor's number.
     views: Vec<Option<View>>,
-    /// By device, of so many as there were: whether its joules are in another one's, too.
+    /// For each device that was known at the last check, whether its joules are contained in another device's.
     is_part: Vec<bool>,
-    /// The attributor's number of when that was so.
+    /// The result of `Attributor::judged` at that check.
     judged: u64,
-    /// By location.
+    /// The power of each location.
     curves: Vec<Option<Curve>>,
-    /// By location, joules of the interval that is looked at, and which locations have some.
+    /// The joules of each location in the current interval; `charged` lists the locations that have some.
     joules: Vec<f64>,
     charged: Vec<usize>,
     values: Values,
@@ -70,11 +71,12 @@ struct PowerRecorder {
 struct View {
     device: usize,
     kind: ViewKind,
-    /// The time of its last sample.
+    /// The time of the view's last sample.
     reached: Timestamp,
 }
 
-/// Records into `spool`, and says in `values` what there is in the end. `shift`: what the attributor's times have been increased by.
+/// Makes a recorder that writes to `spool` and stores the result in `values` at the end. `shift` is the amount by which the
+/// attributor's times are increased.
 pub fn recorder(
     spool: &SpoolDirectory,
     ticks_per_second: u64,
@@ -97,7 +99,7 @@ pub fn recorder(
 }
 
 impl PowerRecorder {
-    /// Sums the joules of the view's last interval by location. Returns its begin and end.
+    /// Sums the joules of the view's last interval by location. Returns the interval's start and end.
     fn sum(&mut self, attributor: &Attributor, view: &View) -> Option<(Timestamp, Timestamp)> {
         let view = attributor.devices[view.device].view(view.kind);
         let interval = attributor.engine.charged_interval(view)?;
@@ -186,10 +188,10 @@ impl Recorder for PowerRecorder {
 
 /// The power of one location.
 struct Curve {
-    /// In which it was charged.
+    /// The views in which the location was charged.
     views: Vec<usize>,
     bins: Bins,
-    /// Those that are not in the spool.
+    /// The values that are not yet in the spool.
     values: Vec<Value>,
     spool: Spool,
 }
@@ -201,9 +203,9 @@ impl Curve {
         Curve { views: Vec::new(), bins, values, spool }
     }
 
-    /// Unless there are fewer than that.
+    /// Spools the values if there are at least `least` of them.
     fn spool_values(&mut self, least: usize) -> io::Result<()> {
-        // The last one may yet be prolonged.
+        // The last value may still be extended.
         let count = if least > 1 { self.values.len() - 1 } else { self.values.len() };
         if count < least {
             return Ok(());
@@ -213,22 +215,22 @@ impl Curve {
     }
 }
 
-/// Joules by time.
+/// Joules by time, in bins of equal length.
 struct Bins {
-    /// When the first of all begins.
+    /// The start of the first bin.
     origin: Timestamp,
     bin_ticks: u64,
     ticks_per_second: f64,
-    /// The number of the first that is still here.
+    /// The number of the first bin that is still kept.
     first: u64,
     joules: VecDeque<f64>,
-    /// The latest time of which there are joules.
+    /// The end of the latest interval with joules.
     end: Timestamp,
 }
 
 impl Bins {
     fn new((start, end): (Timestamp, Timestamp), bin_ticks: u64, ticks_per_second: f64) -> Bins {
-        // Joules without time are of the instant before.
+        // Joules of an interval without length belong to the instant before it.
         let origin = start.min(end.saturating_sub(1));
         Bins { origin, bin_ticks, ticks_per_second, first: 0, joules: VecDeque::new(), end: origin }
     }
@@ -237,15 +239,15 @@ impl Bins {
         self.origin.saturating_add(bin.saturating_mul(self.bin_ticks))
     }
 
-    /// The bin that the instant before this time is in, of those that are still here.
+    /// Returns the bin of the instant before a time, among the bins that are still kept.
     fn bin_before(&self, time: Timestamp) -> u64 {
         (time.saturating_sub(self.origin + 1) / self.bin_ticks).max(self.first)
     }
 
-    /// Spreads joules evenly over a time. Hands over what would be too much to keep.
+    /// Spreads joules evenly over an interval. Moves bins to `values` if there are too many to keep.
     fn add(&mut self, (start, end): (Timestamp, Timestamp), joules: f64, values: &mut Vec<Value>) {
         let pause = self.bin_before(start);
-        if pause > self.first + MOST_BINS as u64 {
+        if pause > self.first + BINS_MAX as u64 {
             self.skip_to(pause, values);
         }
         self.end = self.end.max(end);
@@ -267,17 +269,17 @@ impl Bins {
             }
             let (begin, next) = (self.begin_of(bin).max(start), self.begin_of(bin + 1).min(end));
             *self.bin(bin) += per_tick * (next - begin) as f64;
-            if self.joules.len() > MOST_BINS {
+            if self.joules.len() > BINS_MAX {
                 self.take_first(values);
             }
             bin += 1;
         }
     }
 
-    /// From this bin on, of those that the interval up to `last` fills and no other one has joules in, hands over what would be too
-    /// much to keep. Returns the bin that is next.
+    /// Skips bins in the middle of a long interval that reaches up to the bin `last`: from `bin` on, those without joules of
+    /// another interval become one value if they are too many to keep. Returns the next bin.
     fn skip_alike(&mut self, bin: u64, last: u64, joules_per_tick: f64, values: &mut Vec<Value>) -> u64 {
-        let kept = last.saturating_sub(MOST_BINS as u64);
+        let kept = last.saturating_sub(BINS_MAX as u64);
         if bin < self.first + self.joules.len() as u64 || bin >= kept {
             return bin;
         }
@@ -297,9 +299,9 @@ impl Bins {
         &mut self.joules[at]
     }
 
-    /// Hands over what is before a time that nothing comes before any more.
+    /// Moves the bins before a time to `values`. No further joules may come before that time.
     fn take_before(&mut self, time: Timestamp, values: &mut Vec<Value>) {
-        // Joules without time may come at the time itself: its bin stays.
+        // Joules of an interval without length may still come at the time itself, so its bin stays.
         while !self.joules.is_empty() && self.begin_of(self.first + 1) < time {
             self.take_first(values);
         }
@@ -321,13 +323,13 @@ impl Bins {
 
     fn put(&self, value: Value, values: &mut Vec<Value>) {
         match values.last_mut() {
-            // The first of all says when the second begins.
+            // The first value marks where the second starts.
             Some(last) if last.watts == value.watts && last.time > self.origin => last.time = value.time,
             _ => values.push(value),
         }
     }
 
-    /// After a pause.
+    /// Moves all bins to `values` and continues with this bin, after a pause.
     fn skip_to(&mut self, bin: u64, values: &mut Vec<Value>) {
         self.take_all(values);
         self.first = bin;
@@ -337,9 +339,9 @@ impl Bins {
 
 #[cfg(test)]
 mod tests {
-    use super::{Bins, MOST_BINS, Value};
+    use super::{BINS_MAX, Bins, Value};
 
-    /// Of bins of ten ticks, ten of which are a second.
+    /// Computes values with bins of ten ticks, where a second has ten bins.
     fn values(intervals: &[(u64, u64, f64)], until: impl Fn(u64) -> u64) -> Vec<(u64, f64)> {
         let mut bins = Bins::new((intervals[0].0, intervals[0].1), 10, 10.0);
         let mut values = vec![Value { time: bins.origin, watts: 0.0 }];
@@ -364,12 +366,12 @@ mod tests {
         assert_eq!(of(&[(0, 15, 3.0), (15, 40, 10.0)]), [(0, 0.0), (10, 2.0), (20, 3.0), (40, 4.0)]);
         // A pause is one value; the last bin may be shorter.
         assert_eq!(of(&[(0, 10, 1.0), (990, 1004, 7.0)]), [(0, 0.0), (10, 1.0), (990, 0.0), (1004, 5.0)]);
-        // Without time.
+        // An interval without length.
         assert_eq!(of(&[(0, 10, 1.0), (10, 10, 2.0)]), [(0, 0.0), (10, 3.0)]);
         assert_eq!(of(&[(7, 7, 0.5)]), [(6, 0.0), (7, 5.0)]);
     }
 
-    /// As of a counter that stood still for years, or of times that are damaged: its bins are not gone through one by one.
+    /// A counter that stood still for years, or damaged times, must not be processed bin by bin.
     #[test]
     fn an_interval_of_any_length_takes_no_longer() {
         let end = 1 << 60;
@@ -388,7 +390,7 @@ mod tests {
             intervals.push((1_000 + 10 * at, 1_000 + 10 * at + long, 1.0 + short as f64));
             intervals.push((900 + at, 900 + at + short, 0.1));
         }
-        intervals.push((40_000, 40_000 + 20 * MOST_BINS as u64, 3.0));
+        intervals.push((40_000, 40_000 + 20 * BINS_MAX as u64, 3.0));
         let all: f64 = intervals.iter().map(|(_, _, joules)| joules).sum();
         for until in [|end: u64| end, |_| 0, |end: u64| end.saturating_sub(50)] {
             let values = values(&intervals, until);

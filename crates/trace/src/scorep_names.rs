@@ -1,19 +1,19 @@
-//! Score-P's region types and paradigms in OTF2's words.
+//! Converts Score-P's region types and paradigms to OTF2's.
 
 use otf2::{CollectiveOp, ParadigmType, RegionRole, Root};
 use scorep_abi::{collective, paradigm as scorep_paradigm, region_type, root as scorep_root};
 
-/// A region type that has this role.
+/// Returns a region type with this role.
 pub fn region_type_of(wanted: RegionRole) -> u8 {
     (0..=u8::MAX).find(|kind| role(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
-/// Score-P's number of this paradigm.
+/// Returns Score-P's number of a paradigm.
 pub fn paradigm_of(wanted: ParadigmType) -> u8 {
     (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
-/// The role of a region type.
+/// Returns the role of a region type.
 pub fn role(kind: u8) -> RegionRole {
     match i32::from(kind) {
         region_type::FUNCTION => RegionRole::Function,
@@ -59,7 +59,7 @@ pub fn role(kind: u8) -> RegionRole {
     }
 }
 
-/// OTF2's word for a paradigm.
+/// Returns OTF2's number for a paradigm of Score-P.
 pub fn paradigm(kind: u8) -> ParadigmType {
     match i32::from(kind) {
         scorep_paradigm::MEASUREMENT => ParadigmType::MeasurementSystem,
@@ -79,7 +79,7 @@ pub fn paradigm(kind: u8) -> ParadigmType {
     }
 }
 
-/// OTF2's word for a collective operation; `None`: it is none of Score-P's.
+/// Returns OTF2's collective operation; `None` if the number is not one of Score-P's.
 pub fn collective_operation(kind: u32) -> Option<CollectiveOp> {
     let kind = i32::try_from(kind)
         .ok()
@@ -88,12 +88,12 @@ pub fn collective_operation(kind: u32) -> Option<CollectiveOp> {
         collective::REDUCE_SCATTER_BLOCK => CollectiveOp::ReduceScatterBlock,
         collective::SCAN => CollectiveOp::Scan,
         collective::EXSCAN => CollectiveOp::Exscan,
-        // The others have the same numbers.
+        // All other operations have the same numbers.
         same => CollectiveOp::from_raw(same as u8),
     })
 }
 
-/// The root of a collective operation; `None`: the number is neither a rank nor one of Score-P's.
+/// Returns the root of a collective operation; `None` if the number is neither a rank nor one of Score-P's.
 pub fn root(number: i32) -> Option<Root> {
     Some(match number {
         scorep_root::NONE => Root::None,

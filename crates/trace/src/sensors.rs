@@ -1,4 +1,4 @@
-//! Powers that a trace has beside energies: each is compared with the counter of the same device (`agreement.rs`).
+//! Powers that a trace has in addition to energies: each is compared with the counter of the same device (`agreement.rs`).
 
 use crate::devices::scaled;
 use crate::places::node_of;
@@ -10,17 +10,17 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub(crate) struct TraceSensors {
     by_class: HashMap<MetricClassRef, Vec<Sensor>>,
-    /// The node of each location that has recorded some.
+    /// The node of each location that has recorded some of these powers.
     nodes: HashMap<LocationRef, String>,
 }
 
 struct Sensor {
     position: usize,
-    /// The counter's metric.
+    /// The name of the counter's metric.
     counter: String,
     which: &'static str,
     watts_per_unit: f64,
-    /// By node, the location whose readings are taken: each rank may record them.
+    /// For each node, the location whose readings are taken, because each rank may record them.
     recorders: HashMap<String, LocationRef>,
 }
 
@@ -62,7 +62,7 @@ impl TraceSensors {
         for sensor in sensors {
             let is_its = |info: &DeviceInfo| info.node == *node && info.metric == sensor.counter;
             let mut devices = attributor.devices.iter_mut().filter(|device| is_its(&device.info));
-            // Where several counters have this name, it is not known which it belongs to.
+            // If several counters have this name, it is unknown to which of them the sensor belongs.
             let (Some(device), None) = (devices.next(), devices.next()) else { continue };
             if *sensor.recorders.entry(node.clone()).or_insert(location) != location {
                 continue;

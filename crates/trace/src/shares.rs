@@ -1,4 +1,5 @@
-//! The nodes of a trace in shares, which are attributed independently: no node's locations draw from another node's devices.
+//! Divides the nodes of a trace into shares that are attributed independently: no node's locations draw from another node's
+//! devices.
 
 use crate::devices::{Metrics, Series};
 use crate::evidence;
@@ -24,21 +25,22 @@ use std::path::Path;
 
 const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
 
-/// Some of a trace's nodes, by name.
+/// The names of some of a trace's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share(BTreeSet<String>);
 
 impl Share {
-    /// Whether it has a location.
+    /// Whether a location is on one of these nodes.
     pub(crate) fn has(&self, definitions: &Definitions, location: LocationRef) -> bool {
         self.0.contains(&node_of(definitions, location))
     }
 }
 
-/// Divides a trace's nodes into at most so many shares, of about as many events each. Always the same ones; at least one.
+/// Divides a trace's nodes into at least one and at most `most` shares with similar numbers of events. The result is always the
+/// same.
 ///
 /// # Errors
-/// It is no trace.
+/// The file is not a trace.
 pub fn shares_of(trace: &Path, most: usize) -> anyhow::Result<Vec<Share>> {
     Ok(split(Trace::open(trace)?.definitions(), most))
 }
@@ -47,18 +49,18 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
     let mut together = Together::default();
     for (reference, location) in definitions.locations.iter() {
         let own = together.add(node_of(definitions, reference), location.events);
-        // A stream may be where its process is not.
+        // A stream may be on another node than its process.
         let process = node_of_group(definitions, process_of(definitions, reference));
         let process = together.add(process, 0);
         together.unite(own, process);
     }
-    // What is recorded outside of the only node is about that.
+    // What is recorded outside of the only node is about that node.
     let nodes = nodes_of(definitions);
     if let (Some(only), 1) = (nodes.first(), nodes.len()) {
         let (only, outside) = (together.add(only.clone(), 0), together.add(String::new(), 0));
         together.unite(only, outside);
     }
-    // What is recorded through an instance may be about another node than the recorder's.
+    // Values that are recorded through an instance may be about another node than the recorder's.
     for (reference, instance) in definitions.metric_instances.iter() {
         let own = together.add(node_of(definitions, instance.recorder), 0);
         let about = together.add(Place::new(definitions, instance.recorder, Some(reference)).node, 0);
@@ -76,12 +78,12 @@ pub(crate) fn split(definitions: &Definitions, most: usize) -> Vec<Share> {
     shares.into_iter().map(|(_, nodes)| Share(nodes)).collect()
 }
 
-/// Nodes that cannot be divided.
+/// Groups of nodes that cannot be divided.
 #[derive(Default)]
 struct Together {
-    /// By name: the number of its group.
+    /// The number of each node's group, by the node's name.
     groups: BTreeMap<String, usize>,
-    /// Of groups.
+    /// The number of events of each group.
     events: Vec<u64>,
 }
 
@@ -102,7 +104,7 @@ impl Together {
         }
     }
 
-    /// Most events first.
+    /// Returns the groups with their numbers of events, the largest first.
     fn by_events(self) -> Vec<(u64, Vec<String>)> {
         let mut by_group: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for (node, group) in self.groups {
@@ -118,42 +120,42 @@ impl Together {
 /// The figures of a share.
 #[derive(Serialize, Deserialize)]
 pub struct Part {
-    /// Of its run only what depends on the share.
+    /// The summary. Its `run` has only what depends on the share.
     pub(crate) summary: Summary,
-    /// One line for each part of the trace that was not read.
+    /// A line for each part of the trace that was not read.
     pub(crate) warnings: Vec<String>,
-    /// One line for each doubtful metric.
+    /// A line for each doubtful metric.
     pub(crate) notes: Vec<String>,
-    /// Which series are devices: location, member and instance.
+    /// The series that are devices: location, member and instance.
     pub(crate) devices: Vec<(u64, u32, Option<u32>)>,
-    /// Why joules are in doubt, one line each.
+    /// Lines that state why joules are in doubt.
     pub(crate) doubts: Vec<String>,
     /// Metrics whose joules may be missing.
     pub(crate) missing: BTreeSet<String>,
     pub(crate) nesting: Nesting,
-    /// When counters were read first and last, in ticks.
+    /// Ticks of the first and the last reading of counters.
     pub(crate) readings: Option<(u64, u64)>,
     /// Joules that may be counted twice.
     pub(crate) doubtful_joules: f64,
     pub(crate) other_threads: OtherThreads,
 }
 
-/// The figures of a whole trace.
+/// Joins the figures of all shares of a trace.
 ///
 /// # Errors
-/// It has no device.
+/// The trace has no device.
 pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Result<Attributed> {
     let trace = Trace::open(path)?;
     let definitions = trace.definitions();
     let metrics = Metrics::new(definitions, config);
     let warnings: Vec<String> = parts.iter().flat_map(|part| part.warnings.clone()).collect();
     if parts.iter().all(|part| part.summary.devices.is_empty()) {
-        // Where events are missing, the samples may have been among them.
+        // Where events are missing, samples may be missing, too.
         let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
         bail!("{}{first}", no_energy(path, &trace, metrics.energy_is_known, config));
     }
     let mut odd = setting_notes(definitions, config, &metrics, &parts);
-    // In an order that does not depend on the shares.
+    // This order does not depend on the shares.
     odd.extend(parts.iter().flat_map(|part| part.notes.clone()).collect::<BTreeSet<String>>());
     odd.extend(metrics.left_out.notes());
     let is_incomplete = evidence::is_incomplete(definitions);
@@ -189,7 +191,7 @@ pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Resul
     Ok(Attributed { summary, warnings, odd })
 }
 
-/// Notes that depend on all nodes.
+/// Returns the notes that depend on all nodes.
 fn setting_notes(
     definitions: &Definitions,
     config: &Config,
@@ -209,7 +211,7 @@ fn setting_notes(
     conflicts::setting_notes(&attributor, &crate::index::metric_names(definitions))
 }
 
-/// Of all parts, whose own notes about them it replaces.
+/// Combines the other threads of all parts, and replaces the parts' own notes about them.
 fn other_threads(definitions: &Definitions, parts: &mut [Part]) -> OtherThreads {
     let groups =
         || definitions.locations.values().filter_map(|of| definitions.location_groups.get(of.group?));
@@ -222,14 +224,14 @@ fn other_threads(definitions: &Definitions, parts: &mut [Part]) -> OtherThreads 
     })
 }
 
-/// Dates and length.
+/// Sets the dates and the length of a run.
 fn describe(run: &mut Run, definitions: &Definitions, readings: Option<(u64, u64)>) {
     let clock = &definitions.clock;
     let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
     let length = seconds(clock.trace_length);
     let end = clock.realtime_timestamp.map(|start| start.saturating_add((length * 1e9) as u64));
     let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-    // As of a run that is measured: the time that the joules are of.
+    // As in a measured run, the length is the time from the first to the last reading.
     let sampled = readings.map(|(first, last)| seconds(last.saturating_sub(first)));
     run.start = date(clock.realtime_timestamp);
     run.end = date(end);

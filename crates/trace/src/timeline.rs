@@ -1,4 +1,4 @@
-//! Joules over time, and the calls of one region, while a trace is attributed.
+//! Collects joules over time, or the calls of one region, while a trace is attributed.
 
 use crate::calls::{CallSink, Clock};
 use ampere_attribution::{ChargedInterval, Engine, ViewIndex};
@@ -10,27 +10,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a recorder leaves behind.
+/// The result of a recorder, shared with its creator.
 pub type Kept<T> = Arc<Mutex<T>>;
 
-/// More bins are a mistake.
+/// An upper bound on the number of bins.
 pub const MOST_BINS: usize = 1 << 20;
 
 /// Sums each view's joules by name and time.
 pub struct Bins {
     clock: Clock,
-    /// A bin's.
+    /// The length of a bin.
     seconds: f64,
-    /// Only intervals of at least this power count, and all of them are in the first bin.
+    /// If set, only intervals of at least this power count, and all of them are in the first bin.
     above: Option<f64>,
-    /// When the trace begins, after the first of all.
+    /// The trace's start, in seconds after the start of the first trace.
     begin_seconds: f64,
     by: By,
-    /// Those that are wanted; all if there are none.
+    /// The selected devices; empty for all.
     devices: Vec<String>,
     kinds: Vec<ViewKind>,
     names: Names,
-    /// By view.
+    /// The bins of each view.
     views: Vec<Option<ViewBins>>,
     kept: Kept<Vec<Series>>,
 }
@@ -39,31 +39,31 @@ struct ViewBins {
     device: usize,
     kind: ViewKind,
     series: BTreeMap<NameNumber, Vec<f64>>,
-    /// Of intervals above the power.
+    /// The total length of the intervals above the power.
     seconds: f64,
 }
 
-/// What is to be summed.
+/// The selection and the grouping of joules.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Names of devices; all if there are none.
+    /// The selected device names; empty for all.
     pub devices: Vec<String>,
-    /// One view.
+    /// The view, if only one is wanted.
     pub only: Option<ViewKind>,
-    /// By which name.
+    /// The kind of name that joules are summed by.
     pub by: By,
-    /// A bin's length.
+    /// The length of a bin.
     pub seconds: f64,
-    /// Only the time in which a device has at least so many watts from one sample to the next. Then there are no bins.
+    /// If set, only the time in which a device has at least this many watts from one sample to the next. There are no bins then.
     pub above: Option<f64>,
 }
 
 impl Bins {
-    /// `begin_seconds`: when the trace begins, after the first of all.
+    /// `begin_seconds` is the trace's start, in seconds after the start of the first trace.
     pub fn new(clock: Clock, begin_seconds: f64, wanted: Wanted, kept: Kept<Vec<Series>>) -> Bins {
         let Wanted { devices, only, by, seconds, above } = wanted;
         let kinds = ViewKind::BOTH.into_iter().filter(|kind| only.is_none_or(|only| only == *kind));
-        // Undivided joules are the same in both views.
+        // Undivided joules are the same in both views, so the first one is enough.
         let most = if matches!(by, By::Device | By::Balance) { 1 } else { 2 };
         Bins {
             clock,
@@ -90,7 +90,7 @@ impl Bins {
         if let Some(above) = self.above {
             let ticks = interval.end.saturating_sub(interval.start);
             let seconds = ticks as f64 / self.clock.ticks_per_second as f64;
-            // Joules without time are of any power. A power that is the limit but for rounding is above it.
+            // Joules without time are of any power. A power that equals the limit except for rounding counts as above it.
             if ticks > 0 && interval.joules < above * seconds * (1.0 - 1e-9) {
                 return;
             }
@@ -119,11 +119,11 @@ impl Bins {
     }
 }
 
-/// Spreads joules evenly over a span of bins. `span`: its begin and end, in bins.
+/// Spreads joules evenly over a span of bins. `span` is its start and end, in bins.
 fn spread(bins: &mut Vec<f64>, (from, to): (f64, f64), joules: f64) {
     let bin_at = |place: f64| place.clamp(0.0, (MOST_BINS - 1) as f64).floor() as usize;
     let from = from.max(0.0);
-    // An end that is a bin's begin, but for rounding, is in the bin before.
+    // An end that equals a bin's start, except for rounding, is in the bin before.
     let (first, last) = (bin_at(from), bin_at(to - 1e-9).max(bin_at(from)));
     if bins.len() <= last {
         bins.resize(last + 1, 0.0);
@@ -189,19 +189,20 @@ impl Recorder for Bins {
 pub struct RegionSink {
     region: String,
     begin_seconds: f64,
-    /// Those that are wanted; all if there are none.
+    /// The selected devices; empty for all.
     devices: Vec<String>,
     calls: Vec<CallRow>,
-    /// The last of each location and view of a device.
+    /// The index of the last call for each location and view of a device.
     last: HashMap<[NameNumber; 5], usize>,
     kept: Kept<RegionCalls>,
 }
 
-/// A region with more calls is refused: they are all kept.
+/// An upper bound on the calls of a region, because all of them are kept in memory.
 pub const MOST_CALLS: usize = 1 << 22;
 
 impl RegionSink {
-    /// `begin_seconds`: when the trace begins, after the first of all. `devices`: those that are wanted; all if there are none.
+    /// `begin_seconds` is the trace's start, in seconds after the start of the first trace. `devices` selects devices; empty for
+    /// all.
     pub fn new(
         region: &str,
         begin_seconds: f64,
@@ -233,7 +234,7 @@ impl CallSink for RegionSink {
         let of = [node, rank, thread, row.device.device, row.device.view];
         let last = self.last.entry(of).or_insert(self.calls.len());
         match self.calls.get_mut(*last) {
-            // A call that goes on, elsewhere as its samples say.
+            // The continuation of the previous call, for example where samples have moved it.
             Some(call) if row.calls.is_none() && call.calls.is_some() && call.end == row.start => {
                 call.end = row.end;
                 call.exclusive_joules += row.exclusive_joules;

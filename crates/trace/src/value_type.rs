@@ -1,9 +1,10 @@
-//! A sample's 64 bits and the type that says how to read them, as rings, spool and `replay.json` have them.
+//! Converts between a sample's value and its 64 bits with a type, the form that is used in rings, in the spool and in
+//! `replay.json`.
 
 use otf2::{MetricValue, MetricValueType};
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// The type of a value.
+/// Returns the type of a value.
 pub(crate) fn of(value: &MetricValue) -> MetricValueType {
     match value {
         MetricValue::U64(_) => MetricValueType::U64,
@@ -12,7 +13,7 @@ pub(crate) fn of(value: &MetricValue) -> MetricValueType {
     }
 }
 
-/// A value as the bits of a type.
+/// Converts a value to the 64 bits of a type.
 pub fn to_bits(value: &MetricValue, of: MetricValueType) -> u64 {
     use MetricValueType::{F64, I64};
     match (of, value) {
@@ -26,7 +27,7 @@ pub fn to_bits(value: &MetricValue, of: MetricValueType) -> u64 {
     }
 }
 
-/// The value that bits of a type are.
+/// Converts 64 bits of a type to a value.
 pub fn from_bits(bits: u64, of: MetricValueType) -> MetricValue {
     match of {
         MetricValueType::I64 => MetricValue::I64(bits as i64),

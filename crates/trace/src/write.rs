@@ -1,5 +1,5 @@
-//! The spool becomes an OTF2 archive. Locations are written one after another, in constant memory, by the same way from
-//! record to event as the live attribution took.
+//! Makes an OTF2 archive from the spool. Locations are written one after another, in constant memory, and records are decoded in
+//! the same way as for the live attribution.
 
 use crate::evidence;
 use crate::places::COUNTED_PART;
@@ -36,95 +36,94 @@ mod power;
 
 pub use power::Power;
 
-/// The part of a run that its trace has.
+/// The part of a run that is in its trace.
 pub struct TracedRun<'a> {
-    /// The resolution of timestamps.
+    /// The resolution of timestamps, in ticks per second.
     pub ticks_per_second: u64,
-    /// Nanoseconds since 1970 of a time, where that is known.
+    /// Converts a time to nanoseconds since 1970, if that is known.
     pub realtime_ns: &'a dyn Fn(Timestamp) -> Option<u64>,
-    /// All regions.
+    /// The regions of all processes.
     pub regions: &'a Regions,
-    /// All processes.
+    /// The processes with their locations.
     pub processes: Vec<TracedProcess<'a>>,
-    /// All metrics, by the numbers of the samples.
+    /// The metrics, by the numbers in the samples.
     pub metrics: &'a [SampledMetric],
-    /// Of all metrics. `None`: they were not kept.
+    /// The samples of all metrics; `None` if they were not kept.
     pub samples: Option<&'a Spool>,
-    /// What locations were charged.
+    /// The power that locations were charged.
     pub power: Power<'a>,
     /// Whether nothing of the run is missing.
     pub complete: bool,
-    /// Whether other nodes have processes of it.
+    /// Whether other nodes have processes of the run.
     pub is_part: bool,
 }
 
 /// A process, as the trace's definitions have it.
 pub struct TracedProcess<'a> {
-    /// Its node's name.
+    /// The name of its node.
     pub node: String,
-    /// Name of its location group.
+    /// The name of its location group.
     pub group: String,
-    /// Rank and size, as its host has them: in a replay they number the processes.
+    /// Rank and size, as its host reports them. In a replay they number the processes.
     pub rank: Option<(u32, u32)>,
     /// Whether it has a rank in MPI's sense.
     pub is_mpi_rank: bool,
-    /// Whether its locations are samples of its stacks: of a rank, they are here besides what it records itself.
+    /// Whether its locations are samples of its stacks. If it is a rank, they are in addition to its recorded events.
     pub is_sampled: bool,
-    /// `NAME=value`.
+    /// Its environment variables as `NAME=value`.
     pub environment: &'a [String],
-    /// CPU time of its threads, where that is known.
+    /// The CPU time of its threads, if that is known.
     pub thread_seconds: Option<ThreadSeconds>,
     /// The run's regions by the process' handles.
     pub regions: &'a Handles,
-    /// Communicators that its messages are in.
+    /// The communicators of its messages.
     pub communicators: &'a [Communicator],
-    /// What runs in it, where its host has said so.
+    /// The program that runs in it, if its host has reported that.
     pub program: Option<&'a Program>,
-    /// All of its locations.
+    /// Its locations with their records.
     pub locations: Vec<TracedLocation<'a>>,
 }
 
-/// A location, and its records.
+/// A location and its records.
 pub struct TracedLocation<'a> {
-    /// As its process defined it.
+    /// The definition by its process.
     pub definition: &'a Location,
     /// Its number in the run's attributor.
     pub number: Option<LocationIndex>,
-    /// Name of its location group: its process', or that of its accelerator's context.
+    /// The name of its location group: its process' or that of its accelerator's context.
     pub group: String,
-    /// Of a GPU stream: its device, and whether the stream is known to be its process' own.
+    /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
     /// Whether its frames are samples.
     pub samples: SampledFrames,
-    /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
+    /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
 }
 
 /// Whether the frames of a location are samples of a thread's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SampledFrames {
-    /// They are calls that were recorded.
+    /// The frames are calls that were recorded.
     None,
-    /// They are samples of a thread that has no recorded calls.
+    /// The frames are samples of a thread that has no recorded calls.
     Alone,
-    /// They are samples, put on the location where calls of that thread are recorded: a process' place among the run's, and its
-    /// location.
+    /// The frames are samples of a thread whose calls are recorded on another location: the index of its process in the run, and
+    /// the location.
     On(usize, LocalLocation),
 }
 
 /// One counter's samples, as the trace's definitions have them.
 pub struct SampledMetric {
-    /// The node's name.
     pub node: String,
     member: MetricMember,
     evidence: CounterEvidence,
     traits: CounterTraits,
-    /// Which one it is, where several devices have this metric.
+    /// Distinguishes the device if several have this metric.
     which: String,
 }
 
 impl SampledMetric {
-    /// Our sampler's: nanojoules.
+    /// Describes a metric of ampere's sampler, in nanojoules.
     pub fn sampled(node: String, device: &Device) -> SampledMetric {
         let member = MetricMember {
             name: device.metric.clone(),
@@ -140,7 +139,7 @@ impl SampledMetric {
         SampledMetric { node, member, evidence, traits, which: String::new() }
     }
 
-    /// A replayed trace's: raw values, so that the same configuration says the same about them.
+    /// Describes a metric of a replayed trace, with raw values, so that the same configuration applies to them.
     pub fn replayed(metric: &ReplayedMetric) -> SampledMetric {
         let member = MetricMember {
             name: metric.name.clone(),
@@ -159,26 +158,26 @@ impl SampledMetric {
         SampledMetric { node, member, evidence, traits, which: metric.recorded.recorder.clone() }
     }
 
-    /// A sample's 64 bits, as the trace has them.
+    /// Converts a sample's 64 bits to the value in the trace.
     fn value(&self, bits: u64) -> MetricValue {
         value_type::from_bits(bits, self.member.value_type)
     }
 
-    /// A sample's 64 bits, as the attribution takes them.
+    /// Converts a sample's 64 bits to the value for the attribution.
     pub fn reading(&self, bits: u64) -> ampere_model::MetricValue {
         crate::index::value(self.value(bits))
     }
 }
 
-/// Paradigms of which there are events other than enters and leaves.
+/// Paradigms that have events other than enters and leaves.
 const PARADIGMS: [(ParadigmType, &str, ParadigmClass); 2] = [
     (ParadigmType::Mpi, "MPI", ParadigmClass::Process),
     (ParadigmType::OpenMp, "OpenMP", ParadigmClass::ThreadForkJoin),
 ];
 
-/// The attribute of an enter that stands for several coalesced calls.
+/// The attribute of an enter event that stands for several coalesced calls.
 const CALLS: AttributeRef = AttributeRef(0);
-/// Its name.
+/// The name of the attribute with the number of coalesced calls.
 pub const CALLS_NAME: &str = "ampere::calls";
 
 fn calls_attribute() -> Attribute {
@@ -187,7 +186,7 @@ fn calls_attribute() -> Attribute {
     Attribute { name: CALLS_NAME.to_owned(), description: description.to_owned() }
 }
 
-/// First and last timestamp of the whole trace.
+/// The first and the last timestamp of the whole trace.
 #[derive(Clone, Copy)]
 struct Span {
     first: Timestamp,
@@ -208,11 +207,11 @@ impl Span {
     }
 }
 
-/// Writes the archive into `output` and returns the number of messages that it lacks, because it is not known who is in their
-/// communicator. `parts`: a directory on the same file system for parts of it until they are put together.
+/// Writes the archive into `output` and returns the number of messages that were left out because the members of their
+/// communicator are unknown. `parts` is a directory on the same file system for temporary files.
 ///
 /// # Errors
-/// Why there is no trace. What was written of one is removed.
+/// Why there is no trace. A trace that was partly written is removed.
 pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrace> {
     let no_trace = |error: anyhow::Error, was_begun| {
         let (output, parts) = (output.display(), parts.display());
@@ -225,13 +224,13 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
         return Err(no_trace(otf2::Error::Exists(there.clone()).into(), false));
     }
     let (begun, _held) = begin(output).map_err(|error| no_trace(error, false))?;
-    // The library, which knows only paths, writes into this very directory.
+    // The OTF2 library accepts only paths. This one leads to exactly this directory.
     let within = begun.through_proc();
     let written = ArchiveWriter::create(&within).map_err(anyhow::Error::new);
     let written = written.and_then(|archive| fill(parts, archive, run));
     let put = written.and_then(|left_out| put_in_place(begun.path(), output).map(|()| left_out));
     put.map_err(|error| {
-        // Half an archive cannot be read, and takes space that the summary may need.
+        // An incomplete archive cannot be read and takes space that the summary may need.
         remove_archive(begun.path());
         remove(output);
         let words = one_line(&*error).replace(&*within.to_string_lossy(), &output.to_string_lossy());
@@ -240,10 +239,10 @@ pub fn write(output: &Path, parts: &Path, run: &TracedRun) -> Result<u64, NoTrac
     .inspect(|_| remove_archive(begun.path()))
 }
 
-/// In the order in which they get their places: an archive without the last is none.
+/// The archive's files in the order in which they are put in place: without the last one, there is no archive.
 const FILES: [&str; 3] = ["traces", "traces.def", "traces.otf2"];
-/// The directory of this user alone, in the output directory, in which an archive is until it is whole: nobody can put a link in
-/// the way of what is written there. The name of the process follows.
+/// The prefix of a private directory in the output directory, in which an archive is until it is complete: there, nobody can
+/// redirect the writes by a link. The name of the process follows.
 const BEGUN: &str = ".ampere-trace-";
 
 fn begin(output: &Path) -> anyhow::Result<(Directory, Held)> {
@@ -267,14 +266,14 @@ fn put_in_place(begun: &Path, output: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The group may write into the trace's directory if it may write into that of the run.
+/// Returns the mode of the trace's directory: the group may write into it if it may write into the run's.
 fn mode_like(output: &Path) -> u32 {
     let of_group =
         Directory::own(output).and_then(|output| output.stat()).map_or(0, |found| found.st_mode & 0o020);
     ampere_owned::DIRECTORY_MODE | of_group
 }
 
-/// Removes a trace that this program has begun, or made, in a directory.
+/// Removes a trace that this program has started or made in a directory.
 pub fn remove(output: &Path) {
     let _ = ampere_owned::remove_file(&output.join("traces.otf2"));
     let _ = ampere_owned::remove_file(&output.join("traces.def"));
@@ -282,12 +281,13 @@ pub fn remove(output: &Path) {
     remove_begun(output);
 }
 
-/// Those of processes that were killed, on any node: only the process that has the claim of the directory writes a trace there.
+/// Removes the directories that killed processes have left, on any node: only the process that has the claim of the directory
+/// writes a trace there.
 fn remove_begun(output: &Path) {
     let _ = ampere_owned::remove_left(output, |name| name.starts_with(BEGUN));
 }
 
-/// Removes a directory that has an archive. Files that are still open somewhere, as OTF2 leaves them after an error, take no space.
+/// Removes a directory with an archive. Files that are still open, as OTF2 leaves them after an error, take no space.
 fn remove_archive(directory: &Path) {
     let _ = ampere_owned::remove_flat(&directory.join(FILES[0]));
     let _ = ampere_owned::remove_tree(directory);
@@ -297,9 +297,9 @@ fn remove_archive(directory: &Path) {
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct NoTrace {
-    /// One line.
+    /// The reason in one line.
     pub why: String,
-    /// Whether files with a trace's names are ours.
+    /// Whether files with a trace's names are ampere's.
     pub was_begun: bool,
 }
 
@@ -324,7 +324,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         }
     }
     if run.processes.is_empty() && !run.metrics.is_empty() {
-        // Only counters: they have a group of their own.
+        // A run with only counters has a group for them.
         let group = trace.group_of_counters(&ampere_ring::process::node_name());
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
@@ -354,8 +354,8 @@ fn reference(location: LocalLocation, number: u32) -> LocationRef {
     LocationRef((u64::from(location.0) << 32) | u64::from(number))
 }
 
-/// The lower half of a location's reference: the rank if every process has its own, else a running number. Those of processes that
-/// are sampled come after all others.
+/// Returns the lower halves of location references: ranks if every process has its own, and running numbers otherwise. Processes
+/// that are sampled come after all others.
 fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
     let recorded = || processes.iter().filter(|process| !process.is_sampled);
     let ranks: HashSet<u32> = recorded().filter_map(|process| Some(process.rank?.0)).collect();
@@ -372,7 +372,7 @@ fn process_numbers(processes: &[TracedProcess]) -> Vec<u32> {
     processes.iter().map(number).map(Option::unwrap_or_default).collect()
 }
 
-/// The process whose location gets a metric's samples: the counter's own, the node's first, or else the first.
+/// Returns the process whose location gets a metric's samples: the counter's own, the node's first, or else the first.
 fn recorder_of(metric: &SampledMetric, processes: &[TracedProcess], order: &[usize]) -> usize {
     let on_node = || order.iter().filter(|at| processes[**at].node == metric.node);
     let own = on_node().find(|at| metric.evidence.own.first() == Some(&processes[**at].group));
@@ -387,7 +387,7 @@ struct Recorder {
 /// The contexts of a process, by name and by the evidence about their device.
 type Contexts = BTreeMap<(String, Accelerator, bool), LocationGroupRef>;
 
-/// A trace's definitions, as they become known.
+/// Collects the definitions of a trace.
 struct Definer {
     definitions: Definitions,
     machine: SystemTreeNodeRef,
@@ -460,7 +460,7 @@ impl Definer {
         })
     }
 
-    /// A process' locations. `tasks` gets what is to be written.
+    /// Defines a process' locations. `tasks` gets what is to be written.
     fn locations<'a>(
         &mut self,
         process: &'a TracedProcess,
@@ -524,7 +524,7 @@ impl Definer {
         self.definitions.locations.insert(reference, location);
     }
 
-    /// The location group of a GPU stream: its context, below a device in the system tree.
+    /// Defines the location group of a GPU stream: its context, below a device in the system tree.
     fn context(
         &mut self,
         contexts: &mut Contexts,
@@ -576,7 +576,7 @@ impl Definer {
                 self.definitions.system_tree_nodes.push(node);
             }
         }
-        // Above all location numbers that a process can have.
+        // This is above all location numbers that a process can have.
         let reference = LocationRef((u64::from(u32::MAX >> 1) << 32) | u64::from(recorder.number));
         let define =
             |(metric, recorded): (&SampledMetric, &bool)| recorded.then(|| self.metric(metric, reference));
@@ -602,7 +602,7 @@ impl Definer {
         Ok(())
     }
 
-    /// A class, and, where several counters have this metric, an instance that is about a part of the node.
+    /// Defines a class and, if several counters have this metric, an instance that is about a part of the node.
     fn metric(&mut self, metric: &SampledMetric, recorder: LocationRef) -> MetricRef {
         let member = self.definitions.metric_members.push(metric.member.clone());
         let class = self.definitions.add_metric_class(MetricClass {
@@ -628,7 +628,7 @@ impl Definer {
     }
 }
 
-/// The samples of the metrics that have a class here. Returns how many there are.
+/// Writes the samples of the metrics that have a class here. Returns their number.
 fn write_samples(
     archive: &ArchiveWriter,
     reference: LocationRef,

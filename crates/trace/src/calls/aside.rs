@@ -1,23 +1,23 @@
-//! Calls that wait for a sample, in a file: a counter may be read so seldom that memory has no room for them.
+//! A file for calls that wait for a sample. A counter may be read so rarely that memory has no room for all calls in between.
 
 use ampere_attribution::Call;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 
-/// Empty until there is something to keep.
+/// The waiting calls. The file is made with the first of them.
 #[derive(Default)]
 pub struct Aside {
     file: Option<File>,
-    /// How many it has.
+    /// The number of calls in the file.
     calls: usize,
 }
 
-/// So many are read at once.
+/// The number of calls that are read at once.
 const PIECE: usize = 1 << 12;
 const WORD: usize = size_of::<u64>();
 
 impl Aside {
-    /// Adds calls. `file`: makes the file for the first.
+    /// Adds calls. `file` makes the file for the first of them.
     pub fn put(&mut self, calls: &[Call], file: impl Fn() -> io::Result<File>) -> io::Result<()> {
         if calls.is_empty() {
             return Ok(());
@@ -34,12 +34,12 @@ impl Aside {
         out.flush()
     }
 
-    /// From now on, the calls are read in order.
+    /// Starts to read the calls, in order.
     pub fn rewind(&mut self) -> io::Result<()> {
         self.file.as_mut().map_or(Ok(()), |file| file.rewind())
     }
 
-    /// The next calls; `None` after the last, and the file is empty again.
+    /// Returns the next calls, or `None` after the last one; the file is empty again then.
     pub fn next(&mut self) -> io::Result<Option<Vec<Call>>> {
         let Some(file) = &mut self.file else { return Ok(None) };
         if self.calls == 0 {

@@ -1,4 +1,4 @@
-//! The calls of a trace, with the joules of each, while it is attributed.
+//! The single calls of a trace, with the joules of each, collected while the trace is attributed.
 //!
 //! ```text
 //! mod.rs    takes calls from the engine, and hands them over as rows
@@ -19,25 +19,24 @@ use std::path::Path;
 /// The clock of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// The trace's begin, as the engine has it.
+    /// The engine's timestamp of the trace's start.
     pub begin: u64,
-    /// Its resolution.
     pub ticks_per_second: u64,
 }
 
-/// When a trace was recorded.
+/// The time of recording and the length of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// In nanoseconds since 1970, if it says so.
+    /// Nanoseconds since 1970, if the trace has a date.
     pub begin: Option<u64>,
-    /// Its length.
+    /// The length of the trace, in seconds.
     pub seconds: f64,
 }
 
-/// Reads a trace's definitions.
+/// Reads date and length from a trace's definitions.
 ///
 /// # Errors
-/// It is no trace.
+/// The file is not a trace.
 pub fn span_of(trace: &Path) -> anyhow::Result<Span> {
     let clock = otf2::Trace::open(trace)?.definitions().clock.clone();
     let seconds = clock.trace_length as f64 / clock.timer_resolution.max(1) as f64;
@@ -45,7 +44,7 @@ pub fn span_of(trace: &Path) -> anyhow::Result<Span> {
 }
 
 impl Clock {
-    /// Nanoseconds since the trace's begin.
+    /// Converts a timestamp to nanoseconds since the trace's start.
     #[inline]
     pub fn nanoseconds(&self, time: u64) -> i64 {
         let ticks = time.saturating_sub(self.begin);
@@ -56,51 +55,51 @@ impl Clock {
     }
 }
 
-/// A file that is gone when it is closed.
+/// Makes a file without a name, which the kernel removes when it is closed.
 ///
 /// # Errors
-/// It cannot be made.
+/// The file cannot be made.
 pub fn nameless(path: &Path) -> io::Result<File> {
     let file = ampere_ring::files::create_private(path)?;
     std::fs::remove_file(path)?;
     Ok(file)
 }
 
-/// Where calls go, in the order in which each location left them.
+/// Receives calls, in the order in which each location left them.
 pub trait CallSink: Send {
     /// Takes a call.
     ///
     /// # Errors
-    /// It cannot be kept.
+    /// The call cannot be stored.
     fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> io::Result<()>;
 
-    /// There are no more.
+    /// Called after the last call.
     ///
     /// # Errors
-    /// They cannot be kept.
+    /// The calls cannot be stored.
     fn finish(self: Box<Self>, names: Names, paths: Paths) -> io::Result<()>;
 }
 
-/// So many calls of a view wait for a sample in memory.
-const MOST_WAITING: usize = 1 << 17;
+/// An upper bound on the calls of a view that wait for a sample in memory.
+const WAITING_MAX: usize = 1 << 17;
 
-/// Hands calls over with the names of where they were.
+/// Passes calls on with the names of their device, node, process, location and call path.
 pub struct CallTable {
     sink: Option<Box<dyn CallSink>>,
     clock: Clock,
     kinds: Vec<ViewKind>,
-    /// Makes a file without a name, for calls that wait.
+    /// Makes a file without a name, for waiting calls.
     file: Box<dyn Fn() -> io::Result<File> + Send>,
     names: Names,
     paths: Paths,
-    /// By location.
+    /// The locations that have calls, by the engine's number.
     locations: Vec<Option<Location>>,
-    /// By view: the view that records for it.
+    /// For each view of the engine, what is recorded for it.
     views: Vec<Option<RecordedView>>,
     scratch: Vec<Call>,
 }
 
-/// A location's place, and the numbers of its call paths.
+/// A location's names, and the numbers of its call paths.
 struct Location {
     place: Place,
     paths: Vec<Option<PathNumber>>,
@@ -108,14 +107,14 @@ struct Location {
 
 /// A view whose samples complete calls.
 struct RecordedView {
-    /// The device's place in the run.
+    /// The index of the device.
     device: usize,
     kind: ViewKind,
     aside: Aside,
 }
 
 impl CallTable {
-    /// `only`: one view of each device. `file`: makes a file that is gone when it is closed.
+    /// `only` selects one view of each device. `file` makes a file that is removed when it is closed.
     pub fn new(
         sink: Box<dyn CallSink>,
         clock: Clock,
@@ -177,7 +176,7 @@ impl CallTable {
         pushed
     }
 
-    /// Takes what a view has, and passes it on or keeps it.
+    /// Takes the calls that a view has completed, and passes them on or keeps them.
     fn take(&mut self, attributor: &mut Attributor, view: ViewIndex, when: When) -> io::Result<()> {
         let Some(mut recorded) = self.views.get_mut(view.0 as usize).and_then(Option::take) else {
             return Ok(());
@@ -195,7 +194,7 @@ impl CallTable {
     ) -> io::Result<()> {
         let RecordedView { device, kind, aside } = recorded;
         let view = attributor.devices[*device].view(*kind);
-        if when == When::Meanwhile && attributor.engine.ended_calls(view) < MOST_WAITING {
+        if when == When::Meanwhile && attributor.engine.ended_calls(view) < WAITING_MAX {
             return Ok(());
         }
         let of = self.device_view(attributor, *device, *kind);
@@ -230,14 +229,14 @@ impl CallTable {
     }
 }
 
-/// When calls are taken.
+/// The moment at which calls are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Between two samples.
+    /// Between two samples of the view.
     Meanwhile,
-    /// Right after a sample.
+    /// Right after a sample of the view.
     Sampled,
-    /// After everything.
+    /// After the last event and sample.
     Ended,
 }
 
@@ -262,7 +261,7 @@ impl Location {
         self.number_of(attributor, call.location, call.node, names, paths)
     }
 
-    /// Gives numbers to a call path and its callers.
+    /// Returns the number of a call path, and gives numbers to it and its callers if they have none.
     fn number_of(
         &mut self,
         attributor: &Attributor,

@@ -1,20 +1,21 @@
-//! The nodes' clocks. What they have in common is the time of day, which is as exact as the nodes keep it.
+//! Relates the clocks of the nodes. They have only the time of day in common, which is as exact as the nodes keep it.
 
 use otf2::ClockProperties;
 
-/// Readings at the begin and the end tell a clock's rate if they are so far apart; else its resolution does.
-const LEAST_APART_NS: u64 = 1_000_000_000;
-/// Clocks that drift apart by no more than this in a run are not told from clocks that do not: the nodes' times of day are less
-/// exact. Durations stay as they were recorded then.
+/// Readings at the start and the end must be at least this far apart to yield a clock's rate; otherwise its nominal resolution is
+/// used.
+const APART_MIN_NS: u64 = 1_000_000_000;
+/// Clocks whose drift stays below this during a run cannot be distinguished from clocks without drift, because the nodes' times
+/// of day are less exact. Durations then stay as they were recorded.
 const DRIFT_SECONDS: f64 = 1e-4;
 
-/// An archive's clock.
+/// The clock of an archive, related to the time of day.
 pub struct Clock {
     properties: ClockProperties,
     line: Option<Line>,
 }
 
-/// The time of day by the clock's ticks.
+/// The time of day as a linear function of the clock's ticks.
 struct Line {
     ticks: u64,
     ns: u64,
@@ -22,21 +23,21 @@ struct Line {
 }
 
 impl Clock {
-    /// `readings`: ticks, and nanoseconds since 1970, in ascending order.
+    /// `readings` are pairs of ticks and nanoseconds since 1970, in ascending order.
     pub fn of(properties: &ClockProperties, readings: &[[u64; 2]]) -> Clock {
         let nominal = 1e9 / properties.timer_resolution.max(1) as f64;
         let of_trace = properties.realtime_timestamp.map(|ns| [properties.global_offset, ns]);
         let first = readings.first().copied().or(of_trace);
         let line = first.map(|[ticks, ns]| {
-            let apart = readings.last().filter(|last| last[0] > ticks && last[1] >= ns + LEAST_APART_NS);
+            let apart = readings.last().filter(|last| last[0] > ticks && last[1] >= ns + APART_MIN_NS);
             let measured = apart.map(|last| (last[1] - ns) as f64 / (last[0] - ticks) as f64);
             Line { ticks, ns, ns_per_tick: measured.unwrap_or(nominal) }
         });
         Clock { properties: properties.clone(), line }
     }
 
-    /// Another clock's archive becomes a part of this one's. Returns its times, and what is to be added to them. Where no time of
-    /// day is known, both begin together.
+    /// Makes another clock's archive a part of this one's. Returns its times and what is to be added to them. If no time of day
+    /// is known, both start together.
     pub fn take_in(&mut self, other: &Clock) -> Vec<(u64, i64)> {
         let (own, of) = (&mut self.properties, &other.properties);
         let (begin, end) = (of.global_offset, of.global_offset.saturating_add(of.trace_length));
@@ -61,7 +62,7 @@ impl Clock {
         vec![(begin, to_record(first)), (end.max(begin + 1), to_record(last))]
     }
 
-    /// With all that was taken in.
+    /// Returns the properties of the clock, including all archives that were taken in.
     pub fn properties(self) -> ClockProperties {
         self.properties
     }
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// The other clock counts as fast, from elsewhere, and its archive begins two seconds earlier.
+    /// The other clock has the same rate and another origin, and its archive starts two seconds earlier.
     #[test]
     fn an_archive_that_begins_earlier_makes_the_whole_longer() {
         let mut whole = Clock::of(&clock(SECOND, 50 * SECOND, 5 * SECOND, Some(DAY)), &[]);
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(whole.properties(), clock(SECOND, 48 * SECOND, 7 * SECOND, Some(DAY - 2 * SECOND)));
     }
 
-    /// Both say that they have so many ticks in a second, and one has 20 more in a million.
+    /// Both clocks claim the same resolution, and one has 20 more ticks in a million.
     #[test]
     fn the_rate_is_that_between_begin_and_end() {
         let hour = 3600 * SECOND;

@@ -1,9 +1,9 @@
-//! The archives of a run's nodes become one: that of the first node takes in those of the others. Event files move as they are;
-//! what makes their numbers and times those of the whole is in the own definitions of their locations.
+//! Joins the archives of a run's nodes: that of the first node takes in the others. Event files are moved unchanged; the
+//! definitions of their locations map their numbers and times to those of the joined archive.
 //!
-//! All that is new is written beside the archive, and put in its place in one step: a directory of the name [`BEGUN`] has all of
-//! it, and a plan. Whichever process finds that carries the plan out, also if another one does so or was killed meanwhile.
-//! More nodes can be added at any time: the whole is an archive as any.
+//! All new files are written next to the archive and put in its place in one step: a directory with the name [`BEGUN`] has all of
+//! them, and a plan. Any process that finds the directory carries out the plan, even if another one is doing so or was killed
+//! meanwhile. More nodes can be added at any time, because the joined archive is an ordinary one.
 //!
 //! ```text
 //! mod.rs   the files        clocks.rs   the times
@@ -26,33 +26,31 @@ const ANCHOR: &str = "traces.otf2";
 const DEFINITIONS: &str = "traces.def";
 const LOCATIONS: &str = "traces";
 const PLAN: &str = "plan.json";
-/// A whole that is to be put in its place.
+/// The directory of a joined archive that is complete and is to be put in its place.
 const BEGUN: &str = ".ampere-joined";
-/// One that is being written, and the name of the process that does.
+/// The prefix of the directory in which a joined archive is being written; the name of the writing process follows.
 const WRITING: &str = ".ampere-joining-";
 
-/// A node's archive.
+/// The archive of one node.
 pub struct NodeTrace {
-    /// Where it is.
     pub directory: PathBuf,
-    /// Ticks of its clock, and nanoseconds since 1970 at that moment, as they were read at its begin and its end.
+    /// Pairs of ticks of its clock and nanoseconds since 1970, read at its start and its end.
     pub clock: Vec<[u64; 2]>,
 }
 
-/// Why archives stay apart; what has not been joined is as it was.
+/// Why archives stay apart. Archives that have not been joined are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// One of them cannot be read, or the whole cannot be written.
+    /// An archive cannot be read, or the joined one cannot be written.
     #[error(transparent)]
     Archive(#[from] otf2::Error),
-    /// The file system.
+    /// A file operation failed on the first node's or another archive.
     #[error("cannot {doing} {}: {why}", path.display())]
     File {
-        /// In a word.
+        /// What was being done, as one verb.
         doing: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         why: io::Error,
     },
 }
@@ -63,23 +61,23 @@ impl JoinError {
     }
 }
 
-/// Which files go where.
+/// The plan: which files go where.
 #[derive(Serialize, Deserialize)]
 struct Plan {
-    /// The definitions that the whole was made from.
+    /// The definitions that the joined archive was made from.
     made_from: Identity,
     nodes: Vec<Moves>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Moves {
-    /// Its directory, below the first node's.
+    /// The node's directory, below the first node's.
     node: String,
-    /// Its locations by its own numbers, and by the whole's.
+    /// Each location's number in the node's archive and in the joined one.
     locations: Vec<(u64, u64)>,
 }
 
-/// A file, as it is now.
+/// Identifies one version of a file.
 #[derive(PartialEq, Serialize, Deserialize)]
 struct Identity {
     inode: u64,
@@ -94,10 +92,10 @@ impl Identity {
     }
 }
 
-/// Puts the archives of `others`, which are in directories right below the first one's, into that one.
+/// Moves the archives of `others`, which are in directories right below the first one's, into that one.
 ///
 /// # Errors
-/// Why they stay apart.
+/// Why the archives stay apart.
 pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
     carry_out(&first.directory)?;
     if !is_own(&first.directory) {
@@ -119,23 +117,23 @@ pub fn join(first: &NodeTrace, others: &[NodeTrace]) -> Result<(), JoinError> {
     carry_out(directory)
 }
 
-/// The names of the nodes in an archive.
+/// Returns the names of the nodes in an archive.
 ///
 /// # Errors
-/// It cannot be read.
+/// The archive cannot be read.
 pub fn nodes_of(anchor: &Path) -> Result<BTreeSet<String>, otf2::Error> {
     let trace = Trace::open(anchor)?;
     let nodes = trace.definitions().system_tree_nodes.values().filter(|node| node.class_name == "node");
     Ok(nodes.map(|node| node.name.clone()).collect())
 }
 
-/// Of processes of this node that were killed.
+/// Removes what killed processes of this node have left.
 fn remove_left_over(directory: &Path) {
     let is_left = |name: &str| name.strip_prefix(WRITING).is_some_and(ampere_ring::process::is_gone);
     let _ = ampere_owned::remove_left(directory, is_left);
 }
 
-/// Writes the whole, but for the events.
+/// Writes the joined archive except for the events.
 fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), JoinError> {
     let made_from = Identity::of(&first.directory.join(DEFINITIONS))?;
     let definitions_of =
@@ -171,12 +169,13 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
     written.map_err(JoinError::of("write", &path))
 }
 
-/// The lower halves of locations' numbers: ranks, where all processes have one.
+/// Returns the lower halves of locations' numbers. They are ranks if all processes have one.
 fn processes_of(definitions: &Definitions) -> HashSet<u64> {
     definitions.locations.iter().map(|(location, _)| location.0 & u64::from(u32::MAX)).collect()
 }
 
-/// Processes of several programs may have the same numbers: those of the other archive are made larger by this.
+/// Returns what is to be added to the process numbers of the other archive, because processes of several programs may have the
+/// same numbers.
 fn shift_of(other: &Definitions, taken: &HashSet<u64>) -> u64 {
     let is_taken = processes_of(other).iter().any(|number| taken.contains(number));
     if is_taken { taken.iter().max().map_or(0, |last| last + 1) } else { 0 }
@@ -186,10 +185,10 @@ fn shifted(location: LocationRef, shift: u64) -> LocationRef {
     LocationRef(location.0 + shift)
 }
 
-/// Puts a whole that has been begun in its place. If there is none, this does nothing.
+/// Puts a joined archive that is complete in its place. Does nothing if there is none.
 ///
 /// # Errors
-/// What is in the way. It can be done again.
+/// What is in the way. The call can be repeated.
 pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     if !is_own(directory) || directory.join(BEGUN).symlink_metadata().is_err() {
         return Ok(());
@@ -201,7 +200,7 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
         held => held.map_err(JoinError::of("open", &directory.join(BEGUN)))?,
     };
     let path = begun.join(PLAN);
-    // A plan is believed if nobody else can have written it.
+    // The plan is trusted only if no other user can have written it.
     let read = Directory::own_alone(&begun).and_then(|_| ampere_owned::open_own(&path));
     let plan: Plan = match read {
         Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -211,11 +210,11 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
             text.map_err(JoinError::of("read", &path))?
         }
     };
-    // In this order: once the definitions are in their place, they are no longer beside it.
+    // The order matters: once the definitions are in place, they are no longer in the directory of the plan.
     let is_made_from = Identity::of(&directory.join(DEFINITIONS)).is_ok_and(|now| now == plan.made_from);
     if begun.join(DEFINITIONS).exists() {
         if !is_made_from {
-            // Others were faster: nothing has been moved.
+            // Other processes were faster: nothing has been moved.
             return remove(&begun);
         }
         plan.nodes.iter().try_for_each(|moves| move_locations(directory, &begun, moves))?;
@@ -231,7 +230,7 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
 
 fn move_locations(directory: &Path, begun: &Path, moves: &Moves) -> Result<(), JoinError> {
     let Some(node) = directory_of(directory, moves) else { return Ok(()) };
-    // It is no archive from here on.
+    // From here on, the node's directory is no archive.
     let _ = ampere_owned::remove_file(&node.join(ANCHOR));
     let file = |of: &Path, location: u64, kind: &str| of.join(LOCATIONS).join(format!("{location}.{kind}"));
     for &(own, new) in &moves.locations {
@@ -241,24 +240,24 @@ fn move_locations(directory: &Path, begun: &Path, moves: &Moves) -> Result<(), J
     Ok(())
 }
 
-/// Its path without links; it stays the same directory while the other result exists.
+/// Returns the directory's path without links, and a handle: while that exists, the path leads to the same directory.
 fn hold(directory: &Path) -> Result<(PathBuf, ampere_owned::Held), JoinError> {
     ampere_owned::hold(directory).map_err(JoinError::of("open", directory))
 }
 
-/// What is another user's is left as it is.
+/// Whether a directory is this user's. Files of other users are left unchanged.
 fn is_own(directory: &Path) -> bool {
     Directory::own(directory).is_ok()
 }
 
-/// `None`: it would be somewhere else.
+/// Returns a node's directory; `None` if it would be outside of the first one.
 fn directory_of(directory: &Path, moves: &Moves) -> Option<PathBuf> {
     let mut parts = Path::new(&moves.node).components();
     let is_below = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
     is_below.then(|| directory.join(&moves.node))
 }
 
-/// What is not there has been moved already.
+/// Renames a file. One that does not exist has already been moved.
 fn rename(from: &Path, to: &Path) -> Result<(), JoinError> {
     match ampere_owned::rename(from, to) {
         Err(why) if why.kind() != io::ErrorKind::NotFound => Err(JoinError::of("move the trace to", to)(why)),

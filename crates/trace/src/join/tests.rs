@@ -1,4 +1,4 @@
-//! Joins that are cut off, or that others have overtaken.
+//! Tests of joins that are interrupted or overtaken by others.
 
 use super::*;
 use otf2::{
@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 const RANKS: u64 = 2;
 const CALLS: u64 = 10;
 
-/// A node's archive. Each one enters other regions.
+/// Makes a node's archive. Each one enters other regions.
 fn node(directory: &Path, number: u64) -> NodeTrace {
     std::fs::create_dir_all(directory).unwrap();
     let mut d = Definitions::default();
@@ -46,7 +46,7 @@ fn nodes(place: &Path, count: u64) -> (NodeTrace, Vec<NodeTrace>) {
     (node(place, 0), others.collect())
 }
 
-/// Counts enters of regions that are another node's.
+/// Counts enter events of regions that belong to another node.
 struct Check {
     names: Vec<String>,
     right: u64,
@@ -131,7 +131,7 @@ fn what_was_cut_off_is_carried_out_by_the_next_one() {
 fn what_was_made_from_another_archive_is_dropped() {
     let place = tempfile::tempdir().unwrap();
     let (first, others) = nodes(place.path(), 3);
-    // As by two processes at once, of which one is overtaken before it has begun to move anything.
+    // Simulates two processes, one of which is overtaken before it has moved anything.
     let late = place.path().join("late");
     write(&first, &others[..1], &late).unwrap();
     join(&first, &others[1..]).unwrap();

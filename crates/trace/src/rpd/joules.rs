@@ -1,8 +1,8 @@
-//! The joules of single calls: the trace is attributed once more, and what each call was charged is kept in a file of its own
-//! until the calls are written.
+//! Computes the joules of single calls: the trace is attributed once more, and what each call was charged is kept in a separate
+//! file until the calls are written.
 //!
-//! A location's calls come from each of its devices in the order in which they were left. A device that it did not draw from at
-//! first lacks the first of them.
+//! A location's calls come from each of its devices in the order in which they were left. If a location drew from a device only
+//! later, that device lacks the location's first calls.
 
 use crate::calls::{CallSink, CallTable, nameless};
 use crate::offline::{self, How};
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::Path;
 
-/// Rows that are read at a time.
+/// The number of rows that are read at a time.
 const BATCH: i64 = 4096;
 
 /// Node, process and name of a location.
@@ -21,28 +21,28 @@ pub type Where = (String, String, String);
 /// Node and name of a device.
 pub type DeviceName = (String, String);
 
-/// Exclusive and inclusive joules.
+/// Exclusive and inclusive joules of a call.
 pub type Charge = (f64, f64);
 
-/// What calls were charged.
+/// The joules that calls were charged.
 pub struct CallJoules {
     connection: Connection,
     streams: Vec<Stream>,
     by_location: HashMap<Where, Vec<usize>>,
-    /// Exclusive joules of all calls.
+    /// The exclusive joules of all calls.
     pub sums: BTreeMap<DeviceName, f64>,
 }
 
 /// The calls of a location with the joules of one device.
 struct Stream {
     number: i64,
-    /// Calls of the location before its first.
+    /// The number of the location's calls before the first one in this stream.
     before: u64,
     next: i64,
     read: VecDeque<Charge>,
 }
 
-/// Attributes a trace. `wanted`: the devices whose joules count. `scratch`: a file that is the caller's to remove.
+/// Attributes a trace. `wanted` selects the devices whose joules count. `scratch` is a file that the caller removes.
 pub fn attribute(
     trace: &Path,
     how: How,
@@ -64,10 +64,10 @@ pub fn attribute(
     Ok(CallJoules::open(scratch)?)
 }
 
-/// A stream as it was written.
+/// A stream as it was written to the file.
 struct Listed {
     location: Where,
-    /// Empty of calls that drew from no device.
+    /// The device's name; empty for calls that drew from no device.
     device: String,
     number: i64,
     is_wanted: bool,
@@ -94,7 +94,7 @@ fn streams(connection: &Connection) -> rusqlite::Result<Vec<Listed>> {
 struct Sink {
     connection: Connection,
     wanted: HashSet<DeviceName>,
-    /// By node, process, location and device, all of them numbers of names.
+    /// The streams by the numbers of the names of their node, process, location and device.
     streams: HashMap<[u32; 4], Written>,
 }
 
@@ -162,7 +162,7 @@ impl CallJoules {
     fn open(path: &Path) -> rusqlite::Result<CallJoules> {
         let connection = Connection::open(path)?;
         let all = streams(&connection)?;
-        // Of each location the calls that drew from nothing, and the most that a device has.
+        // For each location, the number of calls that drew from no device, and the largest number of calls that a device has.
         let mut calls: HashMap<Where, (u64, u64)> = HashMap::new();
         for stream in &all {
             let (unlinked, linked) = calls.entry(stream.location.clone()).or_default();
@@ -185,12 +185,12 @@ impl CallJoules {
         Ok(charged)
     }
 
-    /// The streams of a location.
+    /// Returns the streams of a location.
     pub fn of(&self, location: &Where) -> Vec<usize> {
         self.by_location.get(location).cloned().unwrap_or_default()
     }
 
-    /// Of the next call that a location leaves: the sum of its streams. `None`: it draws from no device.
+    /// Returns the charge of the next call that a location leaves, summed over its streams; `None` if it draws from no device.
     pub fn next(&mut self, streams: &[usize]) -> rusqlite::Result<Option<Charge>> {
         let mut sum = None;
         for at in streams {

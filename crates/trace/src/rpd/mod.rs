@@ -1,5 +1,5 @@
-//! A run as an SQLite file with rocmProfileData's tables and views: calls of the ranks' threads as rows of `rocpd_api`, kernels as
-//! rows of `rocpd_op`, with joules beside their times. `schema.sql` has the tables and views.
+//! Writes a run as an SQLite file with rocmProfileData's tables and views: calls of the ranks' threads as rows of `rocpd_api`,
+//! kernels as rows of `rocpd_op`, with joules next to their times. `schema.sql` has the tables and views.
 //!
 //! ```text
 //! mod.rs   writes the database        joules.rs   what each call was charged
@@ -27,20 +27,20 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 const SCHEMA: &str = include_str!("schema.sql");
-/// What rocmProfileData calls the version of its tables.
+/// rocmProfileData's name for the version of its tables.
 const SCHEMA_VERSION: &str = "2";
 const KERNEL: &str = "KernelExecution";
-/// GPUs of a node have numbers below it, so that GPU 0 of the second node is 100.
+/// The distance between the GPU numbers of two nodes: GPU 0 of the second node is 100.
 const GPUS_OF_A_NODE: i64 = 100;
 /// The number of a GPU that is not known.
 const NO_GPU: i64 = -1;
-/// Joules of calls may differ from the summary's by this part.
+/// The calls' joules may differ from the summary's by this fraction.
 const JOULES_TOLERANCE: f64 = 1e-3;
-/// The first number of a process that is no rank.
+/// The number of the first process that is no rank.
 const FIRST_PROCESS: i64 = 1 << 20;
 
-/// Writes a new database. The lines are of what of the traces is missing. `progress` gets the number of events read so far, and
-/// the number to expect.
+/// Writes a new database. Returns a line for each part of the traces that is missing. `progress` gets the number of events read
+/// so far and the expected number.
 ///
 /// # Errors
 /// A trace that cannot be read, or a file that cannot be written.
@@ -55,7 +55,7 @@ pub fn write(
     let expected = traces.iter().map(Trace::events_expected).sum();
     let mut warnings = Vec::new();
     let connection = Connection::open(path)?;
-    // The file is another one's until it is whole: nothing of it has to survive a crash.
+    // The file is private until it is complete, so nothing in it has to survive a crash.
     connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")?;
     connection.execute_batch(SCHEMA)?;
     let mut database = Database { connection: &connection, strings: HashMap::new(), done: 0, processes: 0 };
@@ -91,17 +91,17 @@ pub fn write(
     Ok(warnings)
 }
 
-/// As SQLite has it.
+/// Converts a count to SQLite's integer type.
 fn count(calls: u64) -> i64 {
     calls.min(i64::MAX as u64) as i64
 }
 
-/// A file beside the database while it is written.
+/// Returns the path of a temporary file next to the database.
 pub fn scratch(path: &Path) -> PathBuf {
     path.with_extension("joules")
 }
 
-/// A file that goes with this.
+/// A file that is removed when this is dropped.
 struct Scratch(PathBuf);
 
 impl Drop for Scratch {
@@ -110,7 +110,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What the calls of a part were charged by the devices that no other contains; `None` where there is no device.
+/// Returns what the devices that no other contains charged to the calls of a part; `None` if there is no device.
 fn charged(
     part: &Part,
     choice: &Choice,
@@ -129,7 +129,7 @@ fn charged(
     joules::attribute(&part.trace, how, &wanted, &scratch.0).map(Some)
 }
 
-/// Lines for devices whose calls' joules are not those of the summary.
+/// Returns lines for devices whose calls' joules differ from the summary's.
 fn unlike(charged: &CallJoules, summary: &Summary) -> Vec<String> {
     let line = |device: &Device| {
         let sum = charged.sums.get(&(device.node.clone(), device.name.clone())).copied().unwrap_or(0.0);
@@ -150,9 +150,9 @@ fn unlike(charged: &CallJoules, summary: &Summary) -> Vec<String> {
 struct Database<'a> {
     connection: &'a Connection,
     strings: HashMap<String, i64>,
-    /// Events of all traces.
+    /// The number of events of all traces so far.
     done: u64,
-    /// That are no ranks.
+    /// The number of processes that are not ranks so far.
     processes: i64,
 }
 
@@ -184,7 +184,7 @@ impl Database<'_> {
         rows.iter().try_for_each(|(tag, value)| put.execute([tag, value]).map(drop))
     }
 
-    /// Devices, and the joules of regions.
+    /// Writes the devices and the joules of regions.
     fn put_summary(&self, gpus: &Gpus) -> rusqlite::Result<()> {
         let summary = gpus.summary;
         let mut put_device =
@@ -239,7 +239,7 @@ struct Gpus<'a> {
 }
 
 impl Gpus<'_> {
-    /// By the number in its name.
+    /// Returns the number of a GPU, from its name.
     fn number(&self, node: &str, device: &str) -> i64 {
         let name = device.trim_end_matches(|letter: char| letter.is_ascii_digit());
         let place = self.summary.run.nodes.iter().position(|other| other == node).unwrap_or_default();
@@ -254,7 +254,7 @@ impl Gpus<'_> {
         })
     }
 
-    /// The GPU of a node's stream of this name: the device that it draws from.
+    /// Returns the GPU that a node's stream with this name draws from.
     fn of_stream(&self, node: &str, stream: &str) -> i64 {
         let links = self.summary.topology.iter().filter(|link| link.node == node);
         let link = links.filter(|link| link.view == "kernels" && link.consumer == stream);
@@ -265,7 +265,7 @@ impl Gpus<'_> {
     }
 }
 
-/// Where a location's calls go.
+/// The table and the keys of a location's calls.
 #[derive(Clone, Copy)]
 enum Row {
     Api { pid: i64, tid: i64 },
@@ -275,15 +275,15 @@ enum Row {
 struct Open {
     region: RegionRef,
     time: u64,
-    /// `None` of a sampled frame, and where a call goes on that has a row.
+    /// `None` for a sampled frame, and for the continuation of a call that already has a row.
     calls: Option<u64>,
-    /// Ticks in what it called.
+    /// Ticks in the calls that it made.
     below: u64,
 }
 
 struct Place {
     row: Row,
-    /// In [`CallJoules`].
+    /// Indices of streams in [`CallJoules`].
     streams: Vec<usize>,
     open: Vec<Open>,
     last: u64,
@@ -353,7 +353,7 @@ impl<'a, 'b> Events<'a, 'b> {
         Ok(())
     }
 
-    /// Nanoseconds since 1970, or since the trace's begin where it does not say when that was.
+    /// Converts a timestamp to nanoseconds since 1970, or since the trace's start if the trace has no date.
     fn time(&self, ticks: u64) -> i64 {
         let clock = &self.definitions.clock;
         let since = u128::from(ticks.saturating_sub(clock.global_offset));
@@ -426,7 +426,7 @@ impl<'a, 'b> Events<'a, 'b> {
         }
     }
 
-    /// Counts an event; the first failure ends the report.
+    /// Counts an event. The first error ends the report.
     fn count(&mut self, put: rusqlite::Result<()>) -> ControlFlow<()> {
         self.database.done += 1;
         if self.database.done.is_multiple_of(1 << 18) {
@@ -466,7 +466,7 @@ impl EventHandler for Events<'_, '_> {
         self.count(put)
     }
 
-    /// Frames that are never left end with the location's last event, as they do when they are attributed.
+    /// Ends the open frames with the location's last event, as the attribution does.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         let (open, last) = self.places.get(&location).map_or((0, 0), |place| (place.open.len(), place.last));
         let put = (0..open).try_for_each(|_| self.leave_one(location, last));

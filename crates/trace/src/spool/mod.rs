@@ -1,13 +1,13 @@
-//! Records on disk, as they came out of the rings: what the trace is made of at the end, and what a collector that takes over
-//! reads again.
+//! Records on disk, as they came out of the rings. The trace is made from them at the end of the run, and a collector that takes
+//! over reads them again.
 //!
 //! All that a run keeps is in one file ([`store`]), written in large pieces: the records of each location, the definition logs,
-//! and what is left of rings that have been removed. A piece says at which position of its ring it begins, so that writing it a
-//! second time changes nothing, and a collector that takes over knows from the ring alone where to continue. A ring's slots are
-//! handed back only after their records are here. Pieces are read through the same open file, so that they survive the
-//! directory's removal.
+//! and what is left of rings that have been removed. A piece contains the position in its ring at which it starts, so that
+//! writing it a second time changes nothing, and a collector that takes over knows from the ring alone where to continue. A
+//! ring's slots are handed back only after their records are here. Pieces are read through the same open file, so that they
+//! survive the directory's removal.
 //!
-//! What else a run is finished with is in the collector's `manifest.rs`.
+//! Everything else that is needed to finish a run is in the collector's `manifest.rs`.
 
 mod store;
 
@@ -21,46 +21,46 @@ use store::PieceKind;
 
 const RECORD_BYTES: u64 = 16;
 
-/// Where a run keeps its records, if it is to have a trace at all.
+/// The place where a run keeps its records.
 #[derive(Clone)]
 pub struct SpoolDirectory {
     /// The claim in the output directory.
     pub directory: PathBuf,
-    /// Whether records are kept.
+    /// Whether the run keeps records.
     pub wanted: bool,
-    /// The rings are lost: all remaining records are here.
+    /// Whether the rings are lost, so that all remaining records are here.
     pub rings_are_lost: bool,
     store: Arc<Mutex<Store>>,
 }
 
 impl SpoolDirectory {
-    /// `store`: what is there, and where more goes.
+    /// `store` has the records so far and takes new ones.
     pub fn new(directory: &Path, store: Store, wanted: bool, rings_are_lost: bool) -> SpoolDirectory {
         let store = Arc::new(Mutex::new(store));
         SpoolDirectory { directory: directory.to_owned(), wanted, rings_are_lost, store }
     }
 
-    /// Keeps no records.
+    /// Makes one that keeps no records.
     pub fn unused(directory: &Path) -> SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }
 
-    /// What is written, and where.
+    /// Locks and returns the store.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         locked(&self.store)
     }
 
-    /// The records of a ring of which so many have been read. `None` where no trace is wanted.
+    /// Opens the records of a ring, of which `position` have been read; `None` if no trace is wanted.
     pub fn open(&self, stream: &str, position: u64) -> Option<Spool> {
         self.wanted.then(|| Spool::open(&self.store, stream, position))
     }
 
-    /// How many records of a stream there are.
+    /// Returns the number of records of a stream.
     pub fn records(&self, stream: &str) -> u64 {
         self.store().records(stream)
     }
 
-    /// What keeps a copy of a log; `None` where none is kept, or the log itself is a copy.
+    /// Returns a function that keeps a copy of a log; `None` if no copy is kept or the log itself is a copy.
     pub fn copy_of(&self, log: &Path) -> Option<ampere_ring::definitions::CopyLog> {
         let name = log.file_stem()?.to_str()?.to_owned();
         if !self.wanted || log.parent() == Some(self.directory.as_path()) {
@@ -70,7 +70,7 @@ impl SpoolDirectory {
         Some(Box::new(move |offset, bytes| locked(&store).put(PieceKind::Log, &name, offset, bytes).is_ok()))
     }
 
-    /// Notes that a ring is about to be removed: beside its records, or without records in the session.
+    /// Notes that a ring is about to be removed: next to its records or, if no records are kept, in the session.
     pub fn retire(&self, session: &Path, stream: &str, retired: &Retired) -> io::Result<()> {
         if !self.wanted {
             return ampere_ring::files::replace_private(&Retired::path(session, stream), &retired.text());
@@ -80,7 +80,7 @@ impl SpoolDirectory {
         store.flush()
     }
 
-    /// What was noted when a ring was removed.
+    /// Returns what was noted when a ring was removed.
     pub fn retired(&self, session: &Path, stream: &str) -> Option<Retired> {
         match self.wanted {
             true => self.store().retired(stream),
@@ -93,14 +93,14 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A ring that was read to its end and removed.
+/// What remains of a ring that was read to its end and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    /// That were in it.
+    /// The number of its records.
     pub records: u64,
-    /// That its writer left out.
+    /// The calls that its writer left out on purpose.
     pub suppressed_calls: u64,
-    /// That its writer had no room for.
+    /// The records that its writer had no room for.
     pub dropped_records: u64,
 }
 
@@ -126,22 +126,22 @@ impl Retired {
 pub struct Spool {
     stream: String,
     store: Arc<Mutex<Store>>,
-    /// In the order of positions, without a gap.
+    /// The pieces in the order of positions, without a gap.
     pieces: Vec<Piece>,
-    /// Nothing more is written.
+    /// Whether nothing more is written.
     cut: bool,
 }
 
-/// Records of one location that are together in the store.
+/// A contiguous block of one location's records in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
-    /// The position after the last one. The first one's is where the piece before ends.
+    /// The position after the last record. A piece starts at the end of the piece before.
     end: u64,
-    /// Where its first byte is.
+    /// The place of its first byte.
     at: u64,
 }
 
-/// Pieces of a stream, in the order in which they were written.
+/// The pieces of a stream in the order of writing.
 #[derive(Clone, Default)]
 struct Pieces(Vec<Piece>);
 
@@ -150,7 +150,7 @@ impl Pieces {
         self.0.last().map_or(0, |piece| piece.end)
     }
 
-    /// A piece replaces what was there from its position on. What leaves a gap is left out.
+    /// Adds a piece, which replaces the records from its position on. A piece that would leave a gap is ignored.
     fn add(&mut self, position: u64, records: u64, at: u64) {
         if position <= self.end() {
             self.forget_from(position);
@@ -170,33 +170,33 @@ impl Pieces {
 }
 
 impl Spool {
-    /// A stream's records in a store, for a ring of which so many have been read.
+    /// Opens a stream's records in a store, for a ring of which `position` records have been read.
     fn open(store: &Arc<Mutex<Store>>, stream: &str, position: u64) -> Spool {
         let mut pieces = locked(store).pieces(stream);
         if position == 0 {
             pieces = Pieces::default(); // at the beginning of a ring, older records are another ring's
         }
-        // Records that were read are missing here: nothing may follow the gap.
+        // Some records that were read are missing here. Nothing may follow the gap.
         let cut = pieces.end() < position;
         Spool { stream: stream.to_owned(), store: store.clone(), pieces: pieces.0, cut }
     }
 
-    /// The position after the last record. Appended ones (synthetic ends of locations) follow the ring's.
+    /// Returns the position after the last record. Appended records (synthetic ends of locations) follow the ring's.
     pub fn end(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.end)
     }
 
-    /// How many of the records that were read are here.
+    /// Returns how many of the first `position` records are here.
     pub fn records_of(&self, position: u64) -> u64 {
         self.end().min(position)
     }
 
-    /// The size of its records.
+    /// Returns the size of the records in bytes.
     pub fn bytes(&self) -> u64 {
         self.end() * RECORD_BYTES
     }
 
-    /// Writes nothing more from here on.
+    /// From now on, nothing more is written.
     pub fn cut(&mut self) {
         self.cut = true;
     }
@@ -206,7 +206,7 @@ impl Spool {
         self.cut
     }
 
-    /// Adds records whose first one has this position. They are on disk after [`Store::flush`].
+    /// Adds records, the first of which has this position. They are on disk after [`Store::flush`].
     pub fn write(&mut self, position: u64, records: &[Record]) -> io::Result<()> {
         if self.cut || records.is_empty() {
             return Ok(());
@@ -220,14 +220,14 @@ impl Spool {
         Ok(())
     }
 
-    /// After an error no more is written, or there would be a gap: forgets what has not come to disk.
+    /// Forgets what has not reached the disk. After an error nothing more is written, because there would be a gap.
     pub fn settle(&mut self) {
         let written = locked(&self.store).written();
         self.pieces.truncate(self.pieces.partition_point(|piece| piece.at < written));
         self.cut = true;
     }
 
-    /// Discards the records from that position on: they are not the ring's, and will be overwritten.
+    /// Discards the records from that position on. They are not the ring's, and will be overwritten.
     pub fn forget_from(&mut self, position: u64) {
         let mut pieces = Pieces(std::mem::take(&mut self.pieces));
         pieces.forget_from(position);
@@ -239,7 +239,7 @@ impl Spool {
         self.write(self.end(), &[record])
     }
 
-    /// Hands over all records, in order, many at a time.
+    /// Passes all records to `each`, in order, in batches.
     pub fn read(&self, mut each: impl FnMut(&[Record]) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let (mut position, mut records, mut bytes) = (0, Vec::with_capacity(RECORDS_AT_ONCE), Vec::new());
         while position < self.end() {
@@ -251,14 +251,14 @@ impl Spool {
         Ok(())
     }
 
-    /// The end that an earlier collector appended to the ring's last record.
+    /// Returns the end that an earlier collector appended after the ring's last record.
     pub fn end_after(&self, position: u64) -> Option<Record> {
         let mut record = Vec::new();
         self.read_back(position, position.saturating_add(1), 1, &mut record).ok()?;
         record.pop().filter(|record| record.kind() == Some(Kind::LocationEnd))
     }
 
-    /// Copies records from a position to `into`: up to `most`, and none from `end` on. Returns how many.
+    /// Copies at most `most` records from a position to `into`, and none from `end` on. Returns the number of copied records.
     pub fn read_back(
         &self,
         position: u64,
@@ -295,7 +295,7 @@ impl Spool {
     }
 }
 
-/// Records that are read at a time: they stay in the second-level cache.
+/// The number of records that are read at a time: they fit into the second-level cache.
 const RECORDS_AT_ONCE: usize = 4 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The file that a run's records are in: pieces, each with a head that says what it is of.
+//! The file with a run's records. It consists of pieces, each with a head that identifies its content.
 //!
 //! ```text
 //! byte     field
@@ -10,11 +10,11 @@
 //!   24     name of the ring or the log, without its extension                          40 bytes
 //! ```
 //!
-//! A later piece replaces what earlier ones say of its positions. Pieces are gathered and written together. One that was written
-//! in part, when its collector was killed, is at the end, and overwritten by the next.
+//! A later piece replaces the content of earlier ones at the same positions. Pieces are gathered and written together. A piece
+//! that was only partly written, because its collector was killed, is at the end and is overwritten by the next one.
 //!
-//! If the file cannot be made or is full, there is a second one, in another directory. To streams both are one: places in it are
-//! counted through.
+//! If the file cannot be made or is full, there is a second one in another directory. Streams see both as one file: places are
+//! counted continuously.
 
 use super::{Pieces, RECORD_BYTES, Retired};
 use std::collections::HashMap;
@@ -24,15 +24,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The file's name.
+/// The name of the first file.
 pub const RECORDS: &str = "records";
 const MAGIC: &[u8; 8] = b"AMPPIECE";
 const HEAD_BYTES: usize = 64;
 const NAME_BYTES: usize = 40;
-/// So much is written at once.
+/// The number of bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
-/// What a piece is of.
+/// The kind of a piece's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PieceKind {
     Records = 1,
@@ -40,7 +40,7 @@ pub(super) enum PieceKind {
     Retired = 3,
 }
 
-/// What has been read of one piece's head.
+/// The decoded head of one piece.
 struct Head {
     kind: PieceKind,
     name: String,
@@ -48,39 +48,39 @@ struct Head {
     bytes: u32,
 }
 
-/// One of the files.
+/// One of the files of a store.
 struct Part {
     file: Arc<File>,
     path: PathBuf,
-    /// Its first byte's place.
+    /// The place of its first byte.
     from: u64,
 }
 
 /// The records, logs and removed rings of a run.
 #[derive(Default)]
 pub struct Store {
-    /// Where files may be made, the first choice first.
+    /// Paths at which files may be made, the first choice first.
     paths: Vec<PathBuf>,
-    /// The files that there are. More is written to the last.
+    /// The existing files. New pieces are written to the last one.
     parts: Vec<Part>,
-    /// The place after what has been written.
+    /// The place after everything that has been written.
     written: u64,
-    /// What comes there next.
+    /// Bytes that are to be written there next.
     buffer: Vec<u8>,
-    /// Files that are another run's and stay as they are.
+    /// The number of files that belong to another run and are not changed.
     read_only: usize,
-    /// Nothing can be written any more.
+    /// Whether nothing can be written any more.
     has_failed: bool,
     streams: HashMap<String, Pieces>,
     logs: HashMap<String, Vec<(u64, u64, u32)>>,
     retired: HashMap<String, Retired>,
-    /// How often something was written.
+    /// The number of write operations.
     writes: u64,
     notes: Vec<String>,
 }
 
 impl Store {
-    /// What is in these directories, and the place for more: the first of them where something can be written.
+    /// Opens the files in these directories. New pieces go to the first directory in which a file can be written.
     pub fn open(directories: &[PathBuf]) -> Store {
         let mut store = Store { paths: Vec::new(), ..Store::default() };
         for directory in directories {
@@ -150,37 +150,37 @@ impl Store {
         self.retired.get(stream).copied()
     }
 
-    /// Records of all streams whose names this accepts.
+    /// Returns the number of records of all streams whose names `is_wanted` accepts.
     pub fn records_of_all(&self, is_wanted: impl Fn(&str) -> bool) -> u64 {
         self.streams.iter().filter(|(name, _)| is_wanted(name)).map(|(_, pieces)| pieces.end()).sum()
     }
 
-    /// The place after what is on disk.
+    /// Returns the place after what is on disk.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
 
-    /// Bytes of the file that is written now.
+    /// Returns the size in bytes of the file that is being written.
     pub fn bytes_of_part(&self) -> u64 {
         self.parts.last().map_or(0, |part| self.written - part.from)
     }
 
-    /// The file that is written now, or will be.
+    /// Returns the path of the file that is being written or will be.
     pub fn path(&self) -> Option<&Path> {
         self.parts.last().map(|part| part.path.as_path()).or(self.paths.first().map(PathBuf::as_path))
     }
 
-    /// How often something was written.
+    /// Returns the number of write operations.
     pub fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// What was odd, one line each.
+    /// Returns and removes the notes about problems, one line each.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
-    /// Adds a piece. Returns its first byte's place.
+    /// Adds a piece. Returns the place of its first byte.
     pub(super) fn put(
         &mut self,
         kind: PieceKind,
@@ -201,7 +201,7 @@ impl Store {
         Ok(at)
     }
 
-    /// Brings all that was added to disk. After an error nothing more can be written.
+    /// Writes everything that was added to disk. After an error nothing more can be written.
     pub fn flush(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
@@ -223,12 +223,12 @@ impl Store {
         result
     }
 
-    /// Leaves the files that there are as they are: what is to come is written to the next.
+    /// Leaves the existing files unchanged: new pieces go to the next file.
     pub fn only_read(&mut self) {
         self.read_only = self.parts.len();
     }
 
-    /// Writes what is to come to the next file. `false`: there is none.
+    /// Continues in the next file. Returns `false` if there is none.
     pub fn leave_part(&mut self) -> bool {
         let next = self.next_paths();
         next.into_iter().any(|path| self.begin_part(&path).is_ok())
@@ -269,7 +269,7 @@ impl Store {
         Err(io::Error::new(why.kind(), format!("cannot write {}: {why}", at.display())))
     }
 
-    /// Writes the logs whose names this accepts into a directory, as they were. Returns their paths.
+    /// Writes the logs whose names `is_wanted` accepts into a directory, in their original form. Returns their paths.
     pub fn unpack_logs(
         &self,
         directory: &Path,
@@ -296,7 +296,7 @@ impl Store {
     }
 }
 
-/// Reads so many bytes from a place, on disk or on their way there. The store is not locked meanwhile.
+/// Reads bytes from a place to fill `into`, from disk or from the buffer. The store is not locked meanwhile.
 pub(super) fn read_at(store: &Mutex<Store>, at: u64, into: &mut [u8]) -> io::Result<()> {
     let (file, offset) = {
         let store = super::locked(store);

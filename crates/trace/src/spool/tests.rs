@@ -29,7 +29,7 @@ fn writing_twice_changes_nothing() {
     first.write(0, &all[..60]).unwrap();
     spool.open("1.1", 0).unwrap().write(0, &all[..7]).unwrap();
     spool.store().flush().unwrap();
-    // Killed before it had handed all of them back.
+    // The collector was killed before it had handed all of them back.
     let spool = spool_in(&directories);
     let mut again = spool.open("1.0", 40).unwrap();
     assert_eq!(again.end_after(40), None);

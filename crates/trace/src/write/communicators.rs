@@ -1,8 +1,9 @@
 //! The communicators of all processes, as the trace's definitions have them.
 //!
-//! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is the
-//! same in all of its processes. A communicator of which not all processes have said that is left out, and the events in it
-//! as well. Those of other nodes say it in their traces: until they are joined, members that are there have no location here.
+//! A process knows its own handle of a communicator, and either all members or, with Score-P, its own rank and a number that is
+//! the same in all of its processes. If some members have not reported a communicator, it is left out together with its events.
+//! Members on other nodes report it in the traces of those nodes: until the traces are joined, these members have no location
+//! here.
 
 use super::TracedProcess;
 use ampere_model::{LocationKind, Members};
@@ -12,32 +13,32 @@ use std::collections::{BTreeMap, HashMap};
 /// Communicators by a process' handles.
 pub type Handles = HashMap<u32, CommRef>;
 
-/// `OTF2_COMM_FLAG_CREATE_DESTROY_EVENTS`.
+/// The flag `OTF2_COMM_FLAG_CREATE_DESTROY_EVENTS` of a communicator.
 const HAS_EVENTS: u32 = 1;
 
-/// What makes two processes' communicators one.
+/// Identifies the same communicator in different processes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     World,
-    /// Processes that are alone, each in its own.
+    /// A process that is alone in its communicator.
     Alone(u32),
     Ranks(Vec<u32>),
-    /// Score-P's: the root's rank and its number there.
+    /// Score-P's key: the root's rank and the communicator's number there.
     Shared(u32, u32),
 }
 
-/// The world that all processes are of.
+/// The world of all processes.
 struct World {
     size: u32,
-    /// Ranks that are here, in order.
+    /// The ranks that are here, in order.
     own: Vec<u32>,
-    /// Ranks by the communicator's own, as far as processes have said them.
+    /// The ranks in the world by those in each communicator, as far as processes have reported them.
     shared: BTreeMap<(u32, u32), BTreeMap<u32, u32>>,
 }
 
 impl World {
-    /// `None`: there are no ranks, or those of several programs, which could not be told apart, or some are nowhere: readers
-    /// want a location for every member of a communicator.
+    /// Returns `None` if there are no ranks, if ranks belong to several programs that could not be distinguished, or if some
+    /// ranks are on no node: readers require a location for every member of a communicator.
     fn new(processes: &[TracedProcess], numbers: &[u32], is_part: bool) -> Option<World> {
         let recorded = || processes.iter().zip(numbers).filter(|(process, _)| !process.is_sampled);
         let mut size = None;
@@ -66,13 +67,13 @@ impl World {
         self.own.len() < self.size as usize
     }
 
-    /// One for each rank that is here. Once more the first one, for those that are elsewhere.
+    /// Returns a location for each rank that is here, and the first one once more for the ranks on other nodes.
     fn locations(&self) -> Vec<LocationRef> {
         let elsewhere = self.own.first().filter(|_| self.is_part());
         self.own.iter().chain(elsewhere).map(|rank| LocationRef((*rank).into())).collect()
     }
 
-    /// The place of a rank among them.
+    /// Returns the index of a rank in these locations.
     fn place(&self, rank: Option<u32>) -> u64 {
         let found = rank.and_then(|rank| self.own.binary_search(&rank).ok());
         found.unwrap_or(self.own.len()) as u64
@@ -82,7 +83,7 @@ impl World {
         (0..self.size).map(|rank| self.place(Some(rank))).collect()
     }
 
-    /// The communicator, and its members where it is not known by them alone. `None`: they are not all known.
+    /// Returns the communicator, and its members if they are not known from the key; `None` if some members are unknown.
     fn find(&self, members: &Members) -> Option<(Key, Vec<u64>)> {
         match members {
             Members::World => Some((Key::World, self.all())),
@@ -106,7 +107,7 @@ impl World {
         }
     }
 
-    /// The name of a group of ranks. By it and its size nodes know those that they have in common.
+    /// Returns the name of a group of ranks. Name and size identify the groups that nodes have in common.
     fn group_name(&self, key: &Key) -> String {
         match key {
             Key::Ranks(ranks) if self.is_part() => {
@@ -130,8 +131,8 @@ fn group(name: &str, kind: GroupType, members: Vec<u64>) -> Group {
     Group { name: name.to_owned(), kind, paradigm: ParadigmType::Mpi, flags: 0, members }
 }
 
-/// Defines the communicators. `numbers`: of the processes, which are ranks where each has its own. `order`: the processes in the
-/// order of their numbers. `is_part`: others are on other nodes. Returns their handles, for each process.
+/// Defines the communicators. `numbers` are the processes' numbers, which are ranks if each process has its own. `order` lists
+/// the processes by number. `is_part`: other processes are on other nodes. Returns the handles of each process.
 pub fn define(
     definitions: &mut Definitions,
     processes: &[TracedProcess],
@@ -178,7 +179,7 @@ pub fn define(
     handles
 }
 
-/// Ranks of several programs, or a node's of many, have one world, in the order of their numbers.
+/// Defines one world for the ranks of several programs, or for one node's part of the ranks, in the order of their numbers.
 fn define_world_of_some(
     definitions: &mut Definitions,
     processes: &[TracedProcess],

@@ -1,7 +1,7 @@
-//! The events of all locations, from the spool into OTF2's event files.
+//! Writes the events of all locations from the spool into OTF2's event files.
 //!
-//! The job is over then, and its cores are free: long traces are written by several threads. OTF2 allows one thread
-//! for each archive, so every thread but one has an archive of its own, whose event files move to the run's at the end.
+//! The job has ended by then and its cores are free, so long traces are written by several threads. OTF2 allows one thread for
+//! each archive, so every thread but one has an archive of its own, whose event files are moved to the run's at the end.
 
 use super::power::{LocationPower, Values};
 use super::{CALLS, Span, communicators};
@@ -18,44 +18,44 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One location.
+/// A location that is to be written.
 pub struct Task<'a> {
     pub reference: LocationRef,
-    /// For messages.
+    /// The location's name, for messages.
     pub name: String,
     pub kind: LocationKind,
-    /// In the run's attributor.
+    /// The location's number in the run's attributor.
     pub number: Option<LocationIndex>,
     pub regions: &'a Handles,
     pub communicators: &'a communicators::Handles,
-    /// The program that begins and ends in some location of its process.
+    /// The program that starts and ends in some location of its process.
     pub program: Option<ProgramStrings>,
-    /// `None`: it could not be made, which was noted then. The other locations' events are still worth having.
+    /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
     pub power: LocationPower<'a>,
 }
 
-/// A program's name and arguments.
+/// The name and arguments of a program.
 #[derive(Clone)]
 pub struct ProgramStrings {
     pub name: StringRef,
     pub arguments: Vec<StringRef>,
 }
 
-/// A location's events are written.
+/// The result of writing a location's events.
 pub struct LocationEvents {
     pub reference: LocationRef,
     pub events: u64,
-    /// Messages in communicators that are not known.
+    /// The number of messages in unknown communicators.
     pub left_out: u64,
 }
 
-/// No more threads than that: the disk is the limit before long.
-const MOST_THREADS: usize = 8;
-/// Fewer bytes are not worth a thread.
-const LEAST_BYTES: u64 = 8 << 20;
+/// The maximum number of threads: with more, the disk becomes the limit.
+const THREADS_MAX: usize = 8;
+/// The fewest bytes that are worth a thread.
+const BYTES_MIN: u64 = 8 << 20;
 
-/// Writes all of them into the archive, in parts that are in `spool` meanwhile: on the same file system, and private.
+/// Writes all tasks into the archive. Temporary parts are in `spool`, which is private and on the same file system.
 pub fn write(
     spool: &Path,
     archive: &ArchiveWriter,
@@ -64,8 +64,8 @@ pub fn write(
 ) -> anyhow::Result<Vec<LocationEvents>> {
     let bytes: u64 = tasks.iter().filter_map(|task| task.spool).map(Spool::bytes).sum();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = cores.min(MOST_THREADS).min(tasks.len()).min((bytes / LEAST_BYTES) as usize).max(1);
-    // The longest first, so that no thread is left with it at the end.
+    let threads = cores.min(THREADS_MAX).min(tasks.len()).min((bytes / BYTES_MIN) as usize).max(1);
+    // The longest tasks come first, so that no thread has a long one left at the end.
     let mut order: Vec<&Task> = tasks.iter().collect();
     order.sort_by_key(|task| std::cmp::Reverse(task.spool.map_or(0, Spool::bytes)));
     let next = AtomicUsize::new(0);
@@ -92,7 +92,7 @@ pub fn write(
     })
 }
 
-/// A directory with an archive of its own, for as long as it takes.
+/// A directory with an archive of its own, which is removed at the end.
 struct Part {
     directory: ampere_owned::Directory,
 }
@@ -110,7 +110,7 @@ impl Part {
         &self,
         take: impl Fn() -> Option<&'t Task<'a>>,
     ) -> anyhow::Result<(Vec<LocationEvents>, Span)> {
-        // Never finished: only its event files are wanted.
+        // This archive is never finished: only its event files are needed.
         let archive = ArchiveWriter::create(&self.directory.through_proc())?;
         write_some(&archive, take)
     }
@@ -160,7 +160,7 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
             to.failure.take().map_or(Ok(()), Err)
         })?;
     }
-    // Where the records end too early, so do the frames.
+    // If the records end early, so do the frames.
     stream.close(stream.last_time(), &mut |event| to.put(event));
     to.put_power_until(Timestamp::MAX);
     if let Some(error) = to.failure {
@@ -175,7 +175,7 @@ struct Destination<'a> {
     writer: EventWriter<'a>,
     regions: Handles,
     communicators: &'a communicators::Handles,
-    /// The last one that was asked for.
+    /// The most recently requested communicator.
     communicator: Cell<Option<(u32, CommRef)>>,
     program: Option<&'a ProgramStrings>,
     power: Values<'a>,
@@ -204,7 +204,7 @@ impl Destination<'_> {
         }
     }
 
-    /// An enter or a leave.
+    /// Writes an enter or a leave event.
     #[inline(always)]
     fn put_move(
         &mut self,
@@ -222,7 +222,7 @@ impl Destination<'_> {
 
     #[inline(always)]
     fn wrote(&mut self, time: Timestamp, written: Result<(), otf2::Error>) {
-        // Times of a location never go back.
+        // Times of a location never decrease.
         self.first = self.first.min(time);
         self.last = time;
         if let Err(error) = written {
@@ -230,7 +230,7 @@ impl Destination<'_> {
         }
     }
 
-    /// A value is of the time before it: it comes before events of the same time.
+    /// Writes a value. It describes the time before it, so it comes before events of the same time.
     #[cold]
     fn put_power_until(&mut self, time: Timestamp) {
         while self.power.next <= time && self.failure.is_none() {
@@ -270,11 +270,11 @@ impl Destination<'_> {
         }
     }
 
-    /// The event, by the trace's references. `None`: its communicator is not known.
+    /// Returns the event with the trace's references; `None` if its communicator is unknown.
     fn named(&self, event: Communication) -> Option<otf2::Communication> {
         use otf2::Communication as Named;
         let comm = |handle: u32| {
-            // Most events are in the communicator of the one before.
+            // Most events are in the communicator of the previous one.
             let last = self.communicator.get().filter(|(last, _)| *last == handle);
             let found = last.or_else(|| self.communicators.get(&handle).map(|comm| (handle, *comm)))?;
             self.communicator.set(Some(found));

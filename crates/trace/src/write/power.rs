@@ -1,4 +1,4 @@
-//! The attributed power of locations, as metrics of their own in the trace.
+//! Writes the attributed power of locations as metrics of their own.
 
 use super::Task;
 use crate::power::{NAME, Value};
@@ -11,20 +11,20 @@ use otf2::{
 };
 use std::io;
 
-/// Values that are read at a time.
+/// The number of values that are read at a time.
 const AT_ONCE: usize = 1024;
 
 /// The power of locations, as it was recorded while their events were attributed.
 pub enum Power<'a> {
-    /// It is not in the trace.
+    /// The trace has no power.
     None,
-    /// By the locations' numbers in the run's attributor.
+    /// Power by the locations' numbers in the run's attributor.
     OfRun(&'a [Option<Spool>]),
-    /// By those in that of the trace, which was attributed again.
+    /// Power by the locations' numbers in the attributor of the trace, which was attributed again.
     OfTrace(&'a [Option<Spool>]),
 }
 
-/// Says which tasks have a power, and defines its metric: one class for the locations of each kind.
+/// Determines which tasks have a power, and defines its metric: one class for the locations of each kind.
 pub(super) fn define<'a>(definitions: &mut Definitions, power: &Power<'a>, tasks: &mut [Task<'a>]) {
     let of = |all: &'a [Option<Spool>], at: usize| all.get(at).and_then(Option::as_ref);
     match power {
@@ -33,7 +33,7 @@ pub(super) fn define<'a>(definitions: &mut Definitions, power: &Power<'a>, tasks
             .iter_mut()
             .for_each(|task| task.power.spool = task.number.and_then(|number| of(all, number.0 as usize))),
         Power::OfTrace(all) => {
-            // A reader numbers them in the order of their references.
+            // A reader numbers locations in the order of their references.
             let mut read: Vec<_> =
                 tasks.iter_mut().filter(|task| task.kind != LocationKind::Metric).collect();
             read.sort_by_key(|task| task.reference);
@@ -75,7 +75,7 @@ fn metric() -> MetricMember {
     }
 }
 
-/// Where a location's power is, and the class of its metric.
+/// Where a location's power is stored, and the class of its metric.
 #[derive(Clone, Copy)]
 pub(super) struct LocationPower<'a> {
     pub spool: Option<&'a Spool>,
@@ -91,10 +91,10 @@ impl Default for LocationPower<'_> {
 /// The values of one location, in order.
 pub(super) struct Values<'a> {
     of: LocationPower<'a>,
-    /// How many have been read.
+    /// The number of values that have been read.
     position: u64,
     read: std::vec::IntoIter<Record>,
-    /// The time of the next one.
+    /// The time of the next value.
     pub next: Timestamp,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Values<'a> {
         self.of.class
     }
 
-    /// Takes the next one.
+    /// Returns the next value, if there is one.
     pub fn take(&mut self) -> io::Result<Option<Value>> {
         let value = self.read.next().as_ref().map(Value::of);
         match self.read.len() {
