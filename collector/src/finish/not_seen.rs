@@ -1,6 +1,6 @@
 //! What the run did not see: CPU time that the kernel has counted, beside the time that is in rows.
 
-use crate::live::LiveRun;
+use super::Finish;
 use crate::node_watch::NodeWatch;
 use ampere_attribution::LocationIndex;
 use ampere_counters::ProcessCpu;
@@ -12,17 +12,17 @@ const PART_MAX: f64 = 0.05;
 /// Less is not known so well: the kernel counts in steps, and threads' last moments have no sample.
 const SECONDS_MIN: f64 = 0.1;
 
-impl LiveRun {
+impl Finish {
     /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
     pub(super) fn note_what_was_not_seen(&mut self) {
-        let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
+        let (Some(node), Some(timeline)) = (&self.run.node, &self.run.timeline) else { return };
         // Of each process, by pid and start time.
         let mut in_rows: HashMap<(u32, u64), f64> = HashMap::new();
-        for process in &self.ingest.processes {
+        for process in &self.run.ingest.processes {
             let threads = process.locations.iter().filter(|of| of.definition.kind == LocationKind::CpuThread);
             let seconds = threads
                 .filter_map(|thread| thread.index)
-                .map(|index: LocationIndex| timeline.attributor.seconds_in_frames(index));
+                .map(|index: LocationIndex| timeline.pipeline.attributor.seconds_in_frames(index));
             *in_rows.entry((process.info.pid, process.info.start_time)).or_default() += seconds.sum::<f64>();
         }
         let used = node.processes();
@@ -49,7 +49,7 @@ impl LiveRun {
                 format!(", {missing:.2} of {used:.2} s of process {pid} ({name}) among them")
             },
         );
-        self.notes.add_loss(format!(
+        self.run.notes.add_loss(format!(
             "{missing:.2} s ({:.0} %) of the {all:.2} s of CPU time that the kernel has counted are in no row{of_most}: threads or \
              processes that were neither sampled nor recorded then",
             100.0 * missing / all

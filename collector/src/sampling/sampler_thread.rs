@@ -8,7 +8,7 @@ use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
 use ampere_counters::{Quantity, Settings, SharedRunCpu, Source};
 use ampere_model::{Definition, Device};
 use ampere_ring::samples::{SAMPLES_MAX, SampleWriter};
-use ampere_ring::{Error, EventWriter, LogWriter, RingProducer, RING_RECORDS_MIN, Session, Headroom};
+use ampere_ring::{Error, EventWriter, Headroom, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use crossbeam_channel::Sender;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::value_type;
 use ampere_model::{
     Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
 };
-use ampere_ring::{EventWriter, LogWriter, RingProducer, SAMPLES_RING, RING_RECORDS_MIN, Session};
+use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
 use otf2::{Definitions, EventHandler, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
