@@ -508,7 +508,9 @@ impl Running {
         while !self.readers.iter().all(|reader| reader.is_finished()) {
             if self.begun.elapsed() > COMMAND_LIMIT {
                 let _ = rustix::process::kill_process_group(self.pid(), rustix::process::Signal::KILL);
-                panic!("{status}, but its output stayed open for {COMMAND_LIMIT:?}: a process of the command still runs");
+                panic!(
+                    "{status}, but its output stayed open for {COMMAND_LIMIT:?}: a process of the command still runs"
+                );
             }
             std::thread::sleep(Duration::from_millis(2));
         }
