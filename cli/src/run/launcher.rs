@@ -16,8 +16,7 @@ use std::path::Path;
 use std::process::Command;
 
 const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"];
-/// The MCA parameter with a list that the user has made: Open MPI refuses the option together with it, and ignores the list
-/// without the option.
+/// The MCA parameter with a list of variables. If the user has set it, Open MPI refuses the option `-x`.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
 /// The variable with what `srun` passes on besides Slurm's own variables: ALL, NONE, or names and `NAME=value`, separated by

@@ -176,8 +176,9 @@ fn measure(
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, as the kernel
-    // ends it with the thread that started it; and while the collector gets ready, which samples only what this process starts later.
+    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, because the
+    // kernel ends it with the thread that started it; and while the collector gets ready, which samples only what this process
+    // starts later.
     let mut witness = None;
     let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
