@@ -1,4 +1,4 @@
-//! `ampere attribute`: the same engine over an existing OTF2 trace.
+//! `ampere attribute`: runs the same engine on an existing OTF2 trace.
 
 use crate::attribute_ranks::LaunchedProcess;
 use crate::terminal::interrupt::remove_when_interrupted;
@@ -65,7 +65,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     let results =
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
-    // With several processes, the last one may have written them when others begin.
+    // If there are several processes, the last one may have written the files when others start.
     let is_first = LaunchedProcess::by_launcher().is_none_or(|process| process.rank == 0);
     if let Some(path) = results.iter().find(|path| is_first && path.exists()) {
         bail!("{} exists already: choose another directory with -o", path.display());
@@ -90,7 +90,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     let attributed = figures(&arguments, how)?;
     drop(step);
     bar.end();
-    // The last process of several has them.
+    // If there are several processes, only the last one has the figures.
     let Some(attributed) = attributed else { return Ok(ExitCode::SUCCESS) };
     for line in attributed.warnings.iter().chain(&attributed.odd) {
         say!("ampere: {line}");
@@ -113,7 +113,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `None` if another process has them, or will have.
+/// Returns the figures; `None` if another process has them or will have them.
 fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<Attributed>> {
     let (trace, calls) = (&arguments.trace, given(&arguments.calls));
     let alone = match (LaunchedProcess::by_launcher(), &arguments.output) {

@@ -1,7 +1,7 @@
 //! `ampere attribute` that a launcher starts several times: `mpirun -n 8 ampere attribute TRACE -o DIR`. Each process attributes
-//! some of the trace's nodes and leaves their figures in the output directory; the last one that does makes the whole of them.
+//! some of the trace's nodes and leaves their figures in the output directory. The last process to finish joins them.
 //!
-//! If a process dies, there is no whole. The figures of the others stay, and the same command uses them.
+//! If a process dies, the figures are not joined. Those of the others are kept, and the same command uses them.
 
 use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::write_whole_with;
@@ -28,7 +28,7 @@ impl LaunchedProcess {
         Some(LaunchedProcess { rank, size })
     }
 
-    /// Attributes a share. The whole figures, if the others have theirs.
+    /// Attributes a share. Returns the joined figures if all other shares are there.
     pub fn attribute(self, trace: &Path, how: How, directory: &Path) -> anyhow::Result<Option<Attributed>> {
         let shares = shares_of(trace, self.size as usize)?;
         let Some(share) = shares.get(self.rank as usize) else { return Ok(None) };
@@ -53,7 +53,7 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What figures are of: others are not joined with them.
+/// Returns a key of what the figures were computed from: only figures with the same key are joined.
 fn key(trace: &Path, how: &How) -> anyhow::Result<u64> {
     let mut hash = DefaultHasher::new();
     let anchor = std::fs::read(trace).with_context(|| format!("cannot read {}", trace.display()))?;
@@ -63,7 +63,7 @@ fn key(trace: &Path, how: &How) -> anyhow::Result<u64> {
     Ok(hash.finish())
 }
 
-/// The files of figures of shares.
+/// The files with the figures of shares.
 struct Files<'a> {
     directory: &'a Path,
     key: u64,
@@ -75,13 +75,13 @@ impl Files<'_> {
         self.directory.join(format!(".ampere-share-{:016x}-{share}-of-{}.json", self.key, self.count))
     }
 
-    /// All of them, and they are gone; `None` if some are not there yet, or another process takes them.
+    /// Returns all figures and removes their files; returns `None` if some are not there yet or another process takes them.
     fn take(&self) -> anyhow::Result<Option<Vec<Part>>> {
         let all: Vec<PathBuf> = (0..self.count).map(|share| self.of(share)).collect();
         if !all.iter().all(|file| file.exists()) {
             return Ok(None);
         }
-        // Only one process can rename it.
+        // Only one process succeeds in renaming this file.
         let first = all[0].with_extension("joined");
         if std::fs::rename(&all[0], &first).is_err() {
             return Ok(None);
@@ -115,7 +115,7 @@ mod tests {
         assert!(why.contains("share-0000000000000007-0-of-2") && why.contains("start again"), "{why}");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
         assert!(files.take().unwrap().is_none());
-        // A pipe in the place of one is not waited for.
+        // A pipe in place of such a file must not block.
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, files.of(0), kind, mode, 0).unwrap();

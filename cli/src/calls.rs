@@ -1,4 +1,4 @@
-//! `ampere attribute --calls`: a table of calls in addition to the summary.
+//! `ampere attribute --calls`: writes a table of calls in addition to the summary.
 
 use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::{WriteError, write_whole_with};
@@ -11,12 +11,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
-/// The file of call paths that belongs to a file of calls.
+/// Returns the path of the call paths that belong to a file of calls.
 fn paths_beside(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }
 
-/// As `offline::attribute_as`, with a row for each call. Both files are there whole or not at all.
+/// Does the same as `offline::attribute_as` and writes a row for each call. Both files are written completely or not at all.
 pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attributed> {
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
         bail!("cannot write {}: it is there, and no file: name another one", calls.display());
@@ -32,7 +32,7 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
         if is_done { Ok(()) } else { Err(io::Error::other("no calls")) }
     });
     match attributed {
-        // What kept the file from being whole is said before that it is not.
+        // The error that kept the file from being complete is reported first.
         Some(Err(why)) => Err(why),
         Some(Ok(attributed)) => Ok(written.map(|()| attributed).inspect_err(|_| remove(&paths))?),
         None => bail!("{}", written.err().map_or_else(String::new, |why| why.to_string())),
@@ -49,7 +49,7 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
     let aside = unfinished(&directory.join("calls that wait"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
-        // Each pass begins anew.
+        // Each pass starts anew.
         file.set_len(0)?;
         file.rewind()?;
         let out = BufWriter::with_capacity(1 << 16, file.try_clone()?);

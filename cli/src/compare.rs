@@ -1,4 +1,4 @@
-//! `ampere compare`: runs, or groups of runs, side by side.
+//! `ampere compare`: shows runs, or groups of runs, side by side.
 
 use crate::report::summary_of;
 use crate::terminal::progress::Progress;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// What is read in less shows no bar.
+/// Reading that takes less time than this shows no progress bar.
 const SHORT: Duration = Duration::from_secs(1);
 
 #[derive(Args)]

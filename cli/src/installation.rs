@@ -5,18 +5,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Paths of what a run needs.
+/// Paths of the files that a run needs.
 pub struct Installation {
     pub collector: PathBuf,
     /// The directory that contains the plugin.
     pub library_directory: PathBuf,
     pub plugin: PathBuf,
     pub host: PathBuf,
-    /// What is preloaded into programs: it loads the host. The loader replaces a part of this path.
+    /// The library that is preloaded into programs and loads the host. The loader replaces a part of this path.
     pub preloaded: PathBuf,
 }
 
-/// All of it, or which part is missing.
+/// Finds all files, or returns an error with the one that is missing.
 pub fn find() -> anyhow::Result<Installation> {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
@@ -52,8 +52,8 @@ pub fn find() -> anyhow::Result<Installation> {
     })
 }
 
-/// What the loader replaces by the platform; where the kernel (or what stands for it, such as gVisor) does not name one, the directory
-/// itself: the loader would say that it cannot open the library.
+/// Returns the part of a path that the loader replaces by the platform. If the kernel (or a replacement such as gVisor) names no
+/// platform, returns the directory itself, because the loader would report that it cannot open the library.
 fn platform() -> &'static str {
     const AT_PLATFORM: [u8; 8] = 15u64.to_ne_bytes();
     let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
@@ -64,7 +64,8 @@ fn platform() -> &'static str {
 }
 
 impl Installation {
-    /// `LD_PRELOAD` is a list that both blanks and colons separate, and dollar signs are replaced in it.
+    /// Whether the path can be preloaded: blanks and colons separate entries of `LD_PRELOAD`, and dollar signs are replaced in
+    /// it.
     pub fn is_preloadable(&self) -> bool {
         !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:$".contains(byte))
     }
@@ -76,7 +77,7 @@ impl Installation {
 pub struct CannotRun {
     command: String,
     why: String,
-    /// As in shells: 127 if there is no such command, else 126.
+    /// The exit status, as in shells: 127 if there is no such command, and 126 otherwise.
     pub status: u8,
 }
 
@@ -85,13 +86,13 @@ impl CannotRun {
         CannotRun { command: command.to_string_lossy().into_owned(), why: why.to_string(), status }
     }
 
-    /// There is such a file, and the kernel refuses it.
+    /// Makes the error for a file that exists and that the kernel refuses.
     pub fn refused(command: &OsStr, why: &std::io::Error) -> CannotRun {
         CannotRun::new(command, why, 126)
     }
 }
 
-/// The program that a command names, as the shell would find it.
+/// Returns the program that a command names, as the shell would find it.
 pub fn program(command: &OsStr) -> Result<PathBuf, CannotRun> {
     let cannot = |why, status| Err(CannotRun::new(command, why, status));
     if command.as_bytes().contains(&b'/') {

@@ -78,8 +78,8 @@ enum Command {
     Shipped(shipped::ShippedArguments),
 }
 
-/// Ends with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: where an argument is
-/// not plain text, the message is printed without colours and without control characters.
+/// Exits with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: if an
+/// argument is not plain text, the message is printed without colours and control characters.
 fn wrong_usage(why: &clap::Error) -> ! {
     let is_text = |word: std::ffi::OsString| {
         let word = word.to_string_lossy();
@@ -123,8 +123,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// One line for each variable that looks like a mistyped one of ours. Others that begin alike are left alone: environment
-/// modules set such names.
+/// Prints a line for each variable that looks like a misspelt one of ampere's. Other names with the same prefix are ignored,
+/// because environment modules set them.
 fn warn_of_misspelt_variables() {
     let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
     for name in names.filter(|name| name.starts_with(PREFIX) && setting(name).is_none()) {

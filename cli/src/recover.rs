@@ -45,7 +45,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
             "its records are in {shown}, and its results go there: leave -o out, or move them afterwards"
         );
     }
-    // A failure on one node's part does not keep the others from being finished.
+    // A failure for one node's part does not keep the others from being finished.
     for left in errors.into_iter().map(Err).chain(found.into_iter().map(Ok)) {
         let done = left.and_then(|left| match arguments.discard {
             true => finish::discard(left),
@@ -66,17 +66,17 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Finishes what of a run was cut off and no process collects any more, on all of its nodes; prints one line about it. Whether
-/// anything was finished.
+/// Finishes the interrupted parts of a run that no process collects any more, on all of its nodes, and prints a line about it.
+/// Returns whether anything was finished.
 pub fn finish_if_cut_off(directory: &Path) -> bool {
     if ampere_owned::other_owner(directory).is_some() {
-        return false; // `ampere report` says whose it is
+        return false; // `ampere report` prints whose it is
     }
     let found = finish::find(directory).unwrap_or_default();
     let is_cut_off = |left: &Leftover| left.in_use.is_none() && left.has_events();
     let mut found: Vec<Leftover> = found.into_iter().flatten().filter(is_cut_off).collect();
     let run_of = |left: &Leftover| left.manifest.as_ref().map(|manifest| manifest.run_id.clone());
-    // Other runs may have directories in this one.
+    // This directory may contain directories of other runs.
     let run = nodes::run_in(directory);
     found.retain(|left| run.is_some() && run_of(left) == run);
     look_for_writers(&mut found);
@@ -96,7 +96,7 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
     are_finished
 }
 
-/// Puts the traces of a run's nodes together, as far as they have ended.
+/// Joins the traces of those nodes of a run that have ended.
 fn join_traces(directory: &Path) {
     let run = nodes::run_in(directory);
     if let Some(Err(why)) = run.map(|run| nodes::join_traces(directory, &run)) {
@@ -104,7 +104,7 @@ fn join_traces(directory: &Path) {
     }
 }
 
-/// Why what of a run was cut off cannot be finished here, if there is a reason.
+/// Returns why the interrupted parts of a run cannot be finished here, if there is a reason.
 pub fn why_unfinished(directory: &Path) -> Option<String> {
     finish::find(directory)
         .unwrap_or_default()
@@ -112,7 +112,7 @@ pub fn why_unfinished(directory: &Path) -> Option<String> {
         .find_map(|left| left.err().map(|why| why.to_string()))
 }
 
-/// Waits to see whether runs of other nodes are over: that shows only in that nothing changes any more.
+/// Waits to see whether runs of other nodes have ended: the only sign is that nothing changes any more.
 fn look_for_writers(found: &mut [Leftover]) {
     let doubtful = || found.iter().filter(|left| left.may_be_written);
     if let Some(first) = doubtful().next() {
@@ -129,7 +129,7 @@ fn look_for_writers(found: &mut [Leftover]) {
     }
 }
 
-/// Shows what was finished. Returns whether all of it could be.
+/// Shows what was finished. Returns whether everything could be.
 fn show_finished(finished: &Finished) -> bool {
     let output = finished.output.display();
     if !finished.figures_stay {
@@ -154,9 +154,10 @@ fn show_finished(finished: &Finished) -> bool {
     finished.trace == Traced::Made
 }
 
-/// Levels below the current directory that are searched: jobs have directories of their own, in those of experiments.
+/// The number of levels below the current directory that are searched: jobs often have directories of their own, in those of
+/// experiments.
 const LEVELS: usize = 3;
-/// Directories that are searched at most: a home directory may have millions of files.
+/// The maximum number of directories that are searched: a home directory may have millions of files.
 const DIRECTORIES_MAX: usize = 4096;
 
 /// Lists sessions in shared memory, and records on disk below the current directory.
@@ -172,7 +173,7 @@ fn list() -> anyhow::Result<ExitCode> {
         match finish::of_spool(&spool) {
             _ if known(&all, &spool) => {}
             Ok(left) => {
-                // A spool that was moved is listed with its session.
+                // A spool that was moved is already listed with its session.
                 all.retain(|other| left.session.is_none() || other.session != left.session);
                 all.push(left);
             }
@@ -195,13 +196,13 @@ fn list() -> anyhow::Result<ExitCode> {
         );
     }
     for left in &recoverable {
-        // A reader that closes the pipe has seen enough.
+        // A reader that closes the pipe does not need more.
         let _ = writeln!(std::io::stdout(), "{}", printable(&line(left)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A run on one line: session, start, command, ranks, events, directory.
+/// Formats a run on one line: session, start, command, ranks, events, directory.
 fn line(left: &Leftover) -> String {
     let manifest = left.manifest.as_ref();
     let session = left.session.as_deref().or(manifest.map(|manifest| manifest.session.as_path()));

@@ -1,4 +1,4 @@
-//! `ampere replay`: an existing trace, played into a live collector.
+//! `ampere replay`: plays an existing trace into a live collector.
 
 use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
@@ -43,7 +43,7 @@ pub struct ReplayArguments {
     hold: Duration,
 }
 
-/// How late GPU streams report. `None`: at the end.
+/// How late GPU streams report; `None` for at the end.
 #[derive(Clone, Copy)]
 struct Lag(Option<Duration>);
 
@@ -55,7 +55,7 @@ impl std::str::FromStr for Lag {
     }
 }
 
-/// A text that is no number of seconds.
+/// The error for a text that is not a number of seconds.
 #[derive(Debug)]
 struct NoSeconds;
 
@@ -85,7 +85,7 @@ pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
     for note in &replay.notes {
         say!("ampere: {note}");
     }
-    // An interrupted replay has results, too: of what has been played.
+    // An interrupted replay also has results, for what has been played.
     let stop = asked_to_end().map_err(anyhow::Error::msg)?;
     let session = Session::open_or_create(&format!("s-{}", run_name()))?;
     let replaying =
@@ -148,7 +148,7 @@ impl Replaying<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Leaves the live figures up for a while.
+    /// Keeps the live figures available for a while.
     fn hold(&self, session: &Session) {
         let until = Instant::now() + self.arguments.hold.min(Duration::from_secs(1 << 30));
         while Instant::now() < until && !self.is_interrupted() && session.collector_is_alive() {

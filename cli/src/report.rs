@@ -1,4 +1,4 @@
-//! `ampere report`: a run's summary in one of its forms.
+//! `ampere report`: prints a run's summary in one of its forms.
 
 use crate::collector::announced::Announced;
 use crate::recover::{finish_if_cut_off, why_unfinished};
@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// A collector answers requests sooner than this.
+/// An upper bound on the time in which a collector answers requests.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Figures of a run that continues are written more often than this.
+/// The age below which figures may be of a run that continues, because they are written more often.
 const RECENT: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
@@ -98,7 +98,7 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run's trace, and those of nodes that are not in it.
+/// Returns the run's trace, and those of nodes that are not in it.
 fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
@@ -109,7 +109,7 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     others.missing.iter().for_each(|line| say!("ampere: {line}"));
     let mut unknown = None;
     for part in &mut parts {
-        // A device may be another node's.
+        // A device may belong to another node.
         if let Err(why) = choice.apply(&mut part.summary) {
             part.summary.devices.clear();
             unknown.get_or_insert(why);
@@ -121,7 +121,7 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// A database is written in its place under another name, and is there when it is whole.
+/// Writes a database under another name, and puts it in its place when it is complete.
 #[cfg(feature = "sqlite")]
 fn write_database(
     parts: &[Part],
@@ -141,7 +141,7 @@ fn write_database(
     Ok(ExitCode::SUCCESS)
 }
 
-/// SQLite opens files by path and follows links: it writes in a directory of this user alone.
+/// SQLite opens files by path and follows links, so it writes in a directory that only this user can access.
 #[cfg(feature = "sqlite")]
 fn write_database_beside(
     parts: &[Part],
@@ -168,7 +168,7 @@ fn write_database(_: &[Part], _: &Choice, _: &Config, _: Option<&Path>) -> anyho
     bail!("this build has no SQLite: `make build` makes one that has it")
 }
 
-/// Writes events as they are read: a trace may have more than memory has room for.
+/// Writes events while they are read, because a trace may not fit into memory.
 fn write_events(
     parts: &[Part],
     choice: &Choice,
@@ -203,8 +203,8 @@ fn write_events(
     }
 }
 
-/// The summary of a run, with all of its nodes. `directory` is the first node's. What of it was cut off is finished. `progress`:
-/// after a second, gets how many nodes have been read, and how many there are.
+/// Returns the summary of a run, with all of its nodes, after finishing its interrupted parts. `directory` is the first node's.
+/// After a second, `progress` gets the number of nodes that have been read and the number of all nodes.
 pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<Summary> {
     let begun = Instant::now();
     finish_if_cut_off(directory);
@@ -216,7 +216,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
             progress(done as u64, nodes.len() as u64);
         }
         let answer = summary_of_node(&node.directory).and_then(|summary| {
-            // Its collector may have ended, and another one answer there.
+            // The node's collector may have ended, and another one may answer at its address.
             let is_same = summary.run.id == first.run.id && summary.run.nodes != first.run.nodes;
             is_same.then_some(summary).context("what answers at its address is another run")
         });
@@ -233,8 +233,8 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
     Ok(whole)
 }
 
-/// One node's summary: from its file, or from its collector while the run continues. If neither its collector nor its records can
-/// be reached, the figures are those that were written last.
+/// Returns one node's summary: from its file, or from its collector while the run continues. If neither its collector nor its
+/// records can be reached, returns the figures that were written last.
 fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     let shown = directory.display();
     let file = if directory.is_file() { directory.to_owned() } else { directory.join("summary.json") };
@@ -288,7 +288,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
-/// Some output directories in a directory that is none.
+/// Returns some output directories in a directory that is not one itself.
 fn outputs_below(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_output =
@@ -300,7 +300,7 @@ fn outputs_below(directory: &Path) -> Vec<String> {
     found
 }
 
-/// The summary as of now, while the run continues.
+/// Returns the current summary while the run continues.
 fn ask_collector(directory: &Path) -> anyhow::Result<Summary> {
     let Some(announced) = Announced::of(directory) else {
         bail!("{} has no address", directory.join("collector.json").display());

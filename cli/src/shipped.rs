@@ -21,7 +21,7 @@ const SOURCE: &str = concat!("ampere ", env!("CARGO_PKG_VERSION"));
 /// Shells whose completions are installed.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Sections of the manual page that hold for all commands.
+/// Sections of the manual page that apply to all commands.
 const SECTIONS: [(&str, &str); 3] = [
     (
         "EXIT STATUS",
@@ -64,7 +64,7 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without the commands that ampere calls itself.
+/// Removes the commands that ampere calls itself.
 fn shown(command: &Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let visible = command.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
@@ -87,7 +87,7 @@ fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     for (title, text) in SECTIONS {
         more.control("SH", [title]).text([roman(text)]);
     }
-    // A name that is broken at a line's end is not found.
+    // Searches do not find a name that is broken at a line's end.
     more.control("nh", []).control("SH", ["ENVIRONMENT"]).text([roman(
         "Each setting has a variable, which takes precedence over the file; ampere doctor checks those that are set.",
     )]);

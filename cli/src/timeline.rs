@@ -1,4 +1,4 @@
-//! `ampere report -f timeline`: joules over time, or the calls of one region, from the traces of a run.
+//! `ampere report -f timeline`: prints joules over time, or the calls of one region, from the traces of a run.
 
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
@@ -58,7 +58,7 @@ fn watts(text: &str) -> anyhow::Result<f64> {
 }
 
 impl TimelineArguments {
-    /// The first one that is there, for other formats do not have them.
+    /// Returns the first of these options that was given, because other formats do not have them.
     pub fn given(&self) -> Option<&'static str> {
         let all = [
             ("--bins", self.bins.is_some()),
@@ -71,7 +71,7 @@ impl TimelineArguments {
     }
 }
 
-/// The parts of a run, and how they are attributed again.
+/// The parts of a run, and how to attribute them again.
 pub struct Run<'a> {
     pub parts: &'a [Part],
     pub choice: &'a Choice,
@@ -121,7 +121,7 @@ impl Run<'_> {
         let kept = Kept::default();
         self.attribute(&begins, |clock, begin, part| {
             let devices = match by {
-                // No joule twice.
+                // No joule may be counted twice.
                 By::Balance if self.choice.devices.is_empty() => {
                     topmost(&part.summary).map(|device| device.name.clone()).collect()
                 }
@@ -196,7 +196,7 @@ impl Run<'_> {
     }
 }
 
-/// When each trace begins, after the first of them.
+/// Returns each trace's start, in seconds after the start of the first of them.
 fn begins(spans: &[Span]) -> Vec<f64> {
     let first = spans.iter().filter_map(|span| span.begin).min().unwrap_or(0);
     spans.iter().map(|span| span.begin.map_or(0.0, |begin| (begin - first) as f64 / 1e9)).collect()

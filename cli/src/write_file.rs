@@ -5,7 +5,8 @@ use anyhow::Context;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Writes a file whole or not at all. What is no plain file, and what a link leads to, is written to and not replaced.
+/// Writes a file completely or not at all. A file that is not a regular one, or that a link leads to, is written to and not
+/// replaced.
 pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
     let there = std::fs::symlink_metadata(path).ok();
     if there.is_none_or(|there| there.is_file() || there.is_dir()) {
@@ -26,7 +27,8 @@ pub fn write_to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// As /dev/stdout does: what the descriptor's file contains already is not ours to remove. Links of other users are refused.
+/// Whether a path leads to a descriptor, as /dev/stdout does: the existing content of its file must not be removed. Links of
+/// other users are refused.
 fn leads_to_descriptor(path: &Path) -> io::Result<bool> {
     let mut at = path.to_owned();
     for _ in 0..40 {

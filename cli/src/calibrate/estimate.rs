@@ -1,56 +1,57 @@
-//! What a counter's readings say about it, once it is known when the load was busy. No clock, no IO, cannot fail.
+//! Estimates a counter's delay, levels and noise from its readings, given when the load was busy. It uses no clock and no IO, and
+//! cannot fail.
 //!
-//! The model: power is `idle`, and `busy` while the load was busy a `delay` ago; a reading's energy is the power's integral
-//! up to its time. So the mean power from one movement of the counter to the next is
-//! `idle + (busy - idle) x (part of that time, a delay earlier, that was busy)`, which is a line for each delay that is
-//! tried. The delay is the one whose line leaves least (least squares, weighted by the intervals' lengths): first on a
-//! grid, then between its points by golden section.
+//! The model: power is `idle`, and `busy` while the load was busy a `delay` ago; a reading's energy is the power's integral up to
+//! its time. So the mean power from one movement of the counter to the next is `idle + (busy - idle) x (fraction of that time, a
+//! delay earlier, that was busy)`, which is a line for each delay that is tried. The estimated delay is the one whose line leaves
+//! the least error (least squares, weighted by the intervals' lengths). It is searched first on a grid, then between the grid's
+//! points by golden section.
 //!
-//! Increments are fitted and not the energies themselves: what an energy is off once it is off for ever, and the errors of
-//! all that follow would be one error. A movement that was missed makes an interval longer and no less right.
+//! The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one. Half of the memory for a node's rings,
+//! MAIN_RINGS_BYTES, is for main threads.
 
 use super::wave::{Wave, quantile};
 
-/// The delays that are tried, in periods. One period more or less makes no difference.
+/// The range of delays that are tried, in periods. Delays that differ by a whole period cannot be distinguished.
 const EARLIEST: f64 = -0.25;
 const LATEST: f64 = 0.75;
 const GRID: usize = 400;
 /// The maximum number of parts into which the run is split; their estimates show the uncertainty.
 const PARTS: usize = 10;
-/// A part's estimate is looked for so far around the whole's, in periods.
+/// A part's delay is searched in this range around the delay of the whole run, in periods.
 const AROUND: f64 = 0.25;
 /// A counter needs at least this many movements in a period to show its two levels.
 const UPDATES_MIN: f64 = 4.0;
-/// No device takes more (as in the attribution): a greater step, or one back, is a reset.
+/// No device uses more power (as in the attribution): a larger step, or one back, is a reset.
 const WATTS_MAX: f64 = 20_000.0;
-/// A response below this part of the power is none, however regular.
+/// A response below this fraction of the power does not count, however regular it is.
 const RESPONSE_MIN: f64 = 1e-3;
-/// What lies nearer to an edge than this part of a period is not steady yet.
+/// Intervals that are nearer to an edge than this fraction of a period are not steady yet.
 const SETTLING: f64 = 0.1;
 /// A level is the mean of at least this many intervals.
 const STEADY_MIN: usize = 10;
-/// Cells of the picture of a period.
+/// The number of cells in the plot of a period.
 pub const CELLS: usize = 48;
 
-/// A counter's movements: the time at which a new value was read first, by CLOCK_MONOTONIC, and the value. Nanoseconds
-/// and nanojoules.
+/// A counter's movements: the time of the first reading of each new value, in nanoseconds of CLOCK_MONOTONIC, and the value in
+/// nanojoules.
 pub type Movements = [(u64, u64)];
 
 /// The result of the estimation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub verdict: Verdict,
-    /// Seconds from movement to movement: median, and what a tenth is below and above.
+    /// Seconds from movement to movement: the median, and the values below and above which a tenth lies.
     pub update: Option<Spread>,
     pub updates: usize,
-    /// Steps that no device can make: resets, wraps.
+    /// The number of steps that no device can make, from resets or wraps.
     pub resets: usize,
-    /// Times without a movement that were too long to be used.
+    /// The number of times without a movement that were too long to be used.
     pub gaps: usize,
     pub mean_watts: Option<f64>,
-    /// Only where the counter responds to the load.
+    /// The response to the load; `None` if the counter does not respond.
     pub response: Option<Response>,
-    /// Mean watts over the phase of the period, from the rise on. Not a number where nothing was seen.
+    /// Mean watts over the phase of the period, from the rise on; NaN where nothing was seen.
     pub phase_watts: Vec<f64>,
 }
 
@@ -59,9 +60,9 @@ pub enum Verdict {
     Responds,
     /// Its power is the same whether the load is busy or idle.
     NoResponse,
-    /// It moves so seldom that the two phases cannot be distinguished.
+    /// It moves so rarely that the two phases cannot be distinguished.
     Aliased,
-    /// It did not move, or could not be read, while the wave was on.
+    /// It did not move, or could not be read, during the wave.
     Still,
 }
 
@@ -72,28 +73,28 @@ pub struct Spread {
     pub ninth_tenth: f64,
 }
 
-/// Powers are in watts, times in seconds.
+/// A counter's response to the load. Powers are in watts, times in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Response {
-    /// As it came out: below 0 for a counter that seems to know the load beforehand.
+    /// The estimated delay. It is below 0 for a counter that seems to know the load beforehand.
     pub delay: f64,
-    /// Standard error, by the parts' spread, and no less than the readings' own resolution.
+    /// The standard error, from the spread of the parts, and at least the readings' own resolution.
     pub delay_error: f64,
     pub idle: f64,
     pub busy: f64,
-    /// Standard deviation of the power from movement to movement, where enough of them were steady.
+    /// The standard deviation of the power from movement to movement, if enough intervals were steady.
     pub idle_noise: Option<f64>,
     pub busy_noise: Option<f64>,
 }
 
 impl Response {
-    /// What is written as the device's delay.
+    /// Returns the delay that is written to the settings.
     pub fn delay_to_set(&self) -> f64 {
         self.delay.max(0.0)
     }
 }
 
-/// From one movement to the next, in seconds of the wave.
+/// The interval from one movement to the next, in seconds of the wave.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: f64,
@@ -107,7 +108,7 @@ impl Interval {
     }
 }
 
-/// `reading_period`: how often the counter was looked at, in seconds.
+/// `reading_period` is the time between two readings of the counter, in seconds.
 pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Estimate {
     let mut all = intervals(movements, wave);
     let mut lengths: Vec<f64> = all.iter().map(|interval| interval.length()).collect();
@@ -121,7 +122,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     all.retain(|interval| interval.length() <= longest);
     let gaps = moved - all.len();
     let usable = all.len();
-    // A counter that goes back by less than a watt's worth is a reset as well: energy is not given back.
+    // A counter that goes back by less than a watt's worth was reset as well, because energy is not given back.
     all.retain(|interval| (0.0..=WATTS_MAX).contains(&interval.watts));
     let mut outcome = Estimate {
         verdict: Verdict::Still,
@@ -152,7 +153,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     outcome
 }
 
-/// Those that are used: what the load did a delay before them is known, for all delays that are tried.
+/// Returns the usable intervals: those for which the load a delay earlier is known, for all delays that are tried.
 fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
     let (begin, end) = (LATEST * wave.period, wave.end() + (0.5 + EARLIEST) * wave.period);
     let seconds = |ns: u64| ns.wrapping_sub(wave.origin_ns) as i64 as f64 * 1e-9;
@@ -164,7 +165,7 @@ fn intervals(movements: &Movements, wave: &Wave) -> Vec<Interval> {
     pairs.collect()
 }
 
-/// Sums of a weighted line through (part that was busy, watts).
+/// Sums for a weighted line through the points (busy fraction, watts).
 #[derive(Default)]
 struct Line {
     weight: f64,
@@ -176,7 +177,7 @@ struct Line {
 }
 
 impl Line {
-    /// `about`: a power near the mean, so that squares of large numbers do not hide small differences.
+    /// `about` is a power near the mean. It is subtracted so that squares of large numbers do not hide small differences.
     fn of(intervals: &[Interval], wave: &Wave, delay: f64, about: f64) -> Line {
         let mut line = Line::default();
         let mut cursor = wave.cursor();
@@ -200,13 +201,14 @@ impl Line {
         line
     }
 
-    /// Watts more while busy. 0 where all was busy, or all idle.
+    /// Returns the additional watts while busy; 0 if all intervals were busy, or all idle.
     fn amplitude(&self) -> f64 {
         let spread = self.xx - self.x * self.x / self.weight;
         if spread > 1e-9 * self.weight { (self.xy - self.x * self.y / self.weight) / spread } else { 0.0 }
     }
 
-    /// Weighted squares that the line leaves; of a line that falls, those of a flat one: a load takes power.
+    /// Returns the weighted squares that the line leaves. For a line that falls, returns those of a flat one, because a load
+    /// takes power.
     fn left(&self) -> f64 {
         let all = self.yy - self.y * self.y / self.weight;
         all - self.amplitude().max(0.0) * (self.xy - self.x * self.y / self.weight)
@@ -224,7 +226,7 @@ fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: us
     let step = (to - from) / steps as f64;
     let grid = (0..=steps).map(|n| from + step * n as f64).map(|delay| (left(delay), delay));
     let best = grid.min_by(|a, b| a.0.total_cmp(&b.0)).map_or(from, |(_, delay)| delay);
-    // Golden section, to a microsecond or so.
+    // The golden section search ends at about a microsecond.
     let (mut low, mut high) = (best - step, best + step);
     let golden = (5f64.sqrt() - 1.0) / 2.0;
     let (mut a, mut b) = (high - golden * (high - low), low + golden * (high - low));
@@ -243,7 +245,7 @@ fn best_delay(intervals: &[Interval], wave: &Wave, from: f64, to: f64, steps: us
     (low + high) / 2.0
 }
 
-/// In parts of about the same time, each in order.
+/// Divides the intervals, in order, into parts of about the same length.
 fn parts(intervals: &[Interval], count: usize) -> Vec<&[Interval]> {
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Vec::new() };
     let width = (last.to - first.from) / count as f64;
@@ -266,9 +268,9 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
-/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and their mean is
-/// to be several times what their spread allows. The delay was chosen for the largest difference, and with few periods
-/// the spread itself is uncertain: so it is many times.
+/// Whether the power differs between busy and idle, and not by chance: each period has its own difference, and their mean must be
+/// several times what their spread allows. A high factor is used, because the delay was chosen for the largest difference, and
+/// with few periods the spread itself is uncertain.
 fn responds(intervals: &[Interval], wave: &Wave, delay: f64, mean_watts: f64) -> bool {
     let amplitude_of = |part: &[Interval]| {
         let line = Line::of(part, wave, delay, mean(part));
@@ -311,8 +313,8 @@ fn describe(intervals: &[Interval], wave: &Wave, delay: f64, reading_period: f64
     }
 }
 
-/// Power and its deviation in the intervals that lie in one phase as a whole and not beside its edges; where these are too
-/// few, beside them as well. `None`: still too few.
+/// Returns power and deviation in the intervals that lie completely within one phase and away from its edges; if there are too
+/// few of them, those near the edges count as well. Returns `None` if there are still too few.
 fn steady(intervals: &[Interval], wave: &Wave, delay: f64, busy: bool) -> Option<(f64, f64)> {
     let mut cursor = wave.cursor();
     let wanted = if busy { 1.0 } else { 0.0 };
@@ -345,7 +347,7 @@ fn over_phase(intervals: &[Interval], wave: &Wave) -> Vec<f64> {
     let (mut joules, mut seconds) = (vec![0.0; CELLS], vec![0.0; CELLS]);
     let cell = wave.period / CELLS as f64;
     for interval in intervals {
-        // In steps that end where a cell does, roughly: a picture needs no more.
+        // The steps end approximately where a cell does, which is enough for a plot.
         let steps = (interval.length() / cell * 2.0).ceil().max(1.0);
         let step = interval.length() / steps;
         for n in 0..steps as usize {

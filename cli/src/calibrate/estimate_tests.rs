@@ -1,4 +1,4 @@
-//! Counters that are made up: what is put in comes out, and what cannot be known is not stated.
+//! Tests with simulated counters: their parameters must be found again, and what cannot be known must not be stated.
 
 use super::*;
 use crate::calibrate::wave::Edge;
@@ -8,7 +8,7 @@ type Change<'a> = &'a dyn Fn(&mut Vec<(u64, u64)>);
 
 const ORIGIN_NS: u64 = 5_000_000_000_000;
 
-/// A counter that lags, and the wave that it sees.
+/// A simulated counter that lags, and the wave that it sees.
 #[derive(Clone, Debug)]
 struct MadeUp {
     period: f64,
@@ -17,15 +17,15 @@ struct MadeUp {
     delay: f64,
     idle: f64,
     busy: f64,
-    /// Seconds from movement to movement, and how far each may be off.
+    /// Seconds from movement to movement, and the largest deviation of each.
     update: f64,
     jitter: f64,
-    /// Watts, normally distributed, from movement to movement.
+    /// Normally distributed noise from movement to movement, in watts.
     noise: f64,
     tick_joules: f64,
-    /// How often it is looked at.
+    /// The time between two readings.
     reading: f64,
-    /// Part of the movements that nobody saw.
+    /// The fraction of the movements that no reading shows.
     missed: f64,
 }
 
@@ -48,7 +48,7 @@ impl Default for MadeUp {
     }
 }
 
-/// Numbers from 0 to 1 that are the same in every run.
+/// Random numbers from 0 to 1 that are the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -59,7 +59,7 @@ impl Chance {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Mean 0, deviation 1, nearly normal.
+    /// Returns a nearly normal number with mean 0 and deviation 1.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
@@ -79,7 +79,7 @@ impl MadeUp {
         Wave::new(&edges.collect::<Vec<_>>()).unwrap()
     }
 
-    /// From a period before the wave to one after it.
+    /// Returns the movements from a period before the wave to one after it.
     fn movements(&self, seed: u64) -> Vec<(u64, u64)> {
         let mut chance = Chance(seed);
         let wave = self.wave();
@@ -109,7 +109,7 @@ impl MadeUp {
     }
 }
 
-/// The delay, and the response, of a counter that responds.
+/// Returns the delay and the response of a counter that responds.
 #[track_caller]
 fn response(made_up: &MadeUp) -> Response {
     let outcome = made_up.estimate();
@@ -125,11 +125,11 @@ fn close(what: &str, found: f64, expected: f64, within: f64) {
 #[test]
 fn delay_levels_and_update_period_come_out() {
     let found = response(&MadeUp::default());
-    // A movement is seen up to a reading's period after it was made: half a millisecond in the mean.
+    // A movement is seen up to a reading's period after it was made: half a millisecond on average.
     close("delay", found.delay, 0.1205, 0.0005);
     close("idle", found.idle, 90.0, 0.5);
     close("busy", found.busy, 400.0, 0.5);
-    // 15 ms seen to a millisecond: the same energy in 15 or 16 ms.
+    // The time of 15 ms is seen with a resolution of a millisecond: the same energy in 15 or 16 ms.
     assert!(found.idle_noise.unwrap() < 4.0 && found.busy_noise.unwrap() < 16.0, "{found:?}");
     assert!((0.0005..0.002).contains(&found.delay_error), "{found:?}");
     let update = MadeUp { jitter: 0.002, ..MadeUp::default() }.estimate().update.unwrap();
@@ -179,7 +179,7 @@ fn noise_is_that_of_each_level() {
 
 #[test]
 fn a_counter_that_averages_lags_by_half_of_what_it_averages_over() {
-    // The mean of the last 200 ms, as 20 counters with delays of 0 to 200 ms between them.
+    // This averages the last 200 ms, like 20 counters with delays between 0 and 200 ms.
     let one = MadeUp { update: 0.01, reading: 0.01, ..MadeUp::default() };
     let shifted: Vec<Vec<(u64, u64)>> =
         (0..20).map(|n| MadeUp { delay: 0.005 + 0.01 * n as f64, ..one.clone() }.movements(1)).collect();
@@ -211,12 +211,12 @@ fn a_counter_that_does_not_see_the_load_has_no_delay() {
             close("mean", outcome.mean_watts.unwrap(), 90.0, 5.0);
         }
     }
-    // Another load that comes and goes by itself, every 0.7 to 1.3 s, is no response either.
+    // Another load that is unrelated to the wave, every 0.7 to 1.3 s, is no response either.
     let made_up = MadeUp::default();
     let other = MadeUp { period: 0.77, periods: 26, ..MadeUp::default() };
     let outcome = estimate(&other.movements(1), &made_up.wave(), 0.001);
     assert_eq!(outcome.verdict, Verdict::NoResponse, "{outcome:?}");
-    // One that falls while the load is busy does not answer to it.
+    // A power that falls while the load is busy is no response.
     let inverse = MadeUp { idle: 400.0, busy: 90.0, delay: 0.1, duty: 0.3, ..MadeUp::default() };
     let found = inverse.estimate();
     assert!(found.response.is_none_or(|r| r.busy > r.idle), "{found:?}");
@@ -238,7 +238,7 @@ fn a_counter_that_stands_still_says_so() {
     for movements in [vec![], vec![(ORIGIN_NS, 5)], vec![(ORIGIN_NS, 5), (ns(3.0), 6), (ns(3.01), 7)]] {
         assert_eq!(estimate(&movements, &made_up.wave(), 0.001).verdict, Verdict::Still, "{movements:?}");
     }
-    // It was read before and after the wave only.
+    // The counter was read only before and after the wave.
     let far: Vec<(u64, u64)> =
         made_up.movements(1).iter().map(|(at, value)| (at + (60 << 30), *value)).collect();
     assert_eq!(estimate(&far, &made_up.wave(), 0.001).verdict, Verdict::Still);
@@ -262,7 +262,7 @@ fn resets_wraps_jumps_and_freezes_change_nothing() {
         assert_eq!((outcome.verdict, outcome.resets), (Verdict::Responds, resets), "{what}: {outcome:?}");
         close(what, outcome.response.unwrap().delay, sound, 0.0005);
     }
-    // Stands still for a while and then has it all at once; or for long, which is no interval to learn from.
+    // The counter stands still for a while and then shows all energy at once, or for a long time, which gives no usable interval.
     let short = changed(&|m| drop(m.drain(at(5.3)..at(5.6))));
     let long = changed(&|m| drop(m.drain(at(5.3)..at(9.6))));
     for (what, outcome, gaps) in [("short freeze", short, 0), ("long freeze", long, 1)] {
@@ -289,7 +289,7 @@ fn the_error_is_as_large_as_it_is_said_to_be() {
         })
         .collect();
     let within = |errors: f64| deviations.iter().filter(|deviation| **deviation <= errors).count();
-    // For normal errors, 68 and 95 of a hundred.
+    // For normal errors, the expected numbers are 68 and 95 of a hundred.
     assert!((50..=85).contains(&within(1.0)), "{} within one standard error", within(1.0));
     assert!(within(2.0) >= 85 && within(5.0) == 100, "{} within two", within(2.0));
 }
@@ -313,8 +313,8 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Within 3 ms and what a single edge is uncertain by, whatever the counter is like: noise moves energy between the two
-    /// sides of an edge, as much as a shift by update x noise / amplitude would.
+    /// The delay must be found within 3 ms plus the uncertainty of a single edge, whatever the counter is like: noise moves
+    /// energy between the two sides of an edge as much as a shift by update x noise / amplitude would.
     #[test]
     fn any_delay_is_found(
         delay in 0.0..0.4f64,
@@ -354,7 +354,7 @@ proptest! {
         prop_assert!(watts <= 0.05 * amplitude + noise, "{} W off, {:?}", watts, found);
     }
 
-    /// Readings of whatever kind end in a verdict, not in a panic or a number that is none.
+    /// Readings of any kind must end in a verdict, and not in a panic or NaN.
     #[test]
     fn nonsense_is_survived(movements in proptest::collection::vec((0..30_000u64, any::<u64>()), 0..200)) {
         let movements: Vec<(u64, u64)> =

@@ -1,4 +1,4 @@
-//! The load: all cores spinning and sleeping by turns, or a command that says when it is busy.
+//! The load: all cores alternate between spinning and sleeping, or a command reports when it is busy.
 
 use super::wave::Edge;
 use anyhow::{Context, bail};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A command that makes a square wave needs no longer, and what is sampled is kept in memory.
+/// The longest time for a load: no square wave needs more, and the samples are kept in memory.
 pub const LOAD_MAX: Duration = Duration::from_secs(600);
-/// More edges, or longer lines, are a mistake.
+/// An upper bound on the edges: a command that prints more is wrong.
 const EDGES_MAX: usize = 1_000_000;
 const LINE_MAX: u64 = 4096;
-/// How long a command may take to end once it is asked to.
+/// The time that a command may take to end after it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(2);
 const NAP: Duration = Duration::from_millis(20);
 
@@ -39,7 +39,7 @@ impl std::fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// Half of each period every thread is busy, half of it asleep. Phases end at times that were fixed at the beginning.
+/// Keeps every thread busy in one half of each period and asleep in the other. Phases end at times that were fixed at the start.
 /// `progress` gets the time since then.
 pub fn spin(
     period: Duration,
@@ -74,7 +74,7 @@ pub fn spin(
     Ok(median_edges(&edges))
 }
 
-/// Each edge when half of the threads had passed it: one that lost its core is not the load.
+/// Returns for each edge the time when half of the threads had passed it: a single thread that lost its core does not matter.
 fn median_edges(threads: &[Vec<Edge>]) -> Vec<Edge> {
     let count = threads.iter().map(Vec::len).min().unwrap_or(0);
     let edge = |number: usize| {
@@ -94,7 +94,7 @@ fn one_thread(begin_ns: u64, half_ns: u64, periods: usize, stopped: &AtomicBool)
         burn_until(rise + half_ns, stopped);
         edges.push(Edge { at_ns: monotonic_ns(), rises: false });
     }
-    // The last idle phase belongs to the wave as well.
+    // The last idle phase is a part of the wave as well.
     sleep_until(begin_ns + 2 * periods as u64 * half_ns, stopped);
     edges
 }
@@ -105,12 +105,13 @@ fn sleep_until(time_ns: u64, stopped: &AtomicBool) {
         if left == 0 || stopped.load(Ordering::Relaxed) {
             return;
         }
-        // In short pieces, so that an interrupt is noticed.
+        // It sleeps for short times, so that an interrupt is noticed.
         std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
     }
 }
 
-/// Multiplications that do not wait for each other: a hint that this is a spin loop would make the core save power.
+/// Multiplies numbers until a time. The multiplications do not wait for each other, and there is no hint for spin loops, because
+/// the core would save power.
 fn burn_until(time_ns: u64, stopped: &AtomicBool) {
     let mut values = [1.0f64, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7];
     while monotonic_ns() < time_ns && !stopped.load(Ordering::Relaxed) {
@@ -123,8 +124,8 @@ fn burn_until(time_ns: u64, stopped: &AtomicBool) {
     }
 }
 
-/// Runs the command to its end. Its `edge` lines are the result, its other lines go to standard error. `progress` gets the
-/// number of edges so far.
+/// Runs the command to its end. Returns its `edge` lines; its other lines go to standard error. `progress` gets the number of
+/// edges so far.
 pub fn run(
     program: &std::path::Path,
     command: &[OsString],
@@ -143,7 +144,7 @@ pub fn run(
     let counted = count.clone();
     let reader = std::thread::spawn(move || read_edges(output, &counted, |line| say!("{line}")));
     let status = wait(&mut child, &shown, stop, || progress(count.load(Ordering::Relaxed)))?;
-    // A process that it left behind may hold its output open: then what came until now is all.
+    // A process that the command left behind may hold its output open: only what came until now is used then.
     let until = Instant::now() + END_LIMIT;
     while !reader.is_finished() && Instant::now() < until {
         std::thread::sleep(NAP);
@@ -170,7 +171,7 @@ pub fn run(
     Ok(edges)
 }
 
-/// Waits for the command's end. It is ended if it is interrupted or runs too long.
+/// Waits for the command's end, and ends the command if it is interrupted or runs too long.
 fn wait(
     child: &mut Child,
     shown: &str,
@@ -206,7 +207,7 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Reads to the end even after an error, so that the command is not stopped by a full pipe.
+/// Reads to the end even after an error, so that a full pipe does not stop the command.
 fn read_edges(
     output: impl Read,
     count: &AtomicUsize,
@@ -242,16 +243,16 @@ fn read_edges(
     }
 }
 
-/// What a line of the command's output is.
+/// The kind of a line of the command's output.
 #[derive(Debug, PartialEq)]
 enum Line {
     Edge(Edge),
-    /// It begins like an edge.
+    /// The line starts like an edge and cannot be parsed.
     Malformed,
     Other,
 }
 
-/// `edge rise|fall <CLOCK_MONOTONIC> [<CLOCK_REALTIME>]`, in nanoseconds.
+/// Parses `edge rise|fall <CLOCK_MONOTONIC> [<CLOCK_REALTIME>]`, in nanoseconds.
 fn parse(line: &str) -> Line {
     let mut words = line.split_whitespace();
     if words.next() != Some("edge") {

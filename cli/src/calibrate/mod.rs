@@ -1,7 +1,7 @@
-//! `ampere calibrate`: measures how often the node's counters move, how far they lag, how noisy they are.
+//! `ampere calibrate`: measures how often the node's counters move, how far they lag, and how noisy they are.
 //!
 //! ```text
-//! load.rs      the square wave: threads of our own, or a command that prints its edges        wave.rs    the edges
+//! load.rs      the square wave: ampere's own threads, or a command that prints its edges      wave.rs    the edges
 //! sample.rs    reads the counters meanwhile
 //! estimate.rs  edges and movements -> delay, levels, noise; pure
 //! report.rs    the table and the JSON                  write.rs    the delays in a file of settings
@@ -65,9 +65,9 @@ fn duration(text: &str) -> anyhow::Result<Duration> {
     Ok(time)
 }
 
-/// A phase of 5 ms is still longer than waking up takes.
+/// The shortest period: a phase of 5 ms is still longer than waking up takes.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
-/// A counter's last movement that belongs to the wave is waited for a little.
+/// The additional time for reading a counter's last movement that belongs to the wave.
 const AFTERWARDS: Duration = Duration::from_millis(250);
 
 pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
@@ -108,7 +108,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     let node = ampere_ring::process::node_name();
     let report = Report { node: &node, date: &date, load: &load, wave: &wave, found: &found };
     let settings = settings_of(&report);
-    // The figures took their time: they are shown even if the file cannot be written.
+    // The figures took time to measure, so they are shown even if the file cannot be written.
     let written = match &target {
         Some(target) if !settings.is_empty() => Some(target.write(&node, &settings)),
         _ => None,
@@ -126,7 +126,7 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Wrong usage ends here, with status 2.
+/// Exits with status 2 after wrong usage.
 fn check_usage(arguments: &CalibrateArguments) {
     let wrong = |why: String| clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n")).exit();
     if !arguments.command.is_empty() {
@@ -201,7 +201,7 @@ fn name(load: &Load) -> &str {
     load.command.first().map_or("the load", String::as_str)
 }
 
-/// Edges by another clock, or another machine's, lie somewhere else altogether.
+/// Refuses edges by another clock, or by another machine's, which are at completely different times.
 fn check_clock(wave: &Wave, counters: &[sample::Counter], load: &Load) -> anyhow::Result<()> {
     let now = load::monotonic_ns();
     let first = counters.iter().filter_map(|counter| counter.movements.first()).map(|(at, _)| *at).min();
@@ -223,7 +223,7 @@ fn settings_of(report: &Report) -> Vec<Setting> {
             metric: device.metric.clone(),
             delay: response.delay_to_set(),
             error: response.delay_error,
-            // A file name can have anything in it, a line break for one.
+            // A file name can contain anything, for example a line break.
             how: format!(
                 "{}, on {}: an estimate, {} by {} periods of {} ({})",
                 &report.date[..10],

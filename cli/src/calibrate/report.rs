@@ -1,4 +1,4 @@
-//! What was found, for people and as JSON.
+//! Prints the results for people and as JSON.
 
 use super::estimate::{CELLS, Estimate, Response, Verdict};
 use super::sample::Counter;
@@ -45,7 +45,7 @@ pub struct Report<'a> {
 impl Report<'_> {
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let _ = self.write(&mut out); // to a String: cannot fail
+        let _ = self.write(&mut out); // writing to a String cannot fail
         out
     }
 
@@ -101,7 +101,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    /// What is to be known of a counter besides its figures: one line each.
+    /// Returns remarks about a counter in addition to its figures, one line each.
     fn remarks(&self, found: &Found) -> Vec<String> {
         let Found { counter, estimate } = found;
         let period = time(self.wave.period);
@@ -225,7 +225,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Columns as wide as what is in them, words to the left and figures to the right.
+/// Aligns columns to the width of their cells, words to the left and figures to the right.
 fn table(rows: &[[String; 10]]) -> Vec<String> {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..10).map(width).collect();
@@ -247,7 +247,7 @@ fn row(found: &Found) -> [String; 10] {
     let spread = estimate
         .update
         .map_or_else(none, |update| format!("{} to {}", time(update.tenth), time(update.ninth_tenth)));
-    // A counter that is itself an estimate is called one wherever its figures are.
+    // A counter that is itself an estimate is marked as one wherever its figures are shown.
     let source = match counter.device.quality {
         ampere_counters::Quality::Estimated => format!("{} (no measurement)", counter.device.source),
         _ => counter.device.source.to_owned(),
@@ -267,12 +267,12 @@ fn row(found: &Found) -> [String; 10] {
     ]
 }
 
-/// A delay in words: `119.8 +- 0.5 ms`.
+/// Formats a delay as `119.8 +- 0.5 ms`.
 pub fn delay(response: &Response) -> String {
     format!("{:.1} +- {:.1} ms", response.delay * 1e3, response.delay_error * 1e3)
 }
 
-/// Three digits: `1.02 ms`, `15 ms`, `1.5 s`.
+/// Formats a time with three digits: `1.02 ms`, `15 ms`, `1.5 s`.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
     let decimals = if value < 9.995 {
@@ -293,7 +293,7 @@ fn range(watts: &[f64]) -> Option<(f64, f64)> {
     (low <= high).then_some((low, high))
 }
 
-/// A line of blocks, the lowest for `low`.
+/// Draws a line of blocks, with the lowest one for `low`.
 fn plot(watts: &[f64], low: f64, high: f64) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let range = (high - low).max(f64::MIN_POSITIVE);

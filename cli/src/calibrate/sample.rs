@@ -1,8 +1,8 @@
-//! Reads the counters while the load is on, in a thread of its own, as often as the collector's sampler does.
+//! Reads the counters during the load, in a thread of its own, as often as the collector's sampler does.
 //!
-//! Every counter is read at every period, not only when it is due as the sampler does: how often it moves is what is to be
-//! found out. As there, a movement's time is that of the first reading that showed it, so the delay found is the one that
-//! the sampler's samples have.
+//! Every counter is read in every period and not, as in the sampler, only when it is due, because the time between its movements
+//! is to be measured. As in the sampler, a movement's time is that of the first reading that showed it, so the measured delay is
+//! that of the sampler's samples.
 
 use super::load::monotonic_ns;
 use ampere_counters::{Device, Source};
@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// One counter, and what was seen of it.
+/// One counter and its movements.
 pub struct Counter {
     pub device: Device,
-    /// CLOCK_MONOTONIC of the first reading of a new value, and the value: nanoseconds, nanojoules.
+    /// The time of the first reading of each new value, in nanoseconds of CLOCK_MONOTONIC, and the value in nanojoules.
     pub movements: Vec<(u64, u64)>,
     pub readings: u64,
     pub failed: u64,
-    /// Why the last one that failed did.
+    /// The error of the last failed reading.
     pub error: Option<String>,
-    /// How often it is looked at.
+    /// The time between two readings.
     pub period: Duration,
-    /// Not read again so soon: nothing, for one that is looked at every time.
+    /// The time for which it is not read again; zero for a counter that is read every time.
     pause: Duration,
     due: Instant,
 }
@@ -33,7 +33,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// There must be a source.
+    /// Starts the thread. There must be at least one source.
     pub fn start(mut sources: Vec<Box<dyn Source>>, period: Duration) -> std::io::Result<Sampling> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
@@ -47,7 +47,7 @@ impl Sampling {
                         counter.read(source.as_mut(), number);
                     }
                 }
-                // What was missed is not made up for.
+                // Missed readings are not made up for.
                 due = (due + period).max(Instant::now());
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
             }
@@ -57,7 +57,7 @@ impl Sampling {
         Ok(Sampling { stop, thread })
     }
 
-    /// What was seen until now.
+    /// Ends the thread and returns the counters.
     pub fn stop(self) -> anyhow::Result<Vec<Counter>> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread

@@ -1,22 +1,22 @@
-//! The square wave: when the load became busy and idle again.
+//! The square wave: the times at which the load became busy and idle.
 
 use anyhow::bail;
 
-/// Fewer periods show no spread.
+/// The fewest periods that show a spread.
 pub const PERIODS_MIN: usize = 4;
 
-/// Times are nanoseconds of CLOCK_MONOTONIC.
+/// An edge of the wave. Times are nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edge {
     pub at_ns: u64,
     pub rises: bool,
 }
 
-/// A whole wave. Its times are seconds after its first edge, a rise.
+/// A complete wave. Its times are in seconds after its first edge, which is a rise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wave {
     pub origin_ns: u64,
-    /// Rises and falls by turns.
+    /// Rises and falls, alternating.
     edges: Vec<f64>,
     /// Busy seconds before each edge.
     busy_before: Vec<f64>,
@@ -25,8 +25,8 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// The error goes after the load's name. A fall before the first rise, and a rise after the last fall, are left out: they
-    /// bound no busy phase.
+    /// The error's text continues the load's name. A fall before the first rise, and a rise after the last fall, are left out,
+    /// because they bound no busy phase.
     pub fn new(edges: &[Edge]) -> anyhow::Result<Wave> {
         let first = edges.iter().position(|edge| edge.rises).unwrap_or(edges.len());
         let last = edges.iter().rposition(|edge| !edge.rises).map_or(0, |last| last + 1);
@@ -60,7 +60,7 @@ impl Wave {
         self.edges.len() / 2
     }
 
-    /// Part of the time from the first rise to the last fall, and the idle phase after it, that was busy.
+    /// Returns the busy fraction of the time from the first rise to the end of the idle phase after the last fall.
     pub fn duty(&self) -> f64 {
         let last = self.edges.len() - 1;
         let idle = (self.edges[last] - self.busy_before[last]) / (self.periods() - 1) as f64;
@@ -75,14 +75,14 @@ impl Wave {
         Cursor { wave: self, next: 0 }
     }
 
-    /// Time from the nearest edge.
+    /// Returns the time from the nearest edge.
     pub fn to_nearest_edge(&self, time: f64) -> f64 {
         let next = self.edges.partition_point(|edge| *edge <= time);
         let near = self.edges[next.saturating_sub(1)..].iter().take(2);
         near.map(|edge| (time - edge).abs()).fold(f64::INFINITY, f64::min)
     }
 
-    /// Where in its period a time is: 0 at the rise, below 1. Outside of the wave, as if it went on.
+    /// Returns the position of a time in its period: 0 at the rise, below 1. Outside of the wave, the period is continued.
     pub fn phase(&self, time: f64) -> f64 {
         let rises = self.edges.len() / 2;
         let (mut low, mut high) = (0, rises);
@@ -94,14 +94,14 @@ impl Wave {
     }
 }
 
-/// Busy time, asked for in the order of time: each step costs next to nothing.
+/// Computes the busy time for ascending times, so that each step needs almost no time.
 pub struct Cursor<'a> {
     wave: &'a Wave,
     next: usize,
 }
 
 impl Cursor<'_> {
-    /// Busy seconds from the first rise until a time, which must not go back.
+    /// Returns the busy seconds from the first rise until a time, which must not decrease.
     pub fn busy_until(&mut self, time: f64) -> f64 {
         let edges = &self.wave.edges;
         while self.next < edges.len() && edges[self.next] <= time {
@@ -117,7 +117,7 @@ impl Cursor<'_> {
     }
 }
 
-/// The value that so large a part of the others is below; not a number of none. Sorts them.
+/// Returns the value below which this fraction of the values lies; NaN for no values. Sorts the values.
 pub fn quantile(values: &mut [f64], part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else { return f64::NAN };
@@ -130,7 +130,7 @@ pub fn quantile(values: &mut [f64], part: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Rises and falls by turns at these milliseconds.
+    /// Returns alternating rises and falls at these milliseconds.
     pub fn edges(milliseconds: &[u64]) -> Vec<Edge> {
         let edges = milliseconds.iter().enumerate();
         edges.map(|(n, ms)| Edge { at_ns: 7_000_000_000 + ms * 1_000_000, rises: n % 2 == 0 }).collect()
@@ -162,7 +162,7 @@ mod tests {
         let mut double = edges(&[0, 5, 10, 15, 20, 25, 30, 35]);
         double[1].rises = true;
         assert!(refused(&double).starts_with("two edges \"rise\" follow each other"));
-        // What bounds no busy phase is left out.
+        // Edges that bound no busy phase are left out.
         let whole = edges(&[10, 15, 20, 25, 30, 35, 40, 45, 50]);
         assert_eq!(Wave::new(&whole).unwrap().periods(), 4);
     }

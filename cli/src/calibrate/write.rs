@@ -1,9 +1,9 @@
-//! Puts the delays into a file of settings, which may be there already and then has things in it that must not be
-//! touched: comments, other devices, other settings.
+//! Writes the delays into a file of settings. The file may exist already and then contains things that must not be changed:
+//! comments, other devices, other settings.
 //!
-//! A delay goes into the first `[[device]]` that is about the counter, as attribution would find it, and into a new one where
-//! there is none. What comes out is read again before it replaces the file: all settings must be what they were, but for these
-//! delays, and each line must still be there. Else the file stays as it is.
+//! A delay goes into the first `[[device]]` that matches the counter, as in the attribution, or into a new one if none does. The
+//! result is parsed before it replaces the file: all settings except these delays must be unchanged, and each line must still be
+//! there. Otherwise the file is not changed.
 
 use ampere_ring::files::{create_private, unfinished};
 use ampere_settings::Config;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, Value, value};
 
-/// Lines of ours begin with this: they are replaced when it is done again.
+/// The start of the lines that calibrate writes: they are replaced when it is repeated.
 const MARK: &str = "# ampere calibrate";
 
-/// What is to be written of one counter.
+/// The settings of one counter that are to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     pub name: String,
@@ -28,19 +28,19 @@ pub struct Setting {
     pub delay: f64,
     /// The standard error of the delay, in seconds.
     pub error: f64,
-    /// When and how it was measured, on one line.
+    /// The date and method of the measurement, on one line.
     pub how: String,
 }
 
 /// A file that settings can be written to.
 pub struct Target {
-    /// What symbolic links lead to: they are to stay.
+    /// The target of symbolic links, which are kept.
     path: PathBuf,
     shown: PathBuf,
 }
 
 impl Target {
-    /// Looks, before anything is measured, whether the file can be written or amended.
+    /// Checks, before anything is measured, whether the file can be written or amended.
     pub fn check(path: &Path) -> anyhow::Result<Target> {
         let shown = path.to_owned();
         let path = match std::fs::canonicalize(path) {
@@ -56,7 +56,7 @@ impl Target {
         let target = Target { path, shown };
         let (old, _) = target.read()?;
         amend(&old, &target.origin(), "", &[])?;
-        // A directory that nothing can be written to is better known now.
+        // A directory that cannot be written to is better reported now.
         let trial = unfinished(&target.path);
         create_private(&trial).with_context(|| format!("cannot write {}", target.shown.display()))?;
         let _ = std::fs::remove_file(trial);
@@ -67,10 +67,11 @@ impl Target {
         self.shown.display().to_string()
     }
 
-    /// The text, and whose the file is; nothing, where there is no file yet.
+    /// Returns the text, and the file's owner and mode; an empty text and `None` if there is no file yet.
     fn read(&self) -> anyhow::Result<(String, Option<Metadata>)> {
         let shown = self.shown.display();
-        // Opening a pipe must not wait for its writer. The links have been followed: what is a link now was not there before.
+        // Opening a pipe must not wait for its writer. The links have been followed, so anything that is a link now was created
+        // later.
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         let mut file = match File::options().read(true).custom_flags(flags).open(&self.path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok((String::new(), None)),
@@ -88,7 +89,7 @@ impl Target {
         Ok((text, Some(found)))
     }
 
-    /// Writes the text in the place of the old one, with its mode and owner. Returns what was changed, one line each.
+    /// Replaces the old text, with its mode and owner. Returns the changes, one line each.
     pub fn write(&self, node: &str, settings: &[Setting]) -> anyhow::Result<Vec<String>> {
         let (old, found) = self.read()?; // it may have been edited meanwhile
         let amended = amend(&old, &self.origin(), node, settings)?;
@@ -96,7 +97,7 @@ impl Target {
             if let Some(old) = found {
                 let file = file.get_ref();
                 file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o777))?;
-                // Only root can give a file away, and only root needs to.
+                // Only root can give a file to another user, and only root needs to.
                 let _ = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()));
             }
             file.write_all(amended.text.as_bytes())?;
@@ -114,10 +115,10 @@ struct Amended {
     remarks: Vec<String>,
 }
 
-/// `origin` names the file in messages.
+/// Amends the text. `origin` names the file in messages.
 fn amend(old: &str, origin: &str, node: &str, settings: &[Setting]) -> anyhow::Result<Amended> {
     let before = Config::parse(old, origin)?;
-    // toml_edit writes new lines without a carriage return: all of them are given back below.
+    // The toml_edit crate writes new lines without a carriage return: all of them are added again below.
     let carriage_returns = old.contains("\r\n");
     let plain = old.replace("\r\n", "\n");
     let mut document: DocumentMut =
@@ -143,8 +144,8 @@ fn amend(old: &str, origin: &str, node: &str, settings: &[Setting]) -> anyhow::R
     Ok(Amended { text: new, remarks })
 }
 
-/// Which settings are about a device that is in the file: by its place there. The first of several is the one whose delay is
-/// the median.
+/// Groups settings by the device of the file that they match, by its index. The first of several settings is the one whose delay
+/// is the median.
 fn by_device<'a>(
     config: &Config,
     node: &str,
@@ -178,7 +179,7 @@ fn by_device<'a>(
     Ok(all)
 }
 
-/// The device of the file that attribution would take for a counter: the first that fits.
+/// Returns the device of the file that the attribution would use for a counter: the first that matches.
 fn find(config: &Config, node: &str, setting: &Setting) -> Option<usize> {
     config.devices.iter().position(|device| device.name_for(node, &setting.metric).is_some())
 }
@@ -187,7 +188,7 @@ fn text(setting: &Setting) -> String {
     format!("{:.1}ms", setting.delay * 1e3)
 }
 
-/// As it will be read.
+/// Returns the delay as it will be read from the file.
 fn parsed(setting: &Setting) -> Duration {
     let milliseconds: f64 = format!("{:.1}", setting.delay * 1e3).parse().unwrap_or(0.0);
     Duration::try_from_secs_f64(milliseconds * 1e-3).unwrap_or_default()
@@ -206,7 +207,7 @@ fn set(document: &mut DocumentMut, index: usize, setting: &Setting, origin: &str
     let mut delay = Value::from(text(setting));
     match table.get_mut("delay").and_then(Item::as_value_mut) {
         Some(old) => {
-            // What stands before and after the value, such as a comment, is the user's. An insert would lose it.
+            // Text before and after the value, such as a comment, is the user's. An insert would lose it.
             *delay.decor_mut() = old.decor().clone();
             *old = delay;
         }
@@ -216,7 +217,7 @@ fn set(document: &mut DocumentMut, index: usize, setting: &Setting, origin: &str
     Ok(())
 }
 
-/// Puts the comment above a device's delay, in place of one of ours that is there.
+/// Puts the comment above a device's delay, in place of an earlier one of calibrate.
 fn remark(table: &mut Table, setting: &Setting) {
     let Some(mut key) = table.key_mut("delay") else { return };
     let decor = key.leaf_decor_mut();
@@ -232,7 +233,7 @@ fn append(document: &mut DocumentMut, setting: &Setting, origin: &str) -> anyhow
     let is_first = document.as_table().is_empty();
     let mut table = Table::new();
     table["name"] = value(escape_name(&setting.name));
-    // A literal string, as patterns are written everywhere: with backslashes as they are.
+    // A literal string keeps the pattern's backslashes, as patterns are usually written.
     let pattern = escape_pattern(&setting.metric);
     table["metric"] = match pattern.contains('\'') {
         true => value(pattern),
@@ -245,18 +246,18 @@ fn append(document: &mut DocumentMut, setting: &Setting, origin: &str) -> anyhow
     Ok(())
 }
 
-/// In a device's name `$` begins what the pattern captured.
+/// Escapes `$`, which refers to the pattern's groups in a device's name.
 fn escape_name(name: &str) -> String {
     name.replace('$', "$$")
 }
 
-/// A regular expression that matches this text and nothing else.
+/// Returns a regular expression that matches this text and nothing else.
 fn escape_pattern(text: &str) -> String {
     let escaped = text.chars().flat_map(|c| [Some('\\').filter(|_| r"\.+*?()|[]{}^$".contains(c)), Some(c)]);
     escaped.flatten().collect()
 }
 
-/// Nothing is lost and nothing else is changed.
+/// Checks that nothing is lost and nothing else is changed.
 fn check(
     old: &str,
     new: &str,

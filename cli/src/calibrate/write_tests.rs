@@ -1,4 +1,4 @@
-//! Files of settings before and after.
+//! Tests with files of settings before and after.
 
 use super::*;
 
@@ -115,7 +115,7 @@ fn the_delay_is_in_force_where_it_was_measured() {
     );
     assert_eq!(delay("a'b.c(d)$"), Some(("odd.(name)'s $x".into(), Duration::from_millis(30))));
     assert_eq!(delay("a'bXc(d)$"), None);
-    // Another node's section is not for this one.
+    // The section of another node does not apply to this one.
     let old = "[[device]]\nname = \"a\"\nnode = 'other'\nmetric = 'rocm_smi:::energy_count:device=0'\n";
     let config = Config::parse(&after(old, &[gpu(0, 5.0)]), "ampere.toml").unwrap();
     assert_eq!(config.devices.iter().map(|d| d.delay.as_millis()).collect::<Vec<_>>(), [0, 5]);
@@ -143,7 +143,7 @@ fn what_cannot_be_amended_is_left_alone() {
 
 #[test]
 fn damage_is_noticed() {
-    // What toml_edit might ever do wrong: a comment gone, a setting changed, a delay that is not in force.
+    // These are possible errors of toml_edit: a lost comment, a changed setting, a delay without effect.
     let settings = [gpu(0, 120.0)];
     let good = after(EXISTING, &settings);
     let mut expected = Config::parse(EXISTING, "x").unwrap();
@@ -193,7 +193,7 @@ fn files_are_replaced_at_once_with_their_mode_and_links() {
     assert_eq!(std::fs::metadata(path("real.toml")).unwrap().mode() & 0o777, 0o640);
     assert_eq!(std::fs::read_to_string(path("real.toml")).unwrap(), after(EXISTING, &[gpu(0, 120.0)]));
 
-    // A file that became unusable while it was measured is not touched.
+    // A file that became unusable during the measurement is not changed.
     std::fs::write(path("real.toml"), "half a li").unwrap();
     assert!(target.write("n1", &[gpu(0, 120.0)]).is_err());
     assert_eq!(std::fs::read_to_string(path("real.toml")).unwrap(), "half a li");
@@ -213,7 +213,7 @@ fn files_are_replaced_at_once_with_their_mode_and_links() {
     assert!(format!("{:#}", Target::check(Path::new("/dev/null")).err().unwrap()).contains("no plain file"));
 }
 
-/// Whose directory it is, for one, may have put links in the way of what is written there.
+/// The owner of the directory, for example, may have put links in the way of what is written there.
 #[test]
 fn links_in_the_way_are_not_written_through() {
     let directory = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ fn links_in_the_way_are_not_written_through() {
     assert_eq!(std::fs::read_to_string(path("precious")).unwrap(), "mine");
     assert_eq!(std::fs::metadata(path("precious")).unwrap().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(path("ampere.toml")).unwrap(), after(EXISTING, &[gpu(0, 120.0)]));
-    // What has become a link since it was looked at is not read either.
+    // A file that has become a link since it was checked is not read either.
     std::fs::remove_file(path("ampere.toml")).unwrap();
     std::os::unix::fs::symlink("precious", path("ampere.toml")).unwrap();
     assert!(target.write("n1", &[gpu(0, 120.0)]).is_err());

@@ -1,15 +1,15 @@
-//! The batch job: which of its processes is asked to end.
+//! Checks which process of the batch job is asked to end.
 
 use super::findings::{Check, Group};
 
-/// A process' signals with a handler, in its status.
+/// The line of a process' status with the signals that it handles.
 const CAUGHT: &str = "SigCgt:";
 const SIGTERM: u32 = 15;
 
 pub fn look() -> Vec<Check> {
     let mut group = Group::new("batch job");
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    // Slurm's name for the script's own process: the shell.
+    // SLURM_TASK_PID is the process of the batch script: the shell.
     let script = std::env::var("SLURM_TASK_PID").ok().and_then(|pid| pid.parse().ok());
     if script != Some(parent) {
         return group.checks;

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 /// How long a program may take to print its version.
 pub const VERSION_LIMIT: Duration = Duration::from_secs(5);
-/// For the last output after the end, and for the end after a kill: a process that waits for a device may not end then.
+/// The time for the last output after the end, and for the end after a kill: a process that waits for a device may not end then.
 const AFTERWARDS: Duration = Duration::from_millis(500);
-/// More of its output is not kept.
+/// An upper bound on the output that is kept.
 const BYTES_MAX: usize = 1 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum End {
     TimedOut,
 }
 
-/// How it ended, and what it printed.
+/// How a program ended, and what it printed.
 pub struct Told {
     pub end: End,
     pub stdout: String,
@@ -34,16 +34,16 @@ impl Told {
         self.end == End::Exit(0)
     }
 
-    /// The first line that is not empty, of the standard output if there is one.
+    /// Returns the first line that is not empty, from standard output if there is one.
     pub fn first_line(&self) -> &str {
         let mut lines = self.stdout.lines().chain(self.stderr.lines()).map(str::trim);
         lines.find(|line| !line.is_empty()).unwrap_or("")
     }
 }
 
-/// Runs it to its end, or until `limit`: then its whole process group is killed.
+/// Runs a program to its end or until `limit`, when its whole process group is killed.
 pub fn ask(command: &mut Command, limit: Duration) -> io::Result<Told> {
-    // A group of its own, so that what it starts ends with it.
+    // It gets a group of its own, so that its children end with it.
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn()?;
     let stdout = child.stdout.take().map(Listener::start);
@@ -72,7 +72,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     }
 }
 
-/// Reads one of its pipes, in a thread: a pipe that is full would stop it.
+/// Reads a program's pipe in a thread, because a full pipe would stop the program.
 struct Listener {
     heard: Arc<Mutex<Vec<u8>>>,
     thread: JoinHandle<()>,
@@ -104,7 +104,7 @@ impl Listener {
     }
 }
 
-/// A signal in words: `signal 11 (SIGSEGV)`.
+/// Returns a signal as `signal 11 (SIGSEGV)`.
 pub fn signal_name(signal: i32) -> String {
     let known = [
         (rustix::process::Signal::SEGV, "SIGSEGV"),
@@ -139,7 +139,7 @@ mod tests {
         let begun = Instant::now();
         let hangs = shell("echo begun; sleep 30 & sleep 30", 200);
         assert_eq!((hangs.end, hangs.first_line()), (End::TimedOut, "begun"));
-        // One that leaves a child behind which holds its pipe.
+        // This program leaves a child behind that holds its pipe.
         assert_eq!(shell("sleep 3 & exit 0", 5000).end, End::Exit(0));
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }

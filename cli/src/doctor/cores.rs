@@ -1,11 +1,11 @@
-//! Cores, and whether one is left for the collector; the clock of timestamps.
+//! Checks the cores, whether one is left for the collector, and the clock of timestamps.
 
 use super::findings::{Check, Group};
 use super::plural;
 use ampere_collector::sampling::clock::{CALIBRATION, SessionClock, Timer, best_reading};
 use std::path::Path;
 
-/// How many cores this process may use, and how many are online.
+/// The number of cores that this process may use, and the number that are online.
 pub struct Cores {
     pub allowed: usize,
     online: usize,
@@ -21,7 +21,7 @@ impl Cores {
     }
 }
 
-/// How many numbers are in a list like `0-3,8`.
+/// Returns how many numbers are in a list like `0-3,8`.
 fn members(list: &str) -> Option<usize> {
     let range = |range: &str| match range.split_once('-') {
         None => range.parse::<usize>().ok().map(|_| 1),
@@ -55,7 +55,7 @@ fn look_at_cores(group: &mut Group, cores: &Cores) {
     } else {
         group.ok("cores", format!("{found}: {} for ranks and 1 for the collector", allowed - 1));
     }
-    // A limit on CPU time stops all processes for a while, the collector as well.
+    // A limit on CPU time stops all processes for a while, including the collector.
     let limited = std::thread::available_parallelism().map_or(allowed, usize::from);
     if limited < allowed {
         let advice = "measure without a limit on CPU time, or count on late samples".to_owned();
@@ -78,7 +78,7 @@ fn look_at_clock(group: &mut Group, root: &Path) {
     let kernels = read("current_clocksource").unwrap_or_else(|_| "unknown".to_owned());
     let available = read("available_clocksource").unwrap_or_default();
     if timer != Timer::Tsc || !cfg!(target_arch = "x86_64") {
-        // The counters of other processors run steadily by their definition.
+        // The counters of other processors run steadily by definition.
         return group.ok("clock", format!("{rate}; the kernel's is {kernels}"));
     }
     let info = std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();

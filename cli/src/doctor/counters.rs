@@ -1,6 +1,6 @@
-//! The counter sources: which devices each has on this node, how its counters move, and which of them a run reads.
+//! Checks the counter sources: which devices each has on this node, how its counters move, and which of them a run reads.
 //!
-//! Each is opened in a process of its own, by `ampere probe`: see [`super::probe`].
+//! Each source is opened in a process of its own, by `ampere probe`: see [`super::probe`].
 
 use super::child::{self, End, Told, signal_name};
 use super::findings::{Check, Group, Status};
@@ -14,14 +14,14 @@ use std::process::Command;
 use std::time::Duration;
 
 const ENV_COUNTERS: &str = "AMPERE_COUNTERS";
-/// Opening a source takes 20 ms, but a driver that has no other user may wake up its GPUs first, which takes seconds.
+/// Opening a source takes 20 ms, but a driver without other users may first wake up its GPUs, which takes seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
 
 /// A counter source as JSON shows it.
 #[derive(Debug, Serialize)]
 pub struct Source {
     pub name: &'static str,
-    /// Whether a run reads it, as things are set now.
+    /// Whether a run reads it with the current settings.
     pub used: bool,
     pub devices: Vec<Shown>,
     pub why_not: Option<String>,
@@ -31,23 +31,23 @@ pub struct Source {
 pub struct Shown {
     #[serde(flatten)]
     pub device: Device,
-    /// The library's own word for its version.
+    /// The version as the library reports it.
     pub version: Option<String>,
     pub used: bool,
     #[serde(flatten)]
     pub motion: Motion,
 }
 
-/// What a child reported of a source.
+/// The result of the child process for a source.
 struct Probed {
     devices: Vec<Device>,
     notes: Vec<String>,
     motions: Vec<Motion>,
-    /// How it came to a bad end, if it did.
+    /// A description of its crash or hang, if there was one.
     bad_end: Option<String>,
 }
 
-/// Asks all sources at once: together they take a second, or two where both of AMD's libraries are there.
+/// Probes all sources at once. Together they take a second, or two if both of AMD's libraries are there.
 pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) {
     let asked: Vec<(&'static str, Probed)> = std::thread::scope(|scope| {
         // AMD's two libraries share locks.
@@ -63,7 +63,8 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     let chosen = Chosen(SourceSettings::from_environment().names);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
-    // As a run opens them: together, so that no counter is there twice. A source that crashed alone would end them all.
+    // A run opens the sources together, so that no counter is there twice. A source that crashed when opened alone would end them
+    // all.
     let run_would_crash =
         asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
     let run = (!run_would_crash).then(|| ask(program, config, "run", OPEN_LIMIT));
@@ -73,7 +74,7 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     for (name, probed) in &asked {
         let read: Vec<&str> = match opened {
             Some(run) => run.devices.iter().filter(|d| d.source == *name).map(|d| d.name.as_str()).collect(),
-            // Not opened together: the rules of `select.rs` predict which a run would read.
+            // They were not opened together: the rules of `select.rs` predict which of them a run would read.
             None if chosen.opens(name, &has) => probed.devices.iter().map(|d| d.name.as_str()).collect(),
             None => Vec::new(),
         };
@@ -151,7 +152,7 @@ fn bad_end(told: &Told, limit: Duration) -> Option<String> {
     }
 }
 
-/// The sources that [`ENV_COUNTERS`] names; `None`: automatic.
+/// The sources that [`ENV_COUNTERS`] names; `None` if they are chosen automatically.
 struct Chosen(Option<Vec<&'static str>>);
 
 impl Chosen {
@@ -202,7 +203,7 @@ fn tell(
         let others: Vec<&str> =
             COUNTER_SOURCES.into_iter().filter(|other| !crashed(other) && has(other)).collect();
         let advice = format!("export {ENV_COUNTERS}={}", without(&others));
-        // What a run does not open does it no harm.
+        // A source that a run does not open does no harm to it.
         let status = if chosen.opens(name, has) { Status::Problem } else { Status::Note };
         let advice = (status == Status::Problem).then(|| format!("leave it out: {advice}"));
         return group.add(name, status, format!("{how}{library}"), advice);
@@ -234,7 +235,7 @@ fn tell(
     }
 }
 
-/// The value of [`ENV_COUNTERS`] for a run without the sources that crash.
+/// Returns the value of [`ENV_COUNTERS`] for a run without the sources that crash.
 fn without(others: &[&str]) -> String {
     let counters: Vec<&str> = others.iter().copied().filter(|name| *name != "estimate").collect();
     let both = counters.contains(&"rocm_smi");
@@ -246,7 +247,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     let (device, motion) = (&shown.device, &shown.motion);
     let name = format!("{} {}", source.name, device.name);
     let pace = match (motion.update_seconds, motion.changes) {
-        // It is read about every millisecond: what moves each time moves at least as often.
+        // The counter is read about every millisecond: if it moves each time, it moves at least as often.
         (Some(seconds), _) if seconds < 1.5e-3 => "moves every millisecond or more often".to_owned(),
         (Some(seconds), _) => format!("moves every {}", time(seconds)),
         (None, 0) => format!("did not move in {} s", WATCHED.as_secs()),
@@ -277,7 +278,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     group.ok(&name, words.join(", "));
 }
 
-/// All together: where a run's joules come from.
+/// Reports where a run's joules come from, over all sources.
 fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
@@ -312,18 +313,18 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
     }
 }
 
-/// Vendors' libraries have their version behind the model.
+/// Returns the version of a vendor's library, which is after the model.
 fn version_of(device: &Device) -> Option<String> {
     let version = device.description.rsplit_once(", ").map(|(_, version)| version);
     version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)
 }
 
-/// Notes begin with the source.
+/// Removes the source's name from the start of a note.
 fn without_name<'a>(name: &str, note: &'a str) -> &'a str {
     note.strip_prefix(name).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(note)
 }
 
-/// How the sources' notes continue with advice.
+/// The texts with which the advice in the sources' notes starts.
 const ADVICE: [(&str, &str); 8] = [
     (". ", "An administrator can"),
     ("? ", "If there is one, check"),
@@ -335,7 +336,7 @@ const ADVICE: [(&str, &str); 8] = [
     (": ", "is the driver loaded"),
 ];
 
-/// A note's finding and its advice.
+/// Splits a note into the finding and its advice.
 fn split(note: &str) -> (&str, Option<&str>) {
     let places = ADVICE.iter().filter_map(|(before, words)| {
         let at = note.find(&format!("{before}{words}"))?;
@@ -362,9 +363,9 @@ fn energy(joules: f64) -> String {
     format!("{} {unit}", (value * 1e6).round() / 1e6)
 }
 
-/// The path of this program, to start it again.
+/// Returns the path of this program, to start it again.
 pub fn own_path() -> PathBuf {
-    // The running file, even if it was replaced meanwhile.
+    // This is the running file, even if it was replaced meanwhile.
     PathBuf::from("/proc/self/exe")
 }
 

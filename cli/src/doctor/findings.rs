@@ -1,16 +1,16 @@
-//! What was found: one line each, for people or as JSON.
+//! Findings of the doctor: one line each, for people or as JSON.
 
 use super::plural;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// The word of every line.
+/// The status of a finding, which is the first word of its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It is there and works.
+    /// What was checked is there and works.
     Ok,
-    /// It is not there, or deserves attention. `ampere run` works all the same.
+    /// What was checked is missing or deserves attention. `ampere run` works all the same.
     Note,
     /// `ampere run` does not work, or measures nothing, until this is corrected.
     Problem,
@@ -56,7 +56,7 @@ impl Group {
     }
 }
 
-/// On one line: texts of programs, libraries and the kernel may contain line ends and control characters.
+/// Puts a text on one line: texts of programs, libraries and the kernel may contain line ends and control characters.
 fn line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().filter(|c| !c.is_control()).collect()

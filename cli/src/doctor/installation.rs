@@ -1,4 +1,4 @@
-//! The parts of ampere itself: whether all are there, of one version, and whether the collector can be started.
+//! Checks the parts of ampere itself: whether all are there, of one version, and whether the collector can be started.
 
 use super::child::{self, VERSION_LIMIT};
 use super::findings::{Check, Group};

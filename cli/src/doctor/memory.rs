@@ -1,4 +1,4 @@
-//! Shared memory: whether a session can be made there, how many rings fit, and sessions that were left there.
+//! Checks shared memory: whether a session can be made there, how many rings fit, and which sessions were left there.
 
 use super::findings::{Check, Group};
 use super::{bytes, plural};
@@ -6,15 +6,15 @@ use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A main thread's ring, unless AMPERE_RING_BYTES sets another size; and half of what the rings of a node take, which is the main
-/// threads' part.
+/// The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one. Half of the memory for a node's rings,
+/// MAIN_RINGS_BYTES, is for main threads.
 const RING_BYTES: u64 = 8 << 20;
 const MAIN_RINGS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES: u64 = 16;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
-/// A session so young may not have its collector yet.
+/// The age below which a session may not have its collector yet.
 const YOUNG: Duration = Duration::from_secs(30);
-/// Old sessions that have a line each.
+/// The number of old sessions that have a line each.
 const NAMED_MAX: usize = 5;
 
 pub fn look(cores: usize) -> Vec<Check> {
@@ -22,7 +22,7 @@ pub fn look(cores: usize) -> Vec<Check> {
     let root = std::env::var_os("AMPERE_SHM").map_or_else(|| PathBuf::from("/dev/shm"), PathBuf::from);
     let expected = root.join(format!("ampere-{}", rustix::process::geteuid().as_raw()));
     let was_there = expected.exists();
-    // As a run makes it.
+    // The base directory is made in the same way as in a run.
     let base = match Session::base_directory() {
         Ok(base) => base,
         Err(error) => {
@@ -52,7 +52,7 @@ pub fn look(cores: usize) -> Vec<Check> {
     group.checks
 }
 
-/// Advice, where the error's own words have none.
+/// Returns advice for an error whose own message has none.
 fn set_shm(error: &Error) -> &'static str {
     match error {
         Error::NoSpace { .. } | Error::NotOurs { .. } => "",
@@ -60,7 +60,7 @@ fn set_shm(error: &Error) -> &'static str {
     }
 }
 
-/// The memory of a rank on a full node.
+/// Returns the ring memory of a rank on a full node.
 fn wanted_bytes(cores: usize) -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
     let share = MAIN_RINGS_BYTES / cores.max(1) as u64;
@@ -68,7 +68,7 @@ fn wanted_bytes(cores: usize) -> u64 {
     wanted.unwrap_or_else(|| (1 << share.max(1).ilog2()).clamp(least, RING_BYTES))
 }
 
-/// A ring of the usual size, else the smallest.
+/// Tries a ring of the usual size, or else the smallest.
 fn try_rings(group: &mut Group, session: &Path, cores: usize) -> Result<(), Error> {
     let path = session.join("0.0.ring");
     let wanted = wanted_bytes(cores);
@@ -109,7 +109,7 @@ fn space(group: &mut Group, root: &Path, cores: usize) {
         let advice = "set AMPERE_SHM to a directory in a tmpfs".to_owned();
         group.note("space", format!("{found}; it is no tmpfs: events would go to a disk"), Some(advice));
     } else if (rings as usize) <= cores {
-        // One ring for each rank of a full node, and the sampler's.
+        // A full node has a ring for each rank, and the sampler's.
         group.note(
             "space",
             format!("{found}: fewer than the {} need", plural(cores as u64, "core")),
@@ -125,12 +125,12 @@ struct Left {
     path: PathBuf,
     bytes: u64,
     age: Duration,
-    /// Processes whose log is there, and how many of them seem to run still.
+    /// The number of processes with a log, and how many of them seem to be running.
     processes: usize,
     running: usize,
 }
 
-/// Looks for sessions of this user whose collector has ended.
+/// Finds sessions of this user whose collector has ended.
 fn left_behind(group: &mut Group, base: &Path) {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
     let sessions = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("s-"));
@@ -181,7 +181,7 @@ fn left_behind(group: &mut Group, base: &Path) {
 fn measure(path: PathBuf, age: Duration) -> Left {
     use std::os::unix::fs::MetadataExt;
     let (mut size, mut processes, mut running) = (0, 0, 0);
-    // A metric plugin's own session has no records, whatever logs it has.
+    // The session of a metric plugin has no records, whatever logs it has.
     let may_have_records = !path.to_string_lossy().ends_with(ampere_ring::session::METRICS_ONLY);
     for file in std::fs::read_dir(&path).into_iter().flatten().flatten() {
         size += file.metadata().map_or(0, |data| data.blocks() * 512);

@@ -10,8 +10,8 @@
 //! stacks.rs     sampling of stacks         findings.rs  findings, one line each, and JSON
 //! ```
 //!
-//! What a run does is done here in the same way, by the same code where there is some, and undone. Whatever a vendor's library,
-//! or an `mpirun`, does, the doctor continues.
+//! The doctor does what a run does in the same way, where possible by the same code, and undoes it. It continues whatever a
+//! vendor's library or an `mpirun` does.
 
 mod batch;
 mod child;
@@ -53,7 +53,7 @@ pub struct DoctorArguments {
     json: bool,
 }
 
-/// What the planned run is given. The environment is read here, not by clap: mistakes in it are findings.
+/// The settings of the planned run. The environment is read here and not by clap, because mistakes in it are findings.
 struct Wanted {
     output: Option<PathBuf>,
     config: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     let program = counters::own_path();
     let root = SourceSettings::from_environment().sys_root;
     let cores = cores::Cores::count();
-    // Before the counters: their threads would be on the cores while the clock is measured.
+    // This is done before the counters are opened: their threads would be on the cores while the clock is measured.
     let clock = cores::look(&cores, &root);
     let (mut checks, installation) = installation::look();
     let (found, sources) = counters::look(&program, wanted.config.as_deref());
@@ -110,7 +110,7 @@ pub fn doctor(arguments: DoctorArguments) -> anyhow::Result<ExitCode> {
     Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The first word that looks like a version: `4.1.4`, also behind a `v`.
+/// Returns the first word that looks like a version, such as `4.1.4`, also after a `v`.
 fn version_in(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || ",()".contains(c));
     let words = words.map(|word| word.strip_prefix('v').unwrap_or(word));
@@ -119,7 +119,7 @@ fn version_in(text: &str) -> Option<String> {
     versions.next().map(str::to_owned)
 }
 
-/// `1 ring`, `2 rings`, `2 processes`.
+/// Formats a number with its noun: `1 ring`, `2 rings`, `2 processes`.
 fn plural(number: u64, word: &str) -> String {
     match number {
         1 => format!("1 {word}"),
@@ -128,7 +128,7 @@ fn plural(number: u64, word: &str) -> String {
     }
 }
 
-/// A number of bytes in words: `8 MiB`, `23.4 GiB`.
+/// Formats a number of bytes: `8 MiB`, `23.4 GiB`.
 fn bytes(number: u64) -> String {
     let (mut value, mut unit) = (number as f64, "bytes");
     for larger in ["KiB", "MiB", "GiB", "TiB"] {

@@ -1,4 +1,4 @@
-//! Launchers of MPI programs: which MPI they belong to.
+//! Finds launchers of MPI programs and which MPI they belong to.
 
 use super::child::{self, End, VERSION_LIMIT};
 use super::findings::{Check, Group};
@@ -9,7 +9,7 @@ use std::process::Command;
 
 const LAUNCHERS: [&str; 3] = ["mpirun", "mpiexec", "srun"];
 
-/// Words that only one of them prints.
+/// Words that only one of the launchers prints, and its name.
 const KNOWN: [(&str, &str); 8] = [
     ("Open MPI", "Open MPI"),
     ("OpenRTE", "Open MPI"),

@@ -1,4 +1,4 @@
-//! Where the results go, and where /metrics is served.
+//! Checks where the results go and where /metrics is served.
 
 use super::findings::{Check, Group};
 use super::{Wanted, bytes};
@@ -8,7 +8,7 @@ use ampere_endpoint::listen::{self, BindError, Listen};
 use ampere_settings::Config;
 use std::path::Path;
 
-/// Less is soon full: a trace has 10 bytes an event, and 16 more while the run continues.
+/// Free space below this is soon used up: a trace has 10 bytes for each event, and 16 more during the run.
 const LITTLE: u64 = 1 << 30;
 
 pub fn look(wanted: &Wanted) -> Vec<Check> {
@@ -42,7 +42,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
             return group.note("directory", found, beside());
         }
     }
-    // The run makes what is missing.
+    // A run makes missing directories.
     let absolute = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     let there = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     if let Err(error) = try_to_write(there) {
@@ -60,7 +60,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
     }
 }
 
-/// By doing it: permissions are not enough, on a network's file system for one.
+/// Tests whether files can be written by writing one: permissions are not enough, for example on network file systems.
 fn try_to_write(directory: &Path) -> std::io::Result<()> {
     let trial = directory.join(format!(".ampere-doctor-{}", std::process::id()));
     std::fs::create_dir(&trial)?;
@@ -95,7 +95,7 @@ fn look_at_port(group: &mut Group, wanted: Option<&str>) {
     }
 }
 
-/// The token of requests: a run is refused if it cannot be used.
+/// Checks the token of requests: a run is refused if it cannot be used.
 fn look_at_token(group: &mut Group, config: Option<&Path>) {
     // Other mistakes in the settings are findings of their own.
     let Ok(config) = Config::load(config) else { return };

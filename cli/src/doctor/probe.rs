@@ -1,5 +1,5 @@
-//! The child's side: opens counters, or loads a library, and reports each step. A vendor's library may crash or hang at any
-//! of the steps; the doctor then knows at which.
+//! The child process of the doctor: it opens counters, or loads a library, and reports each step. If a vendor's library crashes
+//! or hangs, the doctor knows at which step.
 
 use ampere_counters::{COUNTER_SOURCES, Quality, Settings, Source, open_sources};
 use ampere_settings::{Config, SourceSettings};
@@ -20,9 +20,9 @@ pub struct ProbeArguments {
     pub library: Vec<String>,
 }
 
-/// Marks the messages among what libraries print.
+/// Marks the messages among the output of libraries.
 const MARK: &str = "ampere-probe ";
-/// How long counters are watched, and the time between two readings.
+/// The time for which counters are watched.
 pub const WATCHED: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
 
@@ -33,11 +33,11 @@ pub enum Message {
         devices: Vec<Device>,
         notes: Vec<String>,
     },
-    /// What was watched, in the order of the devices.
+    /// The counters were watched; in the order of the devices.
     Watched(Vec<Motion>),
     /// Everything is closed, and the process is about to end.
     Closed,
-    /// The library was loaded, from this file.
+    /// The library was loaded from this file.
     Loaded(Option<PathBuf>),
     Failed(String),
 }
@@ -64,13 +64,13 @@ pub struct Motion {
     /// The usual time from change to change.
     pub update_seconds: Option<f64>,
     pub watts: Option<f64>,
-    /// Mean time that a reading took.
+    /// The mean time of a reading.
     pub read_seconds: Option<f64>,
     pub failed_readings: u32,
 }
 
 pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
-    // A crash is expected here: it needs no core file.
+    // A crash is expected here, so no core file is needed.
     let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
     let _ = rustix::process::setrlimit(rustix::process::Resource::Core, none);
     match (arguments.what.as_str(), arguments.library.as_slice()) {
@@ -82,12 +82,12 @@ pub fn probe(arguments: ProbeArguments) -> anyhow::Result<ExitCode> {
 
 fn tell(message: &Message) {
     let text = serde_json::to_string(message).unwrap_or_default();
-    // On a line of its own, also after text without a line end.
+    // The message is on a line of its own, even after text without a line end.
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "\n{MARK}{text}").and_then(|()| out.flush());
 }
 
-/// The messages in a child's output.
+/// Returns the messages in a child's output.
 pub fn messages(stdout: &str) -> Vec<Message> {
     let told = stdout.lines().filter_map(|line| line.strip_prefix(MARK));
     told.filter_map(|text| serde_json::from_str(text).ok()).collect()
@@ -136,7 +136,7 @@ fn describe(device: &ampere_counters::Device, settings: &Settings) -> Device {
     }
 }
 
-/// The vendor's library that is loaded for a source, by what is mapped into this process.
+/// Returns the vendor's library that is loaded for a source, from the files that are mapped into this process.
 fn library_of(source: &str, settings: &Settings) -> Option<PathBuf> {
     let (usual, named) = match source {
         "rocm_smi" => ("librocm_smi64", &settings.rocm_smi_library),
@@ -144,13 +144,13 @@ fn library_of(source: &str, settings: &Settings) -> Option<PathBuf> {
         "nvml" => ("libnvidia-ml", &settings.nvml_library),
         _ => return None,
     };
-    // A file that the user names may have any name.
+    // A file that the user specifies may have any name.
     let named = named.as_ref().and_then(|path| std::fs::canonicalize(path).ok());
     let named = named.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     mapped(|file| named.as_deref() == Some(file) || file.starts_with(usual))
 }
 
-/// The first file that is mapped into this process and whose name is one that is wanted.
+/// Returns the first file that is mapped into this process and whose name `wanted` accepts.
 pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let mut paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
@@ -163,10 +163,10 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
 struct Watched {
     /// The latest value that changes when the counter moves.
     value: Option<u64>,
-    /// Time and nanojoules of the first and of the last change.
+    /// Time and nanojoules of the first change; `last` has those of the last one.
     first: Option<(Instant, u64)>,
     last: Option<(Instant, u64)>,
-    /// From change to change, in seconds.
+    /// The times from change to change, in seconds.
     intervals: Vec<f64>,
     due: Option<Instant>,
     readings: u32,
@@ -174,7 +174,7 @@ struct Watched {
     motion: Motion,
 }
 
-/// Reads all counters every millisecond, as the sampler does, for as long as is wanted.
+/// Reads all counters every millisecond, as the sampler does, for this time.
 fn watch(sources: &mut [Box<dyn Source>], time: Duration) -> Vec<Motion> {
     let mut all: Vec<Vec<Watched>> =
         sources.iter().map(|source| source.devices().iter().map(|_| Watched::default()).collect()).collect();
@@ -201,7 +201,7 @@ impl Watched {
         let now = Instant::now();
         (self.readings, self.reading) = (self.readings + 1, self.reading + (now - begun));
         match reading {
-            // The integral of a power moves with every reading; the sensor itself does not.
+            // The integral of a power moves with every reading, but the sensor itself does not.
             Ok(reading) if source.devices()[device].quality == Quality::Integrated => {
                 self.see(now, reading.raw, reading.nanojoules);
             }
@@ -211,7 +211,7 @@ impl Watched {
     }
 
     fn see(&mut self, now: Instant, value: u64, nanojoules: u64) {
-        // It is not known when the first value began.
+        // It is unknown when the first value appeared.
         if self.value.replace(value).is_some_and(|before| before != value) {
             self.motion.changes += 1;
             self.first.get_or_insert((now, nanojoules));
@@ -230,7 +230,7 @@ impl Watched {
         if let (Some((begin, from)), Some((end, to))) = (self.first, self.last)
             && end > begin
         {
-            // A counter that went back was reset: its energy is not known.
+            // A counter that went back was reset, so its energy is unknown.
             let joules = to.checked_sub(from).map(|nanojoules| nanojoules as f64 * 1e-9);
             motion.watts = joules.map(|joules| joules / (end - begin).as_secs_f64());
         }
@@ -238,11 +238,11 @@ impl Watched {
     }
 }
 
-/// The mean of the intervals, without those in which this process missed a change because it had no core.
+/// Returns the mean of the intervals, without those in which this process missed a change because it had no core.
 fn usual(mut intervals: Vec<f64>) -> Option<f64> {
     intervals.sort_by(f64::total_cmp);
     let median = *intervals.get(intervals.len() / 2)?;
-    // A change is seen a reading late, or two: among short intervals that makes a difference.
+    // A change is seen one or two readings late, which makes a difference among short intervals.
     let longest = 1.5 * median + 2.0 * PERIOD.as_secs_f64();
     intervals.retain(|interval| *interval <= longest);
     Some(intervals.iter().sum::<f64>() / intervals.len() as f64)
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(motion.changes, 3);
         assert!((motion.update_seconds.unwrap() - 0.010).abs() < 1e-9, "{motion:?}");
         assert!((motion.watts.unwrap() - 150.0).abs() < 1e-6, "{motion:?}");
-        // 25 ms without a look, and what is as quick as the looks.
+        // There are 25 ms without a reading, and changes as fast as the readings.
         let missed = watched(&[(0, 0), (10, 1), (20, 2), (30, 3), (55, 5), (60, 6), (70, 7)]);
         assert!((missed.update_seconds.unwrap() - 0.00875).abs() < 1e-9, "{missed:?}");
         let quick = watched(&[(0, 0), (1, 1), (3, 2), (4, 3), (6, 4), (7, 5)]);

@@ -1,4 +1,4 @@
-//! Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
+//! Checks Score-P, and whether its loader would find the plugins: another process loads them by name, as Score-P does.
 
 use super::child::{self, End, VERSION_LIMIT, signal_name};
 use super::findings::{Check, Group};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TRIED: &str = "8.4";
-/// What Score-P loads for `SCOREP_SUBSTRATE_PLUGINS=ampere` and for `SCOREP_METRIC_PLUGINS=ampere_plugin`.
+/// The libraries that Score-P loads for `SCOREP_SUBSTRATE_PLUGINS=ampere` and for `SCOREP_METRIC_PLUGINS=ampere_plugin`.
 const PLUGINS: [(&str, &str, &str); 2] = [
     ("plugin", "libscorep_substrate_ampere.so", "SCOREP_SubstratePlugin_ampere_get_info"),
     ("metric plugin", "libampere_plugin.so", "SCOREP_MetricPlugin_ampere_plugin_get_info"),
@@ -71,14 +71,14 @@ fn look_for_score_p(group: &mut Group) {
     }
 }
 
-/// The file that the loader finds. In a process of its own: a library of this name may be any library.
+/// Returns the file that the loader finds. This is done in another process, because any library may have this name.
 fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<PathBuf>> {
     let mut command = Command::new(program);
     command.args(["probe", "library", file, function]);
     let told = child::ask(&mut command, VERSION_LIMIT)?;
     match probe::messages(&told.stdout).pop() {
         Some(Message::Loaded(path)) => Ok(path),
-        // The loader's message begins with the name.
+        // The loader's message starts with the name.
         Some(Message::Failed(why)) => {
             bail!("{}", why.strip_prefix(file).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&why))
         }
@@ -90,7 +90,7 @@ fn load(program: &Path, file: &str, function: &str) -> anyhow::Result<Option<Pat
     }
 }
 
-/// Whether a program finds this library that is not installed next to it, as ours are: they look there first.
+/// Whether programs that are not installed next to this library find it. ampere's own programs are, and look there first.
 fn is_found_by_others(library: &Path) -> bool {
     let directory = library.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let paths = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -98,7 +98,7 @@ fn is_found_by_others(library: &Path) -> bool {
     is_named || is_in_cache(library)
 }
 
-/// Whether the loader's cache has it.
+/// Whether the library is in the loader's cache.
 fn is_in_cache(library: &Path) -> bool {
     let known = ["ldconfig", "/sbin/ldconfig", "/usr/sbin/ldconfig"].iter().find_map(|program| {
         child::ask(Command::new(program).arg("-p"), VERSION_LIMIT).ok().filter(|told| told.succeeded())
@@ -112,7 +112,7 @@ fn is_in_cache(library: &Path) -> bool {
     })
 }
 
-/// The metric plugin is a link to the other.
+/// Whether both paths lead to one file: the metric plugin is a link to the other plugin.
 fn is_same(found: Option<&Path>, ours: Option<&Path>) -> bool {
     let real = |path: Option<&Path>| path.and_then(|path| std::fs::canonicalize(path).ok());
     let found = real(found);
@@ -123,7 +123,7 @@ fn export_line(directory: &Path) -> String {
     format!("export LD_LIBRARY_PATH={}${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}", quoted(directory))
 }
 
-/// The path, quoted for a shell.
+/// Returns the path, quoted for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));

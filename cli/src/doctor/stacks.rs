@@ -1,4 +1,4 @@
-//! Whether the kernel lets this user sample the stacks of programs.
+//! Checks whether the kernel lets this user sample the stacks of programs.
 
 use super::findings::{Check, Group};
 use ampere_stacks::{Options, Sampler};

@@ -1,4 +1,4 @@
-//! OTF2, in which traces are written.
+//! Checks OTF2, the format of traces.
 
 use super::child::{self, VERSION_LIMIT};
 use super::findings::{Check, Group};

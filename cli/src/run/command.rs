@@ -1,4 +1,4 @@
-//! The measured command: its environment, its start, its end.
+//! The measured command: its environment, start and end.
 
 use super::{Host, RunArguments};
 use crate::collector::SAMPLE;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
-/// The command as it was given, with the signals and descriptors that this process was started with.
+/// Makes the command as it was given, with the signals and descriptors that this process was started with.
 pub fn unchanged(arguments: &RunArguments) -> Command {
     let mut command = Command::new(&arguments.command[0]);
     command.args(&arguments.command[1..]);
@@ -23,10 +23,10 @@ pub fn unchanged(arguments: &RunArguments) -> Command {
     command
 }
 
-/// Programs that mark ranges by NVTX load the library that it names.
+/// The variable with the library that programs load if they mark ranges by NVTX.
 pub const NVTX_LIBRARY: &str = "NVTX_INJECTION64_PATH";
 
-/// The command with the environment that lets its processes find the plugin and the settings.
+/// Makes the command with the environment that lets its processes find the plugin and the settings.
 pub fn measured(arguments: &RunArguments, installation: &Installation) -> Command {
     let mut command = unchanged(arguments);
     if let Some(path) = given(&arguments.config).and_then(|path| std::fs::canonicalize(path).ok()) {
@@ -41,9 +41,9 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
         for_score_p(&mut command);
     }
     if arguments.host != Host::Scorep && installation.is_preloadable() {
-        // The embedded host stands back where it finds Score-P in the process.
+        // The embedded host does nothing if it finds Score-P in the process.
         command.env("LD_PRELOAD", prepend(&installation.preloaded, "LD_PRELOAD", ':'));
-        // Another tool that records NVTX's ranges stays the one that does.
+        // If another tool already records NVTX's ranges, it continues to do so.
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);
         }
@@ -51,7 +51,7 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     command
 }
 
-/// The command as one of the ranks that a launcher has started: its plugin starts the collector.
+/// Makes the command as one of the ranks that a launcher has started: its plugin starts the collector.
 pub fn as_rank(arguments: &RunArguments, installation: &Installation) -> Command {
     let mut command = measured(arguments, installation);
     if let Some(path) = given(&arguments.output).and_then(|path| std::path::absolute(path).ok()) {
@@ -82,7 +82,7 @@ fn prepend(first: &Path, variable: &str, separator: char) -> OsString {
     value
 }
 
-/// A command with the environment of that one.
+/// Makes a command with another program and other arguments, and the environment of `command`.
 pub fn with_words(command: &Command, program: &OsStr, words: &[impl AsRef<OsStr>]) -> Command {
     let mut other = Command::new(program);
     other.args(words);
@@ -108,7 +108,7 @@ pub fn become_command(mut command: Command) -> CannotRun {
     CannotRun::refused(command.get_program(), &error)
 }
 
-/// A file that the kernel does not know as a program is a script for the shell, as it is where a shell starts it.
+/// Returns the command as a script for the shell if the kernel does not know the file as a program, as shells do.
 fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command> {
     if error.raw_os_error() != Some(Errno::NOEXEC.raw_os_error()) {
         return Err(error);
@@ -118,23 +118,23 @@ fn by_shell(command: &Command, error: std::io::Error) -> std::io::Result<Command
     Ok(with_words(command, OsStr::new("/bin/sh"), &words))
 }
 
-/// Whether processes or memory have run out: the command may lack what our own processes use.
+/// Whether processes or memory have run out: ampere's own processes may use what the command lacks.
 pub fn is_a_limit(error: &std::io::Error) -> bool {
     let limits = [Errno::AGAIN, Errno::NOMEM].map(Errno::raw_os_error);
     error.raw_os_error().is_some_and(|code| limits.contains(&code))
 }
 
-/// A command that has ended.
+/// A command that has ended, with its use of resources.
 pub struct Ended {
     pub pid: u32,
     pub status: ExitStatus,
-    /// What it used, with the children that it waited for.
+    /// The CPU time that it used, including the children that it waited for.
     pub cpu_time: Duration,
 }
 
 /// Waits for the command. Signals that are meant for it are passed on, and do not end this process before its work is done.
-/// Without a listener, or a thread, it only waits. `at_order`: what is done when a signal asks it to end. `at_end`: what is done at
-/// once when it has ended.
+/// Without a listener or a thread, it only waits. `at_order` is called when a signal asks the command to end, and `at_end` as
+/// soon as it has ended.
 pub fn wait_for(
     mut child: Child,
     listener: Option<Listener>,
@@ -168,7 +168,7 @@ pub fn wait_for(
     status.unwrap_or_else(|| wait_for_end(&mut child)).context("cannot wait for the command")
 }
 
-/// The command's own exit status; 128 + n for signal n, as in shells.
+/// Returns the command's own exit status, or 128 + n for signal n, as in shells.
 pub fn shell_status(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }

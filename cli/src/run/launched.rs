@@ -1,5 +1,5 @@
-//! `ampere run` that a launcher starts, once for each rank: `srun -n 8 ampere run -- ./program`. Runs of their own would
-//! each count the joules of the whole node. So each becomes its rank, and finds the others by the name that the launcher gave the
+//! `ampere run` that a launcher starts once for each rank: `srun -n 8 ampere run -- ./program`. Separate runs would each count
+//! the joules of the whole node. So each process becomes its rank and finds the others by the name that the launcher gave the
 //! job, as plugins do without `ampere run`.
 
 use super::command::{become_command, with_words};
@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// The command begins after this time, even if it is not sampled from its begin.
+/// The time after which the command starts, even if its start is not sampled then.
 const READY_LIMIT: Duration = Duration::from_secs(2);
 
-/// Which of several ranks this is. `None` without a launcher.
+/// Returns which of several ranks this process is; `None` without a launcher.
 pub fn rank() -> Option<u32> {
     launched_rank(|name| std::env::var(name).ok()).map(|launched| launched.rank)
 }
@@ -27,7 +27,7 @@ pub fn become_rank(mut command: Command, rank: u32, installation: &Installation)
     let announced = announce(&command, installation);
     if rank == 0 {
         match &announced {
-            Ok(None) => {} // the plugin says that it does not find it
+            Ok(None) => {} // the plugin reports that it does not find the session
             Ok(Some(output)) => say!(
                 "ampere: ampere run was started once for each rank: a node's ranks are one run, results in {}; for the live table \
                  start it once, before the launcher",
@@ -37,13 +37,13 @@ pub fn become_rank(mut command: Command, rank: u32, installation: &Installation)
         }
     }
     if announced.is_err_and(|why| !why.is_of_this_process()) {
-        command.env("AMPERE_DISABLE", "1"); // the plugin would say the same
+        command.env("AMPERE_DISABLE", "1"); // the plugin would report the same
     }
     become_command(command)
 }
 
-/// Makes sure that the node has a collector, and that it knows of this process. Gives its output directory; `None` of an `ampere run`
-/// whose session this process cannot see.
+/// Makes sure that the node has a collector, and that it knows this process. Returns its output directory; `None` if this process
+/// cannot see the session of the job's `ampere run`.
 fn announce(command: &Command, installation: &Installation) -> Result<Option<PathBuf>, StartError> {
     let name = session_name();
     let is_made = std::env::var(ENV_SESSION_BOOT).is_ok_and(|boot| boot == ampere_ring::process::boot_text());

@@ -1,11 +1,11 @@
-//! Launchers that need to know which variables the other nodes get.
+//! Adds options for launchers that need to know which variables the other nodes get.
 //!
-//! Slurm's, Flux's, MPICH's and Intel's hand the whole environment on, Open MPI's only its own variables. A variable of its
-//! for that (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is given a `-x`
-//! besides refuses to start: so the option is added where the command is Open MPI's launcher, and nowhere else.
+//! Slurm's, Flux's, MPICH's and Intel's launchers pass the whole environment on, Open MPI's only its own variables. Its variable
+//! for further ones (`OMPI_MCA_mca_base_env_list`) would be inherited by everything, and a launcher in a script that is also
+//! given a `-x` refuses to start. So the option is added only where the command is Open MPI's launcher.
 //!
-//! `srun` in a batch script with `--export=NONE` or a list hands on what its variable names: that gets the names that are needed,
-//! whatever the command is, and the rest of the environment stays away, as the user wants it.
+//! `srun` in a batch script with `--export=NONE` or a list passes on the variables that SLURM_EXPORT_ENV names. The needed names
+//! are added to that variable, whatever the command is. The rest of the environment is not passed on, as the user wants it.
 
 use crate::installation;
 use std::collections::BTreeSet;
@@ -16,18 +16,19 @@ use std::path::Path;
 use std::process::Command;
 
 const NAMES: [&str; 6] = ["mpirun", "mpiexec", "orterun", "prterun", "mpirun.openmpi", "mpiexec.openmpi"];
-/// A list that the user has made: with it the option is refused, and without it the list is not read.
+/// The MCA parameter with a list of variables. If the user has set it, Open MPI refuses the option `-x`.
 const LIST: &str = "mca_base_env_list";
 const ENV_LIST: &str = "OMPI_MCA_mca_base_env_list";
-/// What `srun` hands on besides Slurm's own variables: ALL, NONE, or names and `NAME=value`, separated by commas.
+/// The variable with what `srun` passes on besides Slurm's own variables: ALL, NONE, or names and `NAME=value`, separated by
+/// commas.
 const SLURM_LIST: &str = "SLURM_EXPORT_ENV";
-/// What of the measured command's environment other nodes need, besides variables of ours.
+/// The variables of the measured command that other nodes need, besides ampere's own.
 const NEEDED: [&str; 4] =
     ["LD_PRELOAD", "LD_LIBRARY_PATH", "SCOREP_SUBSTRATE_PLUGINS", super::command::NVTX_LIBRARY];
-/// Programs that are larger are not read: launchers are small.
+/// Larger programs are not read, because launchers are small.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The command, with the options that its launcher needs.
+/// Returns the command with the options that its launcher needs.
 pub fn told(mut command: Command) -> Command {
     if let Some(list) = std::env::var(SLURM_LIST).ok().and_then(|list| slurm_list(&list, needed(&command))) {
         command.env(SLURM_LIST, list);
@@ -54,7 +55,7 @@ pub fn told(mut command: Command) -> Command {
     super::command::with_words(&command, command.get_program(), &words)
 }
 
-/// Names of variables that the command's processes on other nodes need.
+/// Returns the names of variables that the command's processes on other nodes need.
 fn needed(command: &Command) -> BTreeSet<String> {
     let set = command.get_envs().filter(|(_, value)| value.is_some()).map(|(name, _)| name.to_owned());
     let inherited = std::env::vars_os().map(|(name, _)| name);
@@ -62,7 +63,8 @@ fn needed(command: &Command) -> BTreeSet<String> {
     names.filter(|name| NEEDED.contains(&name.as_str()) || name.starts_with("AMPERE_")).collect()
 }
 
-/// Slurm's list with the needed names that it lacks. `None` if it is to stay as it is. Behind NONE `srun` reads no further.
+/// Adds the needed names that Slurm's list lacks; returns `None` if the list need not change. After NONE, `srun` reads no
+/// further.
 fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
     let is = |word: &str, one: &&str| one.eq_ignore_ascii_case(word);
     let own: Vec<&str> = list.split(',').take_while(|one| !is("NONE", one) && !is("NIL", one)).collect();
@@ -74,14 +76,15 @@ fn slurm_list(list: &str, needed: BTreeSet<String>) -> Option<String> {
     Some(own.into_iter().chain(names.iter().map(String::as_str)).collect::<Vec<_>>().join(","))
 }
 
-/// The Slurm job, where this is the shell of an `salloc` on a node that is none of the job's, such as a login node. Only slurmd
-/// names the node.
+/// Returns the Slurm job if this is the shell of an `salloc` on a node outside of the job, such as a login node. Only slurmd sets
+/// the variable with the node's name.
 pub fn job_elsewhere(variable: impl Fn(&str) -> Option<String>, node: &str) -> Option<String> {
     let (job, list) = variable("SLURM_JOB_ID").zip(variable("SLURM_JOB_NODELIST"))?;
     (variable("SLURMD_NODENAME").is_none() && !may_be_in(&list, node)).then_some(job)
 }
 
-/// Whether a node may be in a list as `n[1-3,7],gpu1`: of what has numbers in brackets only the begin is compared.
+/// Whether a node may be in a list such as `n[1-3,7],gpu1`: if a name has numbers in brackets, only the text before them is
+/// compared.
 fn may_be_in(list: &str, node: &str) -> bool {
     let node = node.split('.').next().unwrap_or_default();
     list.split(',').any(|one| match one.split_once('[') {
@@ -100,7 +103,8 @@ fn is_passed(words: &[OsString], name: &str) -> bool {
     })
 }
 
-/// By its name, and by that of the program that it is, or starts: others have launchers of these names, too.
+/// Whether a program is Open MPI's launcher, by its name and by the name of the program that it is or starts, because other
+/// launchers have the same names.
 fn is_open_mpis(program: &OsStr) -> bool {
     let has_name = Path::new(program).file_name().and_then(OsStr::to_str).is_some_and(|n| NAMES.contains(&n));
     let Some(path) = installation::program(program).ok().filter(|_| has_name) else { return false };
@@ -109,7 +113,7 @@ fn is_open_mpis(program: &OsStr) -> bool {
         return true;
     }
     let mut bytes = Vec::new();
-    // Since version 5 it is a program that starts this one.
+    // Since version 5, the launcher is a program that starts this one.
     let starts = b"prterun";
     File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)).is_ok()
         && bytes.windows(starts.len()).any(|part| part == starts)

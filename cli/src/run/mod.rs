@@ -83,7 +83,7 @@ enum Host {
 }
 
 impl Host {
-    /// Why a command may have had no event.
+    /// Returns the reason why a command may have had no event.
     fn why_nothing(self) -> &'static str {
         match self {
             Host::Auto => {
@@ -102,7 +102,7 @@ impl Host {
 }
 
 impl RunArguments {
-    /// What the run's collector is started with.
+    /// Returns how the run's collector is to be started.
     fn wanted(&self) -> Wanted<'_> {
         Wanted {
             output: given(&self.output),
@@ -114,7 +114,7 @@ impl RunArguments {
         }
     }
 
-    /// Says why the command is not measured, once for all ranks. With `--require` that is an error.
+    /// Reports why the command is not measured, once for all ranks. With `--require` that is an error.
     fn note_unmeasured(&self, rank: Option<u32>, why: &dyn Display) -> anyhow::Result<()> {
         ensure!(!self.require, "{why}; the command is not run, because of --require");
         if rank.unwrap_or(0) == 0 {
@@ -133,7 +133,7 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     check_counters(&config)?;
     check_filter(given(&arguments.filter))?;
     if config.sampler.stacks.is_none() {
-        // Informs the collectors of all nodes that this run is to be sampled.
+        // This informs the collectors of all nodes that the run is to be sampled.
         arguments.sample.get_or_insert_with(|| "auto".to_owned());
     }
     let rank = launched::rank();
@@ -161,7 +161,7 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     measure(&arguments, &installation, &access)
 }
 
-/// The command with a collector, and without one where none can be had.
+/// Runs the command with a collector, or without one if none can be started.
 fn measure(
     arguments: &RunArguments,
     installation: &Installation,
@@ -176,8 +176,9 @@ fn measure(
     }
     let existing = existing_directories(given(&arguments.output));
     let name = run_name();
-    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, as the kernel
-    // ends it with the thread that started it; and while the collector gets ready, which samples only what this process starts later.
+    // The witness is started before the command, so that it gets every signal that the command gets; by this thread, because the
+    // kernel ends it with the thread that started it; and while the collector gets ready, which samples only what this process
+    // starts later.
     let mut witness = None;
     let started = start_collector(arguments, installation, &name, || witness = Witness::start());
     let (session, collector) = match started {
@@ -217,7 +218,7 @@ fn measure(
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
 }
 
-/// What the collector learns about the command's end.
+/// Returns what the collector needs to know about the command's end.
 fn end_of(ended: &command::Ended) -> CommandEnd {
     CommandEnd {
         pid: ended.pid,
@@ -227,7 +228,7 @@ fn end_of(ended: &command::Ended) -> CommandEnd {
     }
 }
 
-/// A filter that cannot be used is an error before the job starts: Score-P would end the program.
+/// Reports a filter that cannot be used as an error before the job starts, because Score-P would end the program.
 fn check_filter(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -255,7 +256,7 @@ fn start_command(
 ) -> std::io::Result<Child> {
     let mut command = command::measured(arguments, installation);
     command.env("AMPERE_SESSION", name).env(ENV_SESSION_BOOT, ampere_ring::process::boot_text());
-    // For collectors on other nodes, which the plugin starts there.
+    // These are for collectors on other nodes, which the plugin starts there.
     command.env("AMPERE_OUTPUT", output);
     command::spawn(launcher::told(command))
 }
@@ -267,13 +268,13 @@ fn run_unmeasured(arguments: &RunArguments, witness: Option<Witness>) -> anyhow:
     Ok(command::code_of(command::wait_for(child, listener, witness, &|| {}, &|_| {})?))
 }
 
-/// A mistake in the variables of counter sources, as in any setting, is an error before the job starts. The collector, which
-/// under Score-P alone is started by the job, leaves such a variable out.
+/// Reports a mistake in the variables of counter sources, as in any setting, as an error before the job starts. The collector,
+/// which under Score-P alone is started by the job, ignores such a variable.
 pub fn check_counters(config: &Config) -> anyhow::Result<()> {
     config.left_out.first().map_or(Ok(()), |why| Err(anyhow::anyhow!("{why}")))
 }
 
-/// One line if the results go to another directory than the wanted one.
+/// Prints a line if the results go to another directory than the wanted one.
 fn note_other_output(wanted: Option<&Path>, output: &Path) {
     let Some(wanted) = wanted else { return };
     let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
@@ -286,7 +287,7 @@ fn note_other_output(wanted: Option<&Path>, output: &Path) {
     }
 }
 
-/// The directories that exist already, of those that the collector may choose as its output directory.
+/// Returns the directories that exist already, among those that the collector may choose for its output.
 fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
     let possible = wanted.into_iter().flat_map(|wanted| {
         let [own, distinct] = [node_name(), distinct_node_name()].map(|node| wanted.join(node));
@@ -295,16 +296,16 @@ fn existing_directories(wanted: Option<&Path>) -> Vec<PathBuf> {
     possible.filter_map(|path| std::fs::canonicalize(path).ok()).collect()
 }
 
-/// Removes what the collector has written for a command that never ran. A directory that existed before stays, with the user's
+/// Removes what the collector has written for a command that never ran. A directory that existed before is kept, with the user's
 /// files in it.
 fn remove_results(output: &Path, run_id: &str, existed: bool) {
-    // A trace is the collector's: there was none when it claimed the directory.
+    // Any trace there is the collector's: there was none when it claimed the directory.
     let results = RESULTS.into_iter().filter(|name| *name != PAGE || !holds_foreign_page(output, run_id));
     for name in results.chain(["collector.json", "traces.otf2", "traces.def"]) {
         let _ = ampere_owned::remove_file(&output.join(name));
     }
     let _ = ampere_owned::remove_flat(&output.join("traces"));
-    // Directories go only if they are empty.
+    // Directories are removed only if they are empty.
     let entries = std::fs::read_dir(output).into_iter().flatten().flatten();
     for spool in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("spool-")) {
         let _ = ampere_owned::remove_directory(&spool.path());
@@ -314,7 +315,7 @@ fn remove_results(output: &Path, run_id: &str, existed: bool) {
     }
 }
 
-/// Removes what empty sessions have left. One line about runs whose collectors were killed.
+/// Removes what empty sessions have left. Prints a line about runs whose collectors were killed.
 fn note_leftovers() {
     let recoverable = Session::base_directory().map_or(0, |base| stale::remove_stale_sessions(&base));
     if recoverable > 0 {

@@ -1,4 +1,4 @@
-//! What a run's results are, on standard error: standard output is the command's own.
+//! Shows a run's results on standard error, because standard output is the command's own.
 
 use crate::collector::keeper::Results;
 use ampere_collector::run_directory::nodes;
@@ -10,7 +10,8 @@ use ampere_ring::{Session, files};
 use std::io::IsTerminal;
 use std::path::Path;
 
-/// Shows the results, or why there are none. `why_nothing`: if there was no event. Returns whether something was measured.
+/// Shows the results, or why there are none. `why_nothing` is the reason if there was no event. Returns whether something was
+/// measured.
 pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) -> bool {
     if results == Results::StillWritten {
         say!(
@@ -56,7 +57,7 @@ pub fn show(summary: &Summary, output: &Path) {
     }
 }
 
-/// The table below is this node's.
+/// Shows the figures of all nodes. The table below is only this node's.
 fn show_all_nodes(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
     let ended: Vec<&Run> =

@@ -1,9 +1,9 @@
-//! Signals that come to `ampere run` and are meant for its command.
+//! Passes on signals that come to `ampere run` and are meant for its command.
 //!
-//! A signal to a job is sent to one process, to a process group, or to all processes. Where the command has got it already it
-//! must not get it again: many programs, mpirun among them, take a second one for an order to end at once. So there is a witness,
-//! a process next to the command that only reports which signals it gets. What the witness gets, the command has got as well;
-//! what only this process gets is passed on.
+//! A signal to a job is sent to one process, to a process group, or to all processes. If the command has already received it, it
+//! must not receive it again: many programs, including mpirun, take a second one as an order to end at once. So there is a
+//! witness, a process next to the command that only reports which signals it receives. What the witness has received, the command
+//! has received as well; what only this process receives is passed on.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
@@ -29,40 +29,40 @@ const SIGNALS: [Signal; 8] = [
     Signal::USR2,
     Signal::XCPU,
 ];
-/// Flux sends SIGALRM when a job's time has ended.
+/// Signals that ask a program to end. Flux sends SIGALRM when a job's time has ended.
 const ORDERS_TO_END: [Signal; 5] = [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::ALARM];
-/// A terminal sends them to the whole process group: without a witness they are not passed on.
+/// Signals that a terminal sends to the whole process group: without a witness they are not passed on.
 const OF_TERMINALS: [Signal; 2] = [Signal::INT, Signal::QUIT];
-/// How much later than this process the witness may get a signal.
+/// The longest time by which the witness may get a signal later than this process.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// What happened, with the signal's place in [`SIGNALS`].
+/// An event, with the signal's index in [`SIGNALS`].
 enum News {
-    /// This process got the signal.
+    /// This process has received the signal.
     Got(usize),
     /// The witness process has received the signal.
     Witnessed(usize),
-    /// This process got one [`TOGETHER`] ago: the witness gets it no more.
+    /// This process received one [`TOGETHER`] ago, so the witness will not receive it.
     Due(usize),
-    /// The witness got one that long ago: this process gets it no more.
+    /// The witness received one that long ago, so this process will not receive it.
     Past(usize),
-    /// There is no witness any more.
+    /// The witness has ended.
     Gone,
 }
 
-/// The witness. It ends when this is dropped.
+/// The witness process. It ends when this is dropped.
 pub struct Witness {
     child: Child,
     says: Option<UnixStream>,
 }
 
 impl Witness {
-    /// `None` where there can be none.
+    /// Starts the witness; returns `None` if that is impossible.
     pub fn start() -> Option<Witness> {
         let (says, its) = UnixStream::pair().ok()?;
         let own = std::env::current_exe().ok()?;
         let mut command = Command::new(own);
-        // Another name, so that a signal sent to `ampere` by name does not come to it.
+        // It has another name, so that it does not receive signals that are sent to `ampere` by name.
         command
             .arg0("signal-witness")
             .arg("witness")
@@ -76,12 +76,12 @@ impl Witness {
 
 impl Drop for Witness {
     fn drop(&mut self) {
-        // It is not waited for: this process ends soon, too.
+        // It is not waited for, because this process ends soon, too.
         let _ = self.child.kill();
     }
 }
 
-/// Sends `news` of each of the signals that comes.
+/// Sends `news` for each signal that comes.
 fn listen(news: &UnboundedSender<News>, kind: fn(usize) -> News) {
     for (number, name) in SIGNALS.iter().enumerate() {
         let Ok(mut stream) = signal(SignalKind::from_raw(name.as_raw())) else { continue };
@@ -111,9 +111,9 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `None` without descriptors for it.
+    /// Starts to receive signals; returns `None` if no descriptors are left for that.
     pub fn start() -> Option<Listener> {
-        // Tokio panics if it finds no descriptors for its signals: some are opened on trial.
+        // Tokio panics if it finds no descriptors for its signals, so some are opened on trial.
         let descriptors: std::io::Result<Vec<_>> = (0..4).map(|_| UnixStream::pair()).collect();
         drop(descriptors.ok()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -124,7 +124,7 @@ impl Listener {
         Some(Listener { runtime, news, all })
     }
 
-    /// Passes signals on to the command until it has ended. `at_order`: what is done when one asks it to end.
+    /// Passes signals on to the command until it has ended. `at_order` is called when one of them asks it to end.
     pub fn pass_on(self, to: Pid, witness: Option<&mut Witness>, at_order: &dyn Fn(), over: Receiver<()>) {
         self.runtime.block_on(pass_on(to, witness, at_order, over, self.news, self.all));
     }
@@ -139,13 +139,13 @@ async fn pass_on(
     mut all: UnboundedReceiver<News>,
 ) {
     let mut has_witness = witness.is_some_and(|witness| listen_to(witness, &news));
-    // For each signal: how often only this process got it so far, and how often only the witness did.
+    // For each signal, how many times only this process has received it so far, and how many times only the witness has.
     let (mut got, mut witnessed) = ([0u32; SIGNALS.len()], [0u32; SIGNALS.len()]);
     loop {
         let one = tokio::select! {
             _ = &mut over => {
-                // A signal that came to the command and to this process is received here, or it would count as an order not
-                // to wait for the results.
+                // A signal that was sent to the command and to this process is received here. Otherwise it would count as an
+                // order not to wait for the results.
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 return;
             }
@@ -155,7 +155,7 @@ async fn pass_on(
             at_order();
         }
         match one {
-            // In a process group of its own the command gets nothing that is sent to this one's.
+            // In a process group of its own, the command receives nothing that is sent to this process' group.
             News::Got(number) if is_apart(to) => {
                 let _ = kill_process(to, SIGNALS[number]);
             }
@@ -188,7 +188,7 @@ async fn pass_on(
     }
 }
 
-/// Whether the witness can be heard.
+/// Sets up a connection to the witness. Returns whether that has succeeded.
 fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     let says = witness.says.take().filter(|says| says.set_nonblocking(true).is_ok());
     let Some(mut says) = says.and_then(|says| tokio::net::UnixStream::from_std(says).ok()) else {
@@ -204,8 +204,8 @@ fn listen_to(witness: &mut Witness, news: &UnboundedSender<News>) -> bool {
     true
 }
 
-/// While results are written after the command, which may take long where a file system hangs: a second order to end makes this
-/// process end. The collector continues by itself.
+/// Lets a second order to end stop this process while results are written after the command, which may take long if a file system
+/// hangs. The collector continues on its own.
 pub fn stop_waiting_when_asked(output: &Path, status: i32) {
     let output = output.to_owned();
     let listen = move || {
@@ -235,9 +235,9 @@ fn is_apart(process: Pid) -> bool {
     rustix::process::getpgid(Some(process)).is_ok_and(|group| group != rustix::process::getpgrp())
 }
 
-/// The process that witnesses signals.
+/// Runs the process that witnesses signals.
 pub fn witness() -> anyhow::Result<ExitCode> {
-    // Its parent may be killed.
+    // This process must end if its parent is killed.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     let _ = rustix::thread::set_name(c"signal-witness");
     let parent = std::os::fd::AsFd::as_fd(&std::io::stdout()).try_clone_to_owned().map(UnixStream::from)?;
@@ -251,7 +251,7 @@ pub fn witness() -> anyhow::Result<ExitCode> {
             let mut nothing = [0];
             tokio::select! {
                 Some(News::Got(number)) = all.recv() => parent.write_all(&[number as u8]).await?,
-                // It never writes: it has ended.
+                // The parent never writes, so the end of reading means that it has ended.
                 _ = parent.read(&mut nothing) => return Ok(ExitCode::SUCCESS),
             }
         }

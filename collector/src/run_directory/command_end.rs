@@ -1,4 +1,4 @@
-//! How the command ended: what `ampere run` leaves for the collector, in the session's directory.
+//! How the command ended, as `ampere run` leaves it for the collector in the session's directory.
 
 use crate::run_directory::files::write_own_result;
 use ampere_report::summary::SignalNumber;
@@ -8,13 +8,13 @@ use std::path::Path;
 /// How the command of `ampere run` ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandEnd {
-    /// Its process.
+    /// The pid of the command's process.
     pub pid: u32,
     /// Its exit status as a shell shows it.
     pub status: i32,
     /// The signal that killed it, if one did.
     pub signal: Option<i32>,
-    /// The CPU time that it used, with the children that it waited for.
+    /// The CPU time that the command used, including the children that it waited for.
     #[serde(default)]
     pub cpu_ns: u64,
 }
@@ -23,7 +23,7 @@ impl CommandEnd {
     const FILE_NAME: &str = "command.end";
     const BYTES_MAX: u64 = 4096;
 
-    /// Leaves it in the session's directory. A failure is ignored: then the summary does not name the signal.
+    /// Saves it in the session's directory. A failure is ignored: the summary does not name the signal then.
     pub fn save(&self, session: &Path) {
         let _ = write_own_result(
             &session.join(CommandEnd::FILE_NAME),
@@ -31,13 +31,13 @@ impl CommandEnd {
         );
     }
 
-    /// What was saved, if anything.
+    /// Returns what was saved, if anything.
     pub fn load(session: &Path) -> Option<CommandEnd> {
         let text = ampere_owned::read(&session.join(CommandEnd::FILE_NAME), CommandEnd::BYTES_MAX);
         serde_json::from_slice(&text.ok()?).ok()
     }
 
-    /// The signal that killed it, if one did.
+    /// Returns the signal that killed the command, if one did.
     pub fn signal(&self) -> Option<SignalNumber> {
         self.signal.map(SignalNumber)
     }

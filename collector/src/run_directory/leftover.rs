@@ -14,11 +14,11 @@ use ampere_trace::spool::RECORDS;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Files that another node changed this long ago are not in use, however far the nodes' clocks differ.
+/// The age from which files of another node are not in use, however far the nodes' clocks differ.
 const LONG_AGO: Duration = Duration::from_secs(600);
-/// A living collector writes more often than this.
+/// The longest time between two writes of a living collector.
 pub const SILENCE_MAX: Duration = manifest::HEARTBEAT.saturating_mul(5).checked_div(2).unwrap();
-/// How often [`watch`] checks.
+/// The time between two checks of [`watch`].
 const CHECK_PERIOD: Duration = Duration::from_millis(200);
 
 /// A session in shared memory, or a spool whose session is gone.
@@ -36,18 +36,19 @@ pub struct Leftover {
     pub processes: usize,
     /// The greatest job size that a process reported, or the number of processes with a rank.
     pub ranks: u32,
-    /// Recorded events.
+    /// The number of recorded events.
     pub events: u64,
     /// Its results are complete: the collector was killed while it cleaned up.
     pub is_done: bool,
-    /// Why it must not be touched, in a few words.
+    /// The reason why it must not be touched, in a few words; `None` if it may be.
     pub in_use: Option<String>,
-    /// It is another node's or from before a reboot, and was changed lately: only [`watch`] tells whether it is in use.
+    /// Whether it is another node's or from before a reboot, and was changed lately. Only [`watch`] can find out whether it is in
+    /// use.
     pub may_be_written: bool,
 }
 
 impl Leftover {
-    /// What is in a session; `None` if the directory is no session of this user's ampere.
+    /// Returns what is in a session; `None` if the directory is not a session of this user's ampere.
     pub fn of_session(directory: &Path) -> Option<Leftover> {
         let session = Session::open(directory).ok()?;
         let claimed = session.output().and_then(|output| {
@@ -84,13 +85,13 @@ impl Leftover {
         })
     }
 
-    /// The same with an output directory that the session does not name.
+    /// Returns the same leftover with an output directory that the session does not name.
     pub fn with_output(self, output: Output, manifest: Manifest) -> Leftover {
         let events = self.events.max(records_in_spool(&output.spool, &manifest));
         Leftover { events, output: Some(output), manifest: Some(manifest), is_done: false, ..self }
     }
 
-    /// What is in a spool whose session is gone from shared memory.
+    /// Returns what is in a spool whose session is gone from shared memory.
     pub fn of_spool(spool: &Path) -> Result<Leftover, ManifestError> {
         let manifest = Manifest::load(spool)?;
         if let Some(why) =
@@ -124,20 +125,21 @@ impl Leftover {
         })
     }
 
-    /// When a living collector last touched its manifest. Opening the file makes network file systems fetch the current time.
+    /// Returns when a living collector last touched its manifest. Opening the file makes network file systems fetch the current
+    /// time.
     fn stamp(&self) -> Option<SystemTime> {
         let path = self.output.as_ref()?.spool.join(manifest::FILE_NAME);
         std::fs::File::open(path).and_then(|file| file.metadata()).and_then(|data| data.modified()).ok()
     }
 
-    /// Whether there are events that a summary can be made of.
+    /// Whether there are events from which a summary can be made.
     pub fn has_events(&self) -> bool {
         self.events > 0 && !self.is_done
     }
 }
 
-/// Finds out which of the doubtful ones ([`Leftover::may_be_written`]) are in use: whether they change within `limit`. That
-/// needs no comparison of clocks.
+/// Finds out which of the doubtful leftovers ([`Leftover::may_be_written`]) are in use, by whether they change within `limit`.
+/// This needs no comparison of clocks.
 pub fn watch(all: &mut [Leftover], limit: Duration) {
     let begun = Instant::now();
     let doubtful = all.iter_mut().filter(|left| left.may_be_written);
@@ -156,13 +158,13 @@ pub fn watch(all: &mut [Leftover], limit: Duration) {
     }
 }
 
-/// Spools in a directory and one level below it, where the other nodes of a run have theirs.
+/// Returns the spools in a directory and one level below it, where the other nodes of a run have theirs.
 pub fn spools_in(directory: &Path) -> Vec<PathBuf> {
     spools_below(directory, 1, usize::MAX).0
 }
 
-/// Spools in a directory and `levels` below it, and whether all directories were searched: at most `most` are. Links and
-/// hidden directories are left out.
+/// Returns the spools in a directory and `levels` below it, and whether all directories were searched: at most `most` are. Links
+/// and hidden directories are left out.
 pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBuf>, bool) {
     let is_spool = |path: &Path| {
         let name = path.file_name().and_then(|name| name.to_str());
@@ -197,7 +199,7 @@ pub fn spools_below(directory: &Path, levels: usize, most: usize) -> (Vec<PathBu
     (found, true)
 }
 
-/// The output directory of a living collector of the same run and machine, but another session.
+/// Returns the output directory of a living collector of the same run and machine with another session.
 pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let lives = |spool: &PathBuf| {
         let age = changed(&spool.join(manifest::FILE_NAME)).and_then(|time| time.elapsed().ok());
@@ -208,14 +210,14 @@ pub fn collected_elsewhere(wanted: &Path, manifest: &Manifest) -> Option<PathBuf
     found.and_then(|spool| spool.parent().map(Path::to_owned))
 }
 
-/// Whether another node of this run has this one's name, and writes to the directory.
+/// Whether another node of this run has the same name and writes to the directory.
 pub fn has_namesake(wanted: &Path, manifest: &Manifest) -> bool {
     spools_in(wanted)
         .iter()
         .any(|spool| Manifest::load(spool).is_ok_and(|other| other.is_of_namesake(manifest)))
 }
 
-/// All sessions in the user's directory in shared memory, also those in use.
+/// Returns all sessions in the user's directory in shared memory, including those in use.
 pub fn sessions() -> Vec<Leftover> {
     let Ok(base) = Session::base_directory() else { return Vec::new() };
     let mut names: Vec<PathBuf> = files(&base).filter(|path| is_session_name(path)).collect();
@@ -223,7 +225,7 @@ pub fn sessions() -> Vec<Leftover> {
     names.iter().filter_map(|path| Leftover::of_session(path)).collect()
 }
 
-/// Removes the rest of a run whose results are complete.
+/// Removes what remains of a run whose results are complete.
 pub fn remove_done(session: &Session) {
     for (output, node) in
         session.output().iter().flat_map(|output| names_of_this_node().map(|node| (output, node)))
@@ -233,7 +235,7 @@ pub fn remove_done(session: &Session) {
     session.remove();
 }
 
-/// The id of a session's run.
+/// Returns the id of a session's run.
 pub fn run_id(session: &Path) -> String {
     let name = session.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_default().trim_start_matches("s-").to_owned()
@@ -250,7 +252,7 @@ fn files(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// The files that a living collector changes: its manifest and records.
+/// Returns the files that a living collector changes: its manifest and records.
 fn written_files(spool: &Path, manifest: &Manifest) -> impl Iterator<Item = PathBuf> + use<> {
     let records = manifest.directories(spool).into_iter().map(|directory| directory.join(RECORDS));
     records.chain([spool.join(manifest::FILE_NAME)])
@@ -260,7 +262,7 @@ fn changed(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-/// The logs of a session's processes.
+/// Returns the logs of a session's processes.
 pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
     let is_log = |path: &PathBuf| {
         path.extension().is_some_and(|e| e == "defs") && !path.ends_with(crate::sampling::sampler::LOG_NAME)
@@ -268,14 +270,14 @@ pub fn logs_in(directory: &Path) -> Vec<PathBuf> {
     files(directory).filter(is_log).collect()
 }
 
-/// The number of processes and ranks, and the pid of a living process.
+/// Returns the numbers of processes and ranks, and the pid of a living process.
 fn read_logs(directory: &Path, is_this_boot: bool) -> (usize, u32, Option<u32>) {
     let (mut processes, mut with_rank, mut size, mut alive) = (0, 0, 0, None);
     for path in logs_in(directory) {
         let Ok(Some(mut log)) = LogReader::open(&path) else { continue };
         processes += 1;
         let is_held = log.is_held(); // its process may be in another pid namespace
-        // A log that is damaged further on is used up to there.
+        // A log that is damaged at some point is used up to there.
         let _ = log.read_new(|definition| match definition {
             Definition::Process(process)
                 if is_this_boot && (is_held || is_alive(process.pid, process.start_time)) =>
@@ -333,7 +335,7 @@ mod tests {
         let left = look(&dead, now);
         assert!(left.in_use.is_none() && !left.may_be_written, "the processes of this node are known");
         assert!(!look(&elsewhere, now - 20 * minute).may_be_written);
-        // However the clocks differ.
+        // This must hold however the clocks differ.
         for time in [now - 5 * minute, now, now + minute, now + 20 * minute] {
             let mut all = [look(&elsewhere, time)];
             assert!(all[0].may_be_written && all[0].in_use.is_none());

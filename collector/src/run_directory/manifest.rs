@@ -1,8 +1,8 @@
-//! The manifest of a run: what is needed to finish it, besides its records. It is in `run.json` in the spool, so that
+//! The manifest of a run contains what is needed to finish it, besides its records. It is in `run.json` in the spool, so that
 //! `ampere recover` can make trace and summary from the spool alone.
 //!
-//! It is written before the first record and removed before the last one: a spool with a manifest is of an unfinished run, one
-//! without is being removed.
+//! It is written before the first record and removed before the last one: a spool with a manifest belongs to an unfinished run,
+//! and a spool without one is being removed.
 
 use crate::run_directory::files::{WriteError, write_own_result};
 use crate::run_directory::spool_place;
@@ -22,16 +22,16 @@ use std::time::Duration;
 
 /// The manifest's name in the spool.
 pub const FILE_NAME: &str = "run.json";
-/// How often a living collector touches the manifest, for observers on other nodes.
+/// The period in which a living collector touches the manifest, for observers on other nodes.
 pub const HEARTBEAT: Duration = Duration::from_secs(10);
-/// More bytes it cannot have: it contains a settings file and some variables.
+/// An upper bound on the manifest's size: it contains a settings file and some variables.
 pub const BYTES_MAX: u64 = 16 << 20;
-/// The version of the spool: of the manifest, and of the records beside it, which are those of rings. Records of an older build
-/// are refused.
+/// The version of the spool: of the manifest, and of the records next to it, which have the format of ring records. Records of an
+/// older build are refused.
 const FORMAT: u32 = ABI_VERSION << 8 | MANIFEST_VERSION;
 const MANIFEST_VERSION: u32 = 1;
 
-/// The manifest. As JSON, all groups of fields are flat.
+/// The manifest. In the JSON file, the fields of all groups are on one level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     format: u32,
@@ -39,23 +39,23 @@ pub struct Manifest {
     pub session: PathBuf,
     /// The run's id, which all its nodes share.
     pub run_id: String,
-    /// The node's name.
+    /// The name of the node.
     pub node: String,
     boot: [u64; 2],
     /// The measured command; empty if unknown.
     pub command: Vec<String>,
-    /// The batch system's job that it belongs to.
+    /// The batch system's job that the command belongs to.
     #[serde(default)]
     pub job: Option<Job>,
     #[serde(flatten)]
     settings: SavedSettings,
-    /// The clocks at the beginning of the run.
+    /// The clocks at the start of the run.
     started: [u64; 4],
     clock: Option<SavedClock>,
-    /// The directory with its records. `None`: the spool has them.
+    /// The directory with the records; `None` if they are in the spool.
     #[serde(default)]
     pub records: Option<PathBuf>,
-    /// The run is a trace that is played.
+    /// Whether the run is a replay of a trace.
     pub replay: bool,
     /// How far the run got.
     #[serde(flatten)]
@@ -64,7 +64,7 @@ pub struct Manifest {
     collector: (u32, u64),
 }
 
-/// The settings at the beginning of a run.
+/// The settings at the start of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SavedSettings {
     /// The settings file: its text and its path.
@@ -77,23 +77,23 @@ struct SavedSettings {
 /// How far a run got, for the collector that takes over and for `ampere recover`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Positions of the sampler's ring at which another sampler took over.
+    /// Positions in the sampler's ring at which another sampler took over.
     pub breaks: Vec<u64>,
-    /// The rings are empty: everything that was measured is in the records on disk.
+    /// Whether the rings are empty, so that everything that was measured is in the records on disk.
     #[serde(default)]
     pub is_drained: bool,
-    /// The collector has ended the run in order; only the trace may be missing.
+    /// Whether the collector has ended the run in order, so that only the trace may be missing.
     #[serde(default)]
     pub has_ended: bool,
-    /// What only the rings know, saved before they are removed.
+    /// What only the rings contain, saved before they are removed.
     #[serde(default)]
     pub losses: SavedLosses,
-    /// A trace was begun where no file had its names: such files are ampere's now. Without this they are the application's,
-    /// which may write into the same directory.
+    /// Whether a trace was started where no file had its names, so that such files are ampere's. Otherwise they are the
+    /// application's, which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
-    /// PCI addresses of the GPUs where the driver has had queues of a process, by its pid and start time. None: the process has not
-    /// opened the driver.
+    /// PCI addresses of the GPUs on which the driver has had queues of a process, by the process' pid and start time. An empty
+    /// list means that the process has not opened the driver.
     #[serde(default)]
     pub queues: BTreeMap<String, BTreeSet<String>>,
 }
@@ -101,10 +101,10 @@ pub struct Progress {
 /// What was not recorded of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SavedLosses {
-    /// Counts that only the rings have.
+    /// Counts that only the rings contain.
     #[serde(flatten)]
     pub records: RecordLosses,
-    /// Some part of the run is lost.
+    /// Whether some part of the run is lost.
     pub is_incomplete: bool,
     /// The notes of the summary so far.
     pub notes: Vec<String>,
@@ -116,17 +116,17 @@ struct SavedClock {
     ticks_per_second: u64,
     epoch: [u64; 4],
     dated: bool,
-    /// Whether an event has confirmed that it is this clock.
+    /// Whether an event has confirmed the clock.
     certain: bool,
 }
 
 /// Why the records of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NoRecords {
-    /// Nodes' own disks are cleared when a job ends, or at a reboot.
+    /// The records are gone. Nodes' own disks are cleared when a job ends, or at a reboot.
     #[error("its records were in {} and are gone", .0.display())]
     Gone(PathBuf),
-    /// On the disk of another node. `output`: where its results go.
+    /// The records are on the disk of another node. `output` is where its results go.
     #[error(
         "its records are in {} on {node}: if the run is over, {} {node} ampere report {} finishes it",
         .records.display(), there(), .output.display()
@@ -134,14 +134,14 @@ pub enum NoRecords {
     OnNode { records: PathBuf, node: String, output: PathBuf },
 }
 
-/// What starts a command on the node that is named next.
+/// Returns the command that starts a program on the node that is named after it.
 fn there() -> &'static str {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has_srun = std::env::split_paths(&path).any(|directory| directory.join("srun").is_file());
     if has_srun { "srun -w" } else { "ssh" }
 }
 
-/// Why a manifest cannot be used; each in one line.
+/// Why a manifest cannot be used, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The file cannot be read.
@@ -150,10 +150,10 @@ pub enum ManifestError {
     /// The file is no manifest.
     #[error("{} is not a file of this version of ampere: {why}", .path.display())]
     Damaged { path: PathBuf, why: serde_json::Error },
-    /// Its records cannot be read.
+    /// The run's records cannot be read.
     #[error("{}: {why}", .spool.display())]
     NoRecords { spool: PathBuf, why: NoRecords },
-    /// The manifest is another version's.
+    /// Another version has written the manifest.
     #[error("{}: another version of ampere wrote these records (format {found}, {FORMAT} expected): use that one", .path.display())]
     Format { path: PathBuf, found: u32 },
 }
@@ -167,7 +167,7 @@ fn clocks_of([tsc, monotonic_ns, monotonic_raw_ns, realtime_ns]: [u64; 4]) -> Cl
 }
 
 impl Manifest {
-    /// The manifest of a new run, collected by this process. `config`: the settings file.
+    /// Makes the manifest of a new run that this process collects. `config` is the settings file.
     pub fn new(session: &Path, run_id: &str, command: &[String], config: Option<&Path>) -> Manifest {
         let file =
             config.and_then(|path| Some((std::fs::read_to_string(path).ok()?, path.display().to_string())));
@@ -193,12 +193,13 @@ impl Manifest {
         .by_this_process()
     }
 
-    /// The directories that may have its records, of a manifest in this spool. Those in the second come after those in the first.
+    /// Returns the directories that may have the records, for a manifest in this spool. Records in the second one come after
+    /// those in the first.
     pub fn directories(&self, spool: &Path) -> Vec<PathBuf> {
         self.records.iter().cloned().chain([spool.to_owned()]).collect()
     }
 
-    /// What is in them.
+    /// Opens the records in these directories.
     pub fn store(&self, spool: &Path) -> Store {
         let mut store = Store::open(&self.directories(spool));
         if self.records.as_ref().is_some_and(|records| !spool_place::is_of(records, spool)) {
@@ -207,7 +208,7 @@ impl Manifest {
         store
     }
 
-    /// Why its records cannot be read here, if so.
+    /// Returns the reason if the records cannot be read here.
     pub fn why_no_records(&self, spool: &Path) -> Option<NoRecords> {
         let has_records = |directory: &PathBuf| directory.join(RECORDS).exists();
         let directory = self.records.as_ref().filter(|_| !self.directories(spool).iter().any(has_records))?;
@@ -222,18 +223,19 @@ impl Manifest {
         })
     }
 
-    /// The same, with this process as the collector.
+    /// Returns the same manifest with this process as the collector.
     pub fn by_this_process(self) -> Manifest {
         let pid = std::process::id();
         Manifest { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
     }
 
-    /// Leaves the rest to `ampere recover`, although the collector may still serve metrics for a while.
+    /// Removes the collector from the manifest, so that `ampere recover` can do the rest. The collector may still serve metrics
+    /// for a while.
     pub fn has_no_collector(&mut self) {
         self.collector = (0, 0);
     }
 
-    /// The manifest in a spool.
+    /// Reads the manifest in a spool.
     pub fn load(spool: &Path) -> Result<Manifest, ManifestError> {
         let path = spool.join(FILE_NAME);
         let text = ampere_owned::read(&path, BYTES_MAX)
@@ -246,18 +248,18 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes it to a spool, whole or not at all.
+    /// Writes the manifest to a spool, completely or not at all.
     pub fn save(&self, spool: &Path) -> Result<(), WriteError> {
         let path = spool.join(FILE_NAME);
         write_own_result(&path, &self.text())
     }
 
-    /// Its JSON text.
+    /// Returns the manifest as JSON text.
     pub fn text(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
 
-    /// The settings at the beginning of the run.
+    /// Reads the settings at the start of the run.
     pub fn config(&self) -> Result<Config, ampere_settings::ConfigError> {
         let mut config = match &self.settings.file {
             Some((text, name)) => Config::parse(text, name)?,
@@ -267,12 +269,12 @@ impl Manifest {
         Ok(config)
     }
 
-    /// The clocks at the beginning of the run.
+    /// Returns the clocks at the start of the run.
     pub fn started(&self) -> Clocks {
         clocks_of(self.started)
     }
 
-    /// The clock, if it is known, and whether an event has confirmed it.
+    /// Returns the clock, if it is known, and whether an event has confirmed it.
     pub fn clock(&self) -> Option<(SessionClock, bool)> {
         let known = self.clock.as_ref()?;
         let timer = Timer::from_name(&known.timer)?;
@@ -281,7 +283,6 @@ impl Manifest {
         Some((clock, known.certain))
     }
 
-    /// Saves the clock.
     pub fn set_clock(&mut self, clock: &SessionClock, certain: bool) {
         self.clock = Some(SavedClock {
             timer: clock.timer.as_str().to_owned(),
@@ -292,47 +293,47 @@ impl Manifest {
         });
     }
 
-    /// Whether it was written on this node since its last boot.
+    /// Whether the manifest was written on this node since its last boot.
     pub fn is_of_this_boot(&self) -> bool {
         is_this_node(&self.node) && self.boot == boot_id()
     }
 
-    /// Whether it was written on this machine since its last boot, whatever the machine is called there.
+    /// Whether the manifest was written on this machine since its last boot, whatever name the machine had there.
     pub fn is_of_this_machine(&self) -> bool {
         self.boot == boot_id() && self.boot != [0, 0]
     }
 
-    /// Whether both are of one run on one machine, even if the machine has other names there. Two collectors that cannot see
-    /// each other's shared memory (in containers) notice each other only in the output directory.
+    /// Whether both manifests are of one run on one machine, even if the machine has other names there. Two collectors that
+    /// cannot see each other's shared memory (in containers) notice each other only in the output directory.
     pub fn is_of_same_run(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.boot == other.boot && self.boot != [0, 0]
     }
 
-    /// Whether both are of one run, on two machines of one name.
+    /// Whether both manifests are of one run, on two machines with one name.
     pub fn is_of_namesake(&self, other: &Manifest) -> bool {
         self.run_id == other.run_id && self.node == other.node && self.boot != other.boot
     }
 
-    /// Whether the collector that wrote this is known to live: only for this node and boot.
+    /// Whether the collector that wrote this manifest is known to be alive. This is only known for the same node and boot.
     pub fn collector_is_alive(&self) -> bool {
         self.is_of_this_boot() && ampere_ring::process::is_alive(self.collector.0, self.collector.1)
     }
 }
 
-/// Touches `run.json` as long as this exists. On another node its age is all that tells a quiet run, or one whose trace is
-/// being written, from one that was killed.
+/// Touches `run.json` as long as this exists. On another node, only the age of this file distinguishes a quiet run, or one whose
+/// trace is being written, from one that was killed.
 pub struct Heartbeat {
-    /// The thread ends when this is dropped.
+    /// The sender whose end stops the thread.
     _alive: Sender<()>,
 }
 
 impl Heartbeat {
-    /// Starts the thread. If that fails, only new records show that the collector lives.
+    /// Starts the thread. If that fails, only new records show that the collector is alive.
     pub fn start(spool: &Path) -> Heartbeat {
         let (alive, ended) = channel();
         let path = spool.join(FILE_NAME);
         let beat = move || loop {
-            // The file system's time, as for everything else that is written there.
+            // The file system's time is used, as for everything else that is written there.
             let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
             let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
             let _ = ampere_owned::open_own(&path).map(|file| rustix::fs::futimens(&file, &times));
@@ -345,7 +346,7 @@ impl Heartbeat {
     }
 }
 
-/// Removes a spool, its manifest first: what an interruption leaves is then no unfinished run.
+/// Removes a spool, its manifest first, so that the rest after an interruption is not taken for an unfinished run.
 pub fn remove_spool(directory: &Path) {
     let records = Manifest::load(directory).ok().and_then(|manifest| manifest.records);
     let records = records.filter(|records| spool_place::is_of(records, directory));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! output.rs       the output directory, and which run has it     files.rs        files that are written whole or not at all
-//! manifest.rs     what is needed to finish a run, beside its records
+//! manifest.rs     what is needed to finish a run, besides its records
 //! spool_place.rs  the directory for the records, on a disk of the node's own
 //! nodes.rs        one directory for each node of a run           other_runs.rs   other runs on the same node
 //! disk_space.rs   when the disk is too full for a trace          command_end.rs  how the command ended

@@ -1,5 +1,6 @@
-//! A run on several nodes: each node has its own collector and summary. The first node's are in the run's output directory,
-//! the others' in subdirectories with the nodes' names. The nodes' traces become one when the last of them ends.
+//! Finds the directories of a run on several nodes: each node has its own collector and summary. The first node's are in the
+//! run's output directory, the others' in subdirectories with the nodes' names. The nodes' traces are joined when the last node
+//! ends.
 
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
@@ -13,20 +14,20 @@ use std::path::{Path, PathBuf};
 
 /// Another node's part of a run.
 pub struct Node {
-    /// Its output directory.
+    /// The node's output directory.
     pub directory: PathBuf,
     /// The head of its summary; `None` until that is written.
     pub run: Option<Run>,
 }
 
-/// The run whose directory it is: whose results it holds, or which has claimed it.
+/// Returns the run that has the directory: its results are in it, or it has claimed it.
 pub fn run_in(directory: &Path) -> Option<String> {
     let of_claim = || Some(Manifest::load(spools_below(directory, 0, 1).0.first()?).ok()?.run_id);
     head(&directory.join("summary.json")).map(|run| run.id).or_else(of_claim)
 }
 
-/// The directories of a run's other nodes: those with the name of the node whose results they hold, or have a claim for.
-/// Anything else there (other runs, copies, links) is ignored.
+/// Returns the directories of a run's other nodes: each has the name of the node whose results or claim it holds. Anything else
+/// there (other runs, copies, links) is ignored.
 pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -45,7 +46,7 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     found
 }
 
-/// The directory whose report shows all nodes, if the run has several.
+/// Returns the directory whose report shows all nodes, if the run has several.
 pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     if !below(directory, &manifest.run_id).is_empty() {
         return Some(directory.to_owned());
@@ -61,13 +62,13 @@ pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     (summary || is_unfinished()).then(|| above.to_owned())
 }
 
-/// The `run` of a summary, read without its tables, which may be large.
+/// Reads the `run` of a summary without its tables, which may be large.
 pub fn head(path: &Path) -> Option<Run> {
     Head::of(path).map(|head| head.run)
 }
 
-/// Puts the traces of the nodes that have ended into the first node's, in whose directory this is. Where that has not ended, or
-/// there is no other, nothing happens. A node that was killed can be added when it has been recovered.
+/// Joins the traces of the nodes that have ended to the first node's in this directory. Nothing happens if the first node has not
+/// ended or there is no other. A node that was killed can be added after it has been recovered.
 ///
 /// # Errors
 /// Why the traces stay apart.
@@ -75,7 +76,7 @@ pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
     join::carry_out(directory)?;
     let of = |directory: &Path, run: Option<&Run>| {
         let run = run.filter(|run| !run.running && run.id == run_id)?;
-        // A trace of another name is not joined, and looking for one would list the directory of each of a thousand nodes.
+        // A trace with another name is not joined, and looking for one would list the directory of each of a thousand nodes.
         let is_there = directory.join("traces.otf2").exists() && spools_below(directory, 0, 1).0.is_empty();
         is_there.then(|| NodeTrace { directory: directory.to_owned(), clock: run.clock.clone() })
     };
@@ -85,7 +86,7 @@ pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
     first.map_or(Ok(()), |first| join::join(&first, &others))
 }
 
-/// As [`join_traces`], by the node that ends last; `ended` is the directory of the node that has ended now.
+/// Does the same as [`join_traces`] if this node is the last to end. `ended` is the directory of the node that has just ended.
 ///
 /// # Errors
 /// Why the traces stay apart.
@@ -96,22 +97,22 @@ pub fn join_traces_at_the_end(ended: &Path, manifest: &Manifest) -> Result<(), J
         let name = entry.file_name().to_string_lossy().into_owned();
         entry.path().join(format!("{CLAIM}{name}")).exists() || name.starts_with(CLAIM)
     };
-    // Of many nodes, all but the last few find one that goes on soon.
+    // In a run with many nodes, all but the last few soon find one that is still running.
     if entries.into_iter().any(goes_on) { Ok(()) } else { join_traces(&first, &manifest.run_id) }
 }
 
-/// The other nodes of a run.
+/// The other nodes of a run, by where their traces are.
 #[derive(Default)]
 pub struct Others {
-    /// Figures of those that are in the first node's trace.
+    /// Figures of the nodes that are in the first node's trace.
     pub joined: Vec<Summary>,
-    /// Those that have a trace of their own.
+    /// The nodes that have a trace of their own.
     pub parts: Vec<Part>,
-    /// A line for each one that is left out.
+    /// A line for each node that is left out.
     pub missing: Vec<String>,
 }
 
-/// Trace and summary of each other node of a run. `directory`: the first node's, whose trace is there.
+/// Returns trace and summary of each other node of a run. `directory` is the first node's, whose trace is there.
 ///
 /// # Errors
 /// The first node's trace cannot be read.

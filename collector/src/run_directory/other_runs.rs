@@ -1,4 +1,4 @@
-//! Other runs of ampere on the same node: the node's counters count their energy, too.
+//! Finds other runs of ampere on the same node. The node's counters include their energy.
 
 use crate::run_directory::leftover::{is_session_name, run_id};
 use ampere_ring::Session;
@@ -9,33 +9,33 @@ use std::path::{Path, PathBuf};
 
 /// Runs that were seen during this one.
 pub struct Neighbours {
-    /// This run's session.
+    /// The session of this run.
     own: PathBuf,
-    /// The `ampere run` of this run.
+    /// The pid of this run's `ampere run`.
     launcher: Option<u32>,
     seen: BTreeSet<String>,
-    /// Some of them were started by the process that started this run, with the same words.
+    /// Whether some of them were started by the process that started this run, with the same words.
     has_siblings: bool,
 }
 
-/// More runs than this are only counted.
+/// The number of runs that are named; further ones are only counted.
 const NAMED_MAX: usize = 2;
 /// The number of links of a directory without subdirectories.
 const LINKS_WITHOUT_SUBDIRECTORIES: u64 = 2;
 
 impl Neighbours {
-    /// Neighbours of the run with this session; none seen yet.
+    /// Makes the neighbours of the run with this session. None has been seen yet.
     pub fn of(session: &Path, launcher: Option<u32>) -> Neighbours {
         Neighbours { own: session.to_owned(), launcher, seen: BTreeSet::new(), has_siblings: false }
     }
 
-    /// Whether something has started the same `ampere run` several times, as a launcher does whose variables are not known: each
-    /// of these runs has the joules of all of them.
+    /// Whether the same `ampere run` was started several times by one process, as an unknown launcher does: each of these runs
+    /// has the joules of all of them.
     pub fn has_siblings(&self) -> bool {
         self.has_siblings
     }
 
-    /// Looks for current runs: this user's by name; of other users only whether they have sessions.
+    /// Looks for current runs: this user's by name, and of other users only whether they have sessions.
     pub fn look(&mut self) {
         let Some(base) = self.own.parent() else { return };
         for other in entries(base).filter(|path| *path != self.own) {
@@ -50,9 +50,9 @@ impl Neighbours {
         }
     }
 
-    /// Their names in one line; `None` if none was seen.
+    /// Returns their names in one line; `None` if none was seen.
     pub fn words(&self) -> Option<String> {
-        // One that was seen before its output directory was known is seen twice.
+        // A run that was seen before its output directory was known is seen twice.
         let is_known_better =
             |name: &str| self.seen.iter().any(|other| other.starts_with(&format!("{name} (")));
         let seen: Vec<&str> =
@@ -70,12 +70,12 @@ fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// The user whose sessions a directory holds, by its name.
+/// Returns the user whose sessions a directory holds, from its name.
 fn user_of(base: &Path) -> Option<u32> {
     base.file_name()?.to_str()?.strip_prefix("ampere-")?.parse().ok()
 }
 
-/// The name of a session's run and the pid of its collector, if that lives.
+/// Returns the name of a session's run and the pid of its collector, if that is alive.
 fn running(directory: &Path) -> Option<(String, u32)> {
     let session = Session::open(directory).ok().filter(|_| is_session_name(directory))?;
     let run = run_id(directory);
@@ -84,7 +84,7 @@ fn running(directory: &Path) -> Option<(String, u32)> {
     is_running.then(|| (format!("{run}{output}"), session.collector_pid()))
 }
 
-/// Whether the `ampere run` that started a collector has the parent and the words of another one.
+/// Whether the `ampere run` that started a collector has the same parent and the same words as another one.
 fn is_sibling(own: u32, collector: u32) -> bool {
     let words =
         |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).ok().filter(|words| !words.is_empty());

@@ -1,8 +1,8 @@
-//! The output directory: which run has it, and what may be in it.
+//! Manages the output directory: which run has it, and what may be in it.
 //!
-//! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are sent to one
-//! directory, the first one gets it, and each other one a subdirectory with its node's name. The first one's name is in the
-//! link `.ampere-owner`, which is removed when nothing is left to be finished.
+//! A collector claims the directory by making `spool-<node>` in it. If the collectors of several nodes are started with one
+//! directory, the first one gets it, and each other one a subdirectory with its node's name. The first node's name is in the link
+//! `.ampere-owner`, which is removed when nothing is left to be finished.
 
 use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// More bytes `collector.json` cannot have.
+/// An upper bound on the size of `collector.json`.
 const ANNOUNCED_BYTES_MAX: u64 = 1 << 20;
 const TRACE: [&str; 3] = ["traces.otf2", "traces.def", "traces"];
 /// The result files besides the trace.
@@ -32,19 +32,19 @@ pub const ADVICE: &str = "choose another output directory with -o or AMPERE_OUTP
 /// The prefix of a claim's name; the node's name follows.
 pub const CLAIM: &str = "spool-";
 
-/// No more directories than this have one name and a number.
+/// An upper bound on the directories with one name and a number.
 const BESIDE_MAX: u32 = 10_000;
 
-/// A claimed directory.
+/// A directory that a run has claimed.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// Where the results go.
+    /// The directory for the results.
     pub directory: PathBuf,
-    /// Where records are kept until the trace is written.
+    /// The directory in which records are kept until the trace is written.
     pub spool: PathBuf,
-    /// The directory was made by this claim, and is removed if there are no results.
+    /// Whether the directory was made by this claim; it is removed then if there are no results.
     is_new: bool,
-    /// What is done there is done in the directory that was claimed, also if somebody has put another one in its place.
+    /// Handles that keep all actions in the directory that was claimed, even if somebody has put another one in its place.
     _held: Arc<Vec<Held>>,
 }
 
@@ -54,10 +54,10 @@ impl PartialEq for Output {
     }
 }
 
-/// Whether the group may write into directories that are made for results.
+/// Whether the group may write into new directories for results.
 static GROUP_WRITES: AtomicBool = AtomicBool::new(false);
 
-/// Makes directories for results that the group may write into, from now on.
+/// Sets whether the group may write into directories that are made for results from now on.
 pub fn let_group_write(is_wanted: bool) {
     GROUP_WRITES.store(is_wanted, Ordering::Relaxed);
 }
@@ -69,13 +69,13 @@ fn directory_mode() -> u32 {
     }
 }
 
-/// Why a directory cannot be used for results; each in one line.
+/// Why a directory cannot be used for results, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// It cannot be found, made or written to.
+    /// The directory cannot be found, made or written to.
     #[error("cannot {action} {}: {why}; {ADVICE}", .directory.display())]
     Unusable { action: &'static str, directory: PathBuf, why: String },
-    /// It holds results, which are never overwritten.
+    /// The directory holds results, which are never overwritten.
     #[error("{} holds the results of another run ({result})", .directory.display())]
     HoldsResults { directory: PathBuf, result: &'static str },
     /// Another run has claimed it.
@@ -88,7 +88,7 @@ pub enum ClaimError {
 }
 
 impl ClaimError {
-    /// Whether it is for another run that the directory cannot be used: the next one may do.
+    /// Whether another run prevents the use of the directory: the next directory may be usable.
     pub fn is_of_another_run(&self) -> bool {
         !matches!(self, ClaimError::Unusable { .. })
     }
@@ -98,7 +98,7 @@ impl ClaimError {
     }
 
     fn holds_results(directory: &Path) -> ClaimError {
-        // Figures of a run that goes on, or was killed.
+        // These are figures of a run that is still running or was killed.
         if let Some(node) = others(directory, "").first() {
             let spool = directory.join(format!("{CLAIM}{node}"));
             return ClaimError::InUse { directory: directory.to_owned(), spool };
@@ -108,10 +108,10 @@ impl ClaimError {
     }
 }
 
-/// The file in the spool that says that the directory is new.
+/// The file in the spool that marks the directory as new.
 const IS_NEW: &str = "directory-is-new";
 
-/// The name of the default output directory, from the date and the run.
+/// Returns the name of the default output directory, made from the date and the run.
 pub fn default_directory(run_id: &str) -> PathBuf {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let hash = run_id.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
@@ -120,7 +120,7 @@ pub fn default_directory(run_id: &str) -> PathBuf {
     PathBuf::from(format!("ampere-{}_{:06x}", clock_text::compact(now.as_nanos() as u64), hash & 0xff_ffff))
 }
 
-/// Directories beside one that is another run's: `out-2`, `out-3` and so on.
+/// Returns directories next to one that another run has: `out-2`, `out-3` and so on.
 pub fn beside(wanted: &Path) -> impl Iterator<Item = PathBuf> {
     let absolute = std::path::absolute(wanted).unwrap_or_else(|_| wanted.to_owned());
     // A path like `..` has no name.
@@ -132,7 +132,7 @@ pub fn beside(wanted: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// Claims a directory for a run on a node. `manifest`: the text of its [`Manifest`], which a claim always contains.
+/// Claims a directory for a run on a node. `manifest` is the text of its [`Manifest`], which a claim always contains.
 pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimError> {
     let node = file_name(node);
     let refuse = |why: std::io::Error| ClaimError::unusable("write to", wanted, why);
@@ -153,11 +153,11 @@ pub fn claim(wanted: &Path, node: &str, manifest: &str) -> Result<Output, ClaimE
         .inspect_err(|_| remove_if_new(&directory, is_new))
 }
 
-/// The link that says which node has the directory: its target is the node's name. Making a link is atomic, also on network
+/// The link that names the node that has the directory: its target is the node's name. Making a link is atomic, even on network
 /// file systems.
 const OWNER: &str = ".ampere-owner";
 
-/// Makes this node the owner of the directory, unless another one is. Of several nodes at the same moment, one succeeds.
+/// Makes this node the owner of the directory unless another one is. If several nodes try at the same moment, one succeeds.
 fn becomes_owner(directory: &Path, node: &str) -> std::io::Result<bool> {
     use rustix::io::Errno;
     match ampere_owned::symlink(node, &directory.join(OWNER)) {
@@ -188,7 +188,7 @@ fn remove_if_new(directory: &Path, is_new: bool) {
     }
 }
 
-/// The claim of an earlier collector of this session, and its manifest.
+/// Returns the claim of an earlier collector of this session, and its manifest.
 pub fn claimed_by(session: &Path, directory: &Path, node: &str) -> Option<(Output, Manifest)> {
     let node = file_name(node);
     let spool = format!("{CLAIM}{node}");
@@ -205,7 +205,8 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
         || std::fs::canonicalize(one).is_ok_and(|one| std::fs::canonicalize(other).is_ok_and(|o| o == one))
 }
 
-/// Removes the rest of a finished run's spool. `false`: the spool still has a manifest, so it is of an unfinished run.
+/// Removes what remains of a finished run's spool. Returns `false` if the spool still has a manifest, so that it belongs to an
+/// unfinished run.
 pub fn remove_finished_spool(directory: &Path, node: &str) -> bool {
     let output = Output::of_spool(&directory.join(format!("{CLAIM}{}", file_name(node))));
     if exists(&output.spool.join(manifest::FILE_NAME)) {
@@ -223,8 +224,8 @@ fn remove_unfinished_claims(directory: &Path, node: &str) {
     let _ = ampere_owned::remove_left(directory, is_left);
 }
 
-/// Removes a trace that a collector has begun and not finished. Files with a trace's names that no collector has begun are
-/// the user's, and stay.
+/// Removes a trace that a collector has started and not finished. Files with a trace's names that no collector has started are
+/// the user's and are kept.
 pub fn remove_unfinished_trace(directory: &Path, manifest: &mut Manifest) {
     if !std::mem::take(&mut manifest.progress.trace_begun) {
         return;
@@ -242,7 +243,7 @@ fn result_in(directory: &Path) -> Option<&'static str> {
     names.into_iter().find(|name| exists(&directory.join(name)))
 }
 
-/// Whether the directory holds this run's results, and not only those of the time before it was killed.
+/// Whether the directory holds this run's results, and not only those from before it was killed.
 pub fn holds_results_of(directory: &Path, run_id: &str) -> bool {
     run_in(directory).is_some_and(|run| run.id == run_id && !run.running)
 }
@@ -279,7 +280,7 @@ pub fn holds_trace(directory: &Path) -> bool {
     TRACE.iter().any(|name| exists(&directory.join(name)))
 }
 
-/// Also true for a dangling link: a trace would be written to its target.
+/// Whether the path exists. A dangling link counts, because a trace would be written to its target.
 fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -296,14 +297,14 @@ fn enter(directory: &Path) -> Result<(PathBuf, bool, Held), ClaimError> {
     }
     let is_new = make(directory).map_err(|why| refuse("create", words_of(&why)))?;
     let (directory, held) = ampere_owned::hold(directory).map_err(|why| refuse("use", words_of(&why)))?;
-    // It may be another one than was looked at before.
+    // This may be another directory than the one that was checked before.
     if holds_results(&directory) {
         return Err(ClaimError::holds_results(&directory));
     }
     Ok((directory, is_new, held))
 }
 
-/// Why a directory is not used, after a text that names it already.
+/// Returns why a directory is not used, for a message that has already named it.
 fn words_of(why: &std::io::Error) -> String {
     use ampere_owned::Refusal;
     let of = |owner: u32| user_text(owner);
@@ -316,7 +317,7 @@ fn words_of(why: &std::io::Error) -> String {
     }
 }
 
-/// The line about a run of another user that is not finished.
+/// Returns the line about an unfinished run of another user.
 pub fn foreign_run(directory: &Path, owner: u32) -> String {
     let (shown, owner) = (directory.display(), user_text(owner));
     format!(
@@ -324,7 +325,7 @@ pub fn foreign_run(directory: &Path, owner: u32) -> String {
     )
 }
 
-/// A user for people: the name, else the number.
+/// Returns the user's name or else the number.
 pub fn user_text(user: u32) -> String {
     let known = uzers::get_user_by_uid(user);
     known.map_or_else(|| user.to_string(), |known| printable(&known.name().to_string_lossy()))
@@ -336,8 +337,8 @@ fn is_world_writable_without_sticky_bit(directory: &Path) -> bool {
     std::fs::metadata(directory).is_ok_and(|data| data.uid() != own && data.mode() & 0o1002 == 0o002)
 }
 
-/// Makes the directory again if it has been removed. One that is there must be this user's. What is done there is done in that one
-/// while the result exists.
+/// Makes the directory again if it has been removed. An existing one must be this user's. While the result exists, all actions at
+/// this path are done in that directory.
 pub fn remake(directory: &Path, run_id: &str) -> Result<Option<Held>, ClaimError> {
     match make(directory) {
         Err(_) => Ok(None), // it is reported when it is written to
@@ -353,7 +354,7 @@ pub fn remake(directory: &Path, run_id: &str) -> Result<Option<Held>, ClaimError
     }
 }
 
-/// Renames a claim, or, where the file system renames nothing, makes it anew: for a moment it has no manifest then.
+/// Renames a claim. Where the file system cannot rename, makes it anew: it has no manifest for a moment then.
 fn put_in_place(making: &Path, spool: &Path) -> std::io::Result<()> {
     match ampere_owned::rename(making, spool) {
         Err(why) if is_without_rename(&why) => {}
@@ -372,7 +373,7 @@ fn write_private(path: &Path, text: &[u8]) -> std::io::Result<()> {
     ampere_owned::create(path, PRIVATE_FILE_MODE)?.write_all(text)
 }
 
-/// Holds a claim that was put in its place just now.
+/// Holds a claim that has just been put in its place.
 fn hold_claim(spool: &Path, manifest: &str) -> std::io::Result<Held> {
     let (_, held) = ampere_owned::hold(spool)?;
     let found = ampere_owned::read(&spool.join(manifest::FILE_NAME), manifest::BYTES_MAX)?;
@@ -386,8 +387,8 @@ fn claim_here(
     manifest: &str,
 ) -> Result<Output, ClaimError> {
     let spool = directory.join(format!("{CLAIM}{node}"));
-    // Made under another name and renamed, so that it is never seen without its manifest. Renaming does not replace a
-    // directory that is not empty.
+    // The claim is made under another name and renamed, so that it is never seen without its manifest. Renaming does not replace
+    // a directory that is not empty.
     let making = directory.join(format!(".{CLAIM}{node}.{}", own_name()));
     remove_unfinished_claims(&directory, node);
     let claimed = ampere_owned::make(&making, PRIVATE_MODE)
@@ -414,8 +415,8 @@ fn claim_here(
     }
 }
 
-/// Makes a directory and those above it, unless it exists. Returns whether this call made it: another process may do so at any
-/// moment.
+/// Makes a directory and those above it, unless it exists. Returns whether this call made it, because another process may do so
+/// at any moment.
 fn make(directory: &Path) -> std::io::Result<bool> {
     use std::io::ErrorKind;
     let create = || ampere_owned::make(directory, directory_mode());
@@ -432,7 +433,7 @@ fn make(directory: &Path) -> std::io::Result<bool> {
     }
 }
 
-/// Other nodes that have claimed the directory.
+/// Returns the other nodes that have claimed the directory.
 fn others(directory: &Path, node: &str) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().to_str().map(str::to_owned));
@@ -442,7 +443,7 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
         .collect()
 }
 
-/// A node's name as a file name.
+/// Converts a node's name to a file name.
 pub fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();
@@ -451,14 +452,14 @@ pub fn file_name(node: &str) -> String {
 }
 
 impl Output {
-    /// The output of an earlier collector's claim.
+    /// Returns the output of an earlier collector's claim.
     pub fn of_spool(spool: &Path) -> Output {
         let directory = spool.parent().unwrap_or(Path::new(".")).to_owned();
         let _held = Arc::default();
         Output { directory, spool: spool.to_owned(), is_new: exists(&spool.join(IS_NEW)), _held }
     }
 
-    /// The same, whose directories stay the same from now on.
+    /// Returns the same output, with both directories held from now on.
     pub fn held(self) -> Output {
         let both =
             [&self.directory, &self.spool].into_iter().filter_map(|path| ampere_owned::hold(path).ok());
@@ -466,12 +467,12 @@ impl Output {
         Output { _held, ..self }
     }
 
-    /// Whether both of its directories stay the same.
+    /// Whether both of its directories are held.
     pub fn is_held(&self) -> bool {
         self._held.len() == 2
     }
 
-    /// The output directory of the run's first node, if this is another's.
+    /// Returns the output directory of the run's first node, if this one is another node's.
     pub fn first_nodes_directory(&self, node: &str) -> Option<PathBuf> {
         let node = file_name(node);
         let above = self
@@ -482,7 +483,7 @@ impl Output {
         (owner != Path::new(&node)).then(|| above.to_owned())
     }
 
-    /// Writes `collector.json`: where this collector can be found while the job runs.
+    /// Writes `collector.json`, which contains where this collector can be reached while the job runs.
     pub fn announce(&self, url: &str, node: &str, run: &str) -> Result<(), WriteError> {
         let is_any = ["http://0.0.0.0:", "http://[::]:"].iter().any(|any| url.starts_with(any));
         let addresses = if is_any { own_addresses() } else { Vec::new() };
@@ -493,7 +494,7 @@ impl Output {
         files::write_own_result(&path, &format!("{text}\n"))
     }
 
-    /// Where an earlier collector could be found.
+    /// Returns where an earlier collector could be reached.
     pub fn announced(&self) -> Option<Listen> {
         let text = ampere_owned::read(&self.directory.join("collector.json"), ANNOUNCED_BYTES_MAX).ok()?;
         let json: serde_json::Value = serde_json::from_slice(&text).ok()?;
@@ -506,12 +507,12 @@ impl Output {
         disk_space::release_reserve(&self.spool);
     }
 
-    /// Removes `collector.json`.
+    /// Removes `collector.json`, because the collector can no longer be reached.
     pub fn end_announcement(&self) {
         let _ = ampere_owned::remove_file(&self.directory.join("collector.json"));
     }
 
-    /// Removes the claim, and the directory if it is new and empty. A spool with records stays.
+    /// Removes the claim, and the directory if it is new and empty. A spool with records is kept.
     pub fn give_up(&self) {
         self.end_announcement();
         let manifest = Manifest::load(&self.spool);

@@ -1,4 +1,4 @@
-//! Finishing a run whose collector is dead and will not be replaced: `ampere recover`.
+//! Finishes a run whose collector is dead and will not be replaced: `ampere recover`.
 
 use crate::finish::{ResultsError, knows_more};
 use crate::live::{LiveRun, Mode, Options};
@@ -14,34 +14,34 @@ use ampere_ring::Session;
 use ampere_trace::replay::{self, Replay, ReplayFileError};
 use std::path::{Path, PathBuf};
 
-/// What became of a leftover.
+/// The result of recovering a leftover.
 pub enum Recovered {
     /// There are figures, and a trace if one could be made.
     Finished(Box<Finished>),
-    /// There was nothing to finish, and the rest has been removed: from where, and why, in a few words.
+    /// There was nothing to finish, and the rest has been removed: its place, and the reason in a few words.
     Removed(String, &'static str),
 }
 
 /// A run that was finished.
 pub struct Finished {
-    /// Where its results are.
+    /// The directory with its results.
     pub output: PathBuf,
-    /// Its summary.
+    /// The summary of the run.
     pub summary: Summary,
-    /// The output directory held figures of more events than are left: they were not replaced.
+    /// Whether the output directory held figures of more events than are left, which were therefore not replaced.
     pub figures_stay: bool,
-    /// What became of its trace.
+    /// The state of its trace.
     pub trace: Traced,
 }
 
-/// What became of a run's trace. If there is none, a note in the summary says why.
+/// The state of a run's trace. If there is none, a note in the summary gives the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traced {
-    /// It is there, or none was wanted.
+    /// The trace exists, or none was wanted.
     Made,
-    /// It could not be made. The records are kept, so that it can be made later.
+    /// The trace could not be made. The records are kept, so that it can be made later.
     NotYet,
-    /// No records are left to make it from.
+    /// No records are left to make the trace from.
     Never,
 }
 
@@ -51,18 +51,18 @@ pub enum Traced {
 pub struct RecoverError(#[from] Problem);
 
 impl RecoverError {
-    /// Whether it is another user's.
+    /// Whether the leftover is another user's.
     pub fn is_of_another(&self) -> bool {
         matches!(self.0, Problem::OfAnother(_))
     }
 
-    /// Whether the records are out of reach, as on another node's disk: there it can be recovered.
+    /// Whether the records are out of reach, for example on another node's disk: the run can be recovered there.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.0, Problem::Manifest(ManifestError::NoRecords { .. }))
     }
 }
 
-/// What is wrong. Places are paths of sessions or output directories.
+/// The reason of the error. Places are paths of sessions or output directories.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
     #[error("there is no {0}: name an output directory of a run that was killed")]
@@ -101,8 +101,8 @@ enum Problem {
     Results(#[from] ResultsError),
 }
 
-/// What there is to recover in a directory: a session, a spool, or an output directory. That may hold the spools of several
-/// nodes, each of which may be unreadable.
+/// Finds what can be recovered in a directory: a session, a spool, or an output directory. An output directory may hold the
+/// spools of several nodes, each of which may be unreadable.
 pub fn find(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>>, RecoverError> {
     Ok(find_leftovers(directory)?)
 }
@@ -130,7 +130,7 @@ fn find_leftovers(directory: &Path) -> Result<Vec<Result<Leftover, RecoverError>
     Ok(spools.iter().map(|spool| of_spool(spool)).collect())
 }
 
-/// What is another user's is only shown: nothing of it is finished, removed, or written to.
+/// Refuses a leftover of another user, which is only shown: nothing of it is finished, removed, or written to.
 fn require_own(directory: &Path) -> Result<(), Problem> {
     use ampere_owned::Refusal;
     let shown = directory.display();
@@ -149,8 +149,8 @@ fn require_own(directory: &Path) -> Result<(), Problem> {
     }
 }
 
-/// What is in a spool, with its session if that is still in shared memory. If the spool is a copy, and the original is still
-/// in its place, the session belongs to the original.
+/// Returns what is in a spool, with its session if that is still in shared memory. If the spool is a copy and the original is
+/// still in its place, the session belongs to the original.
 pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     require_own(spool)?;
     let alone = Directory::own_alone(spool); // else anybody may have written what is in it
@@ -166,7 +166,7 @@ pub fn of_spool(spool: &Path) -> Result<Leftover, RecoverError> {
     }
 }
 
-/// Makes trace and summary of a leftover, and removes it. `output`: where the results go if no directory is claimed.
+/// Makes trace and summary of a leftover, and removes it. `output` is where the results go if no directory is claimed.
 pub fn recover(left: Leftover, output: Option<&Path>) -> Result<Recovered, RecoverError> {
     let locked = Locked::lock(left)?;
     Ok(locked.recover(output)?)
@@ -177,7 +177,7 @@ pub fn discard(left: Leftover) -> Result<Recovered, RecoverError> {
     Ok(Locked::lock(left)?.discard())
 }
 
-/// A leftover that no other process collects or recovers as long as this exists.
+/// A leftover that no other process can collect or recover while this exists.
 struct Locked {
     left: Leftover,
     session: Session,
@@ -194,7 +194,7 @@ impl Locked {
         let of_session = left.session.as_ref().map(|path| path.display().to_string());
         let of_output = left.output.as_ref().map(|output| output.directory.display().to_string());
         let place = of_session.or(of_output).unwrap_or_default();
-        // It may have been exchanged since it was looked at: from here on it stays the same.
+        // The directory may have been exchanged since it was checked. From here on it stays the same.
         let is_own = |output: &Output| output.is_held() && Directory::own_alone(&output.spool).is_ok();
         if !left.output.as_ref().is_none_or(is_own) {
             return Err(Problem::Taken(place));
@@ -219,8 +219,8 @@ impl Locked {
             Err(_) => return Err(Problem::Taken(place)),
         };
         let lock = session.lock_collector();
-        // A file system without locks does not prevent recovery. If the lock is ours but not the one at its path, the file
-        // was removed meanwhile, and the lock protects nothing.
+        // A file system without locks does not prevent recovery. If the lock is held but is not the file at its path, the file
+        // was removed meanwhile and the lock protects nothing.
         if matches!(lock, Ok(None)) || (lock.is_ok() && !session.locks().collector) {
             return Err(Problem::Taken(place));
         }
@@ -281,7 +281,7 @@ impl Locked {
     }
 }
 
-/// The summary that the run's collector wrote while it went on.
+/// Returns the summary that the run's collector wrote during the run.
 fn left_summary(options: &Options) -> Option<Summary> {
     let text =
         ampere_owned::read(&options.output.join("summary.json"), ampere_report::summary::BYTES_MAX).ok()?;
@@ -289,7 +289,7 @@ fn left_summary(options: &Options) -> Option<Summary> {
     (summary.run.running && summary.run.id == options.run_id).then_some(summary)
 }
 
-/// Makes the results.
+/// Makes the results of a leftover.
 fn finish(
     session: Session,
     output: Output,
@@ -326,7 +326,7 @@ fn finish(
     })))
 }
 
-/// Removes the records, and the trace that was begun from them.
+/// Removes the records, and the trace that was started from them.
 fn remove_records(output: &Output, mut manifest: Manifest) {
     output::remove_unfinished_trace(&output.directory, &mut manifest);
     manifest::remove_spool(&output.spool);

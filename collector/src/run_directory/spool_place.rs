@@ -1,5 +1,5 @@
-//! Where a run's records are kept: on a disk of the node's own, so that thousands of nodes do not write to the file system that they
-//! share. Only where nothing else has room are they in the output directory.
+//! Chooses where a run's records are kept: on a disk of the node's own, so that thousands of nodes do not write to the file
+//! system that they share. They are in the output directory only if no other place has enough space.
 
 use crate::run_directory::disk_space::{Room, room_in};
 use crate::run_directory::files::PRIVATE_FILE_MODE;
@@ -11,25 +11,25 @@ use ampere_trace::spool::RECORDS;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Less free space is no room for a spool.
+/// The least free space for a spool.
 const BYTES_MIN: u64 = 256 << 20;
-/// The file that names the claim in the output directory.
+/// The name of the file that contains the path of the claim in the output directory.
 const CLAIM_FILE: &str = "claim";
-/// An upper bound on runs of one name in one directory: what killed ones have left.
+/// An upper bound on directories with one name, which killed runs have left.
 const SAME_NAME_MAX: u32 = 1000;
 
 /// The kind of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// On this node.
+    /// The file system is on this node.
     Disk,
-    /// Its space is the node's memory.
+    /// The space of the file system is the node's memory.
     Memory,
-    /// Other nodes may see it, too.
+    /// Other nodes may see the file system, too.
     Shared,
 }
 
-/// statfs(2)'s numbers: NFS, SMB, CIFS, SMB2, Lustre, GPFS, BeeGFS, Ceph, PanFS, FUSE, OrangeFS, OCFS2, GFS2, AFS, 9P.
+/// Numbers of statfs(2): NFS, SMB, CIFS, SMB2, Lustre, GPFS, BeeGFS, Ceph, PanFS, FUSE, OrangeFS, OCFS2, GFS2, AFS, 9P.
 const SHARED: [u32; 15] = [
     0x6969,
     0x517b,
@@ -58,8 +58,8 @@ fn kind_of(directory: &Path) -> io::Result<Kind> {
     })
 }
 
-/// Makes the directory for the records of a run on a node. `None`: they go to the claim in its output directory. Adds a line for
-/// what is odd.
+/// Makes the directory for the records of a run on a node; returns `None` if they go to the claim in its output directory. Adds a
+/// note about each problem.
 pub fn make(
     wanted: Option<&Path>,
     claim: &Path,
@@ -106,7 +106,7 @@ pub fn make(
     made
 }
 
-/// Makes a directory of this name that no other run has.
+/// Makes a directory with this name that no other run has.
 fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     let directory = std::path::absolute(directory)?;
     ampere_owned::make_all(&directory, PRIVATE_MODE)?;
@@ -137,25 +137,25 @@ fn make_in(directory: &Path, name: &str, claim: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether a file system needs what it has left for others: then a spool on it ends, and goes on in the output directory. Of
-/// memory, half is left.
+/// Whether a file system needs its free space for others: a spool on it ends then, and further records go to the output
+/// directory. For memory, half of it is left to others.
 pub fn is_full(directory: &Path) -> bool {
     let is_memory = kind_of(directory).is_ok_and(|kind| kind == Kind::Memory);
     room_in(directory)
         .is_some_and(|room| room.left < if is_memory { room.all / 2 } else { room.left_to_others() })
 }
 
-/// Whether the records are this claim's, and not those of the one that it is a copy of.
+/// Whether the records belong to this claim, and not to one that it is a copy of.
 pub fn is_of(directory: &Path, claim: &Path) -> bool {
     let named = PathBuf::from(read_text(&directory.join(CLAIM_FILE)));
-    // One that was moved is the same still.
+    // A claim that was moved is still the same one.
     named == claim || !named.join(manifest::FILE_NAME).exists()
 }
 
-/// The file in a session that names the directory with its records: the claim, which names it too, may be removed.
+/// The file in a session that names the directory with its records, because the claim, which also names it, may be removed.
 const RECORDS_OF_SESSION: &str = "records.path";
 
-/// Notes in a session where its records are.
+/// Stores in a session where its records are.
 pub fn note_in_session(session: &Path, records: &Path) {
     let _ = write_private(&session.join(RECORDS_OF_SESSION), &records.display().to_string());
 }

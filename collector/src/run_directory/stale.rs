@@ -1,7 +1,7 @@
-//! Sessions in shared memory that are no longer needed.
+//! Removes sessions in shared memory that are no longer needed.
 //!
-//! A collector removes its own session at its end. Two kinds remain: failures, which the job's later processes are to learn
-//! of, and runs whose collector was killed. Failures are removed after a while, and killed runs without events at once; killed
+//! A collector removes its own session at its end. Two kinds remain: failures, which the job's later processes must be able to
+//! see, and runs whose collector was killed. Failures are removed after a while, and killed runs without events at once. Killed
 //! runs with events are kept and reported, because `ampere recover` can finish them.
 
 use crate::run_directory::leftover::{Leftover, is_session_name, remove_done};
@@ -10,7 +10,7 @@ use ampere_ring::{CollectorState, Session, session};
 use std::path::Path;
 use std::time::Duration;
 
-/// All processes of a job have started by then.
+/// The time after which all processes of a job have started.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
 /// Removes the useless sessions in `base`. Returns how many sessions can be recovered.
@@ -27,7 +27,7 @@ pub fn remove_stale_sessions(base: &Path) -> usize {
     recoverable
 }
 
-/// The line that a user who starts another run sees.
+/// Returns the line that is printed for a user who starts another run.
 pub fn notice(recoverable: usize) -> String {
     match recoverable {
         1 => "a run whose collector was killed can be finished: ampere recover".to_owned(),
@@ -35,10 +35,10 @@ pub fn notice(recoverable: usize) -> String {
     }
 }
 
-/// Whether a session can be recovered. One that is neither in use nor recoverable is removed.
+/// Whether a session can be recovered. Removes a session that is neither in use nor recoverable.
 fn keep_if_recoverable(directory: &Path) -> bool {
     let Some(left) = Leftover::of_session(directory) else {
-        // The rest of a session whose removal was interrupted.
+        // This is what an interrupted removal has left.
         remove_if_old(directory);
         return false;
     };
@@ -49,7 +49,7 @@ fn keep_if_recoverable(directory: &Path) -> bool {
         return true;
     }
     let Ok(session) = Session::open(directory) else { return false };
-    // A process has joined, so the run had begun; all its processes and its collector are dead.
+    // A process has joined, so the run had started; all its processes and its collector are dead.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
     if left.is_done {
         remove_done(&session);
@@ -91,7 +91,7 @@ mod tests {
     fn session_of(base: &Path, name: &str) -> PathBuf {
         let directory = base.join(name);
         fs::create_dir(&directory).unwrap();
-        // A session's page: see ampere_ring::Session.
+        // This is a session's page: see ampere_ring::Session.
         let mut page = vec![0u8; 8192];
         page[..8].copy_from_slice(b"AMPSESS1");
         page[8] = 1;
@@ -104,7 +104,7 @@ mod tests {
         fs::File::open(directory).unwrap().set_modified(SystemTime::now() - OLD).unwrap();
     }
 
-    /// A process that has joined and written this many events.
+    /// Makes a process that has joined and written this many events.
     fn joined(directory: &Path, pid: u32, start_time: u64, events: u64) {
         let mut log = LogWriter::create(&directory.join(format!("{pid}.defs"))).unwrap();
         log.append(&Definition::Process(Process { pid, start_time, ..Process::default() }));

@@ -1,7 +1,7 @@
-//! The clock of the event timestamps, and the length of its ticks.
+//! Determines the clock of the event timestamps and the length of its ticks.
 //!
-//! Score-P tells a substrate plugin neither. Each process' log begins with a reading of every clock. The first event came after
-//! that reading and before now, by exactly one of the clocks.
+//! Score-P does not report either to a substrate plugin. Each process' log starts with a reading of every clock. The first event
+//! came after that reading and before the present, and exactly one of the clocks fits that.
 
 use ampere_model::{Clocks, Timestamp};
 use ampere_ring::Session;
@@ -11,27 +11,27 @@ use std::time::Duration;
 /// Score-P's timers (`SCOREP_TIMER`), and the unit of their ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timer {
-    /// The processor's counter. Its rate is measured.
+    /// The processor's time stamp counter, whose rate is measured.
     Tsc,
-    /// Microseconds since the epoch.
+    /// Microseconds since 1970 (`gettimeofday`).
     GetTimeOfDay,
-    /// Nanoseconds of `CLOCK_MONOTONIC_RAW`.
+    /// The clock `CLOCK_MONOTONIC_RAW`, in nanoseconds.
     MonotonicRaw,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// The clock `CLOCK_MONOTONIC`, in nanoseconds.
     Monotonic,
-    /// Nanoseconds of `CLOCK_REALTIME`.
+    /// The clock `CLOCK_REALTIME`, in nanoseconds.
     Realtime,
     /// A replayed trace's clock. The replay writes its current time to the session's page.
     Replayed,
 }
 
 impl Timer {
-    /// Score-P's default on this machine.
+    /// Returns Score-P's default on this machine.
     pub fn usual() -> Timer {
         if ampere_ring::clock::ticks() == 0 { Timer::MonotonicRaw } else { Timer::Tsc }
     }
 
-    /// As OTF2 and the manifest name it.
+    /// Returns the timer's name in OTF2 and the manifest.
     pub fn as_str(self) -> &'static str {
         match self {
             Timer::Tsc => "tsc",
@@ -43,17 +43,17 @@ impl Timer {
         }
     }
 
-    /// The timer that [`Timer::as_str`] names so.
+    /// Returns the timer with a name of [`Timer::as_str`].
     pub fn from_name(name: &str) -> Option<Timer> {
         use Timer::{GetTimeOfDay, Monotonic, MonotonicRaw, Realtime, Replayed, Tsc};
         let all = [Tsc, GetTimeOfDay, MonotonicRaw, Monotonic, Realtime, Replayed];
         all.into_iter().find(|timer| timer.as_str() == name)
     }
 
-    /// The timer's time at the moment of a reading.
+    /// Returns the timer's time at the moment of a reading.
     fn of(self, clocks: &Clocks) -> Timestamp {
         match self {
-            // The epoch of a replayed clock has its ticks there.
+            // The epoch of a replayed clock has its ticks in this field.
             Timer::Tsc | Timer::Replayed => clocks.tsc,
             Timer::GetTimeOfDay => clocks.realtime_ns / 1000,
             Timer::MonotonicRaw => clocks.monotonic_raw_ns,
@@ -62,7 +62,7 @@ impl Timer {
         }
     }
 
-    /// The timer's current time. Of a replayed clock only the session knows it: see [`SessionClock::now`].
+    /// Returns the timer's current time. For a replayed clock, only the session knows it: see [`SessionClock::now`].
     #[inline]
     pub fn now(self) -> Timestamp {
         match self {
@@ -72,29 +72,29 @@ impl Timer {
     }
 }
 
-/// The timer by which an event lies between `before` and `after`. Of several, the one whose time at `reading`, when the event's
-/// process began to write, is nearest to the event.
+/// Returns the timer by which an event lies between `before` and `after`. If several do, the result is the one whose time at
+/// `reading`, when the event's process started to write, is nearest to the event.
 pub fn recognise(event: Timestamp, before: &Clocks, reading: &Clocks, after: &Clocks) -> Option<Timer> {
     let timers = [Timer::Tsc, Timer::GetTimeOfDay, Timer::MonotonicRaw, Timer::Monotonic, Timer::Realtime];
     let possible = timers.into_iter().filter(|timer| (timer.of(before)..=timer.of(after)).contains(&event));
     possible.min_by_key(|timer| timer.of(reading).abs_diff(event))
 }
 
-/// The clock of a session: the same for events, samples, attribution and trace.
+/// The clock of a session, which events, samples, attribution and trace share.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionClock {
-    /// Where its times come from.
+    /// The timer that its times come from.
     pub timer: Timer,
-    /// Its rate.
+    /// The rate of the clock.
     pub ticks_per_second: u64,
-    /// Ticks and wall-clock time of one moment.
+    /// The ticks and the wall-clock time of one moment.
     pub epoch: Clocks,
     /// Whether the epoch's wall-clock time is known.
     dated: bool,
 }
 
 impl SessionClock {
-    /// A clock whose rate is measured now. `start`: a reading of at least [`CALIBRATION`] ago; the older, the better.
+    /// Makes a clock whose rate is measured now. `start` is a reading from at least [`CALIBRATION`] ago; the older, the better.
     pub fn calibrated(timer: Timer, start: &Clocks) -> SessionClock {
         let now = best_reading();
         let ticks_per_second = match timer {
@@ -109,7 +109,7 @@ impl SessionClock {
         SessionClock { timer, ticks_per_second, epoch: now, dated: true }
     }
 
-    /// A replay's clock. `realtime_ns`: nanoseconds since 1970 at tick `first`, if known.
+    /// Makes a replay's clock. `realtime_ns` is nanoseconds since 1970 at tick `first`, if known.
     pub fn replayed(ticks_per_second: u64, first: Timestamp, realtime_ns: Option<u64>) -> SessionClock {
         SessionClock {
             timer: Timer::Replayed,
@@ -119,12 +119,12 @@ impl SessionClock {
         }
     }
 
-    /// A clock that was calibrated before.
+    /// Makes a clock that was calibrated before.
     pub fn saved(timer: Timer, ticks_per_second: u64, epoch: Clocks, dated: bool) -> SessionClock {
         SessionClock { timer, ticks_per_second, epoch, dated }
     }
 
-    /// The clock's time at a reading.
+    /// Returns the clock's time at a reading.
     pub fn at(&self, clocks: &Clocks) -> Timestamp {
         self.timer.of(clocks)
     }
@@ -134,7 +134,7 @@ impl SessionClock {
         self.dated
     }
 
-    /// Its current time.
+    /// Returns the clock's current time.
     #[inline]
     pub fn now(&self, session: &Session) -> Timestamp {
         match self.timer {
@@ -143,22 +143,22 @@ impl SessionClock {
         }
     }
 
-    /// Whether it is a replay's clock: then all events before its current time have been written.
+    /// Whether it is a replay's clock: all events before its current time have been written then.
     pub fn is_replayed(&self) -> bool {
         self.timer == Timer::Replayed
     }
 
-    /// The ticks of a duration.
+    /// Converts a duration to ticks.
     pub fn ticks(&self, duration: Duration) -> u64 {
         (duration.as_secs_f64() * self.ticks_per_second as f64) as u64
     }
 
-    /// The duration of ticks.
+    /// Converts ticks to seconds.
     pub fn seconds(&self, ticks: u64) -> f64 {
         ticks as f64 / self.ticks_per_second as f64
     }
 
-    /// Nanoseconds since 1970 at a timestamp; `None` if a replayed trace does not tell.
+    /// Returns nanoseconds since 1970 at a timestamp; `None` if a replayed trace has no date.
     pub fn realtime_ns(&self, time: Timestamp) -> Option<u64> {
         self.dated.then(|| self.realtime_ns_if_dated(time))
     }
@@ -176,10 +176,11 @@ impl SessionClock {
 
 /// A rate that is measured over this time has an error of some 2 parts in a million: two readings take 50 ns each.
 pub const CALIBRATION: Duration = Duration::from_millis(50);
-/// A run that ends earlier has its rate from this time at least. The error is 100 ns of the run, as with any other rate.
+/// The shortest time over which the rate of a run that ends early is measured. The error is 100 ns of the run, as with any other
+/// rate.
 pub const CALIBRATION_MIN: Duration = Duration::from_millis(2);
 
-/// Of several readings of all clocks, the one that took least time.
+/// Returns the one of several readings of all clocks that took the least time.
 pub fn best_reading() -> Clocks {
     let timed = || {
         let begin = ampere_ring::clock::ticks();

@@ -19,15 +19,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often processes are looked for; the sampler has a thread of its own.
+/// The time between two searches for processes. The sampler has a thread of its own.
 const ROUND: Duration = Duration::from_millis(50);
-/// The run is over after so many rounds without a living process: one may be about to join.
+/// The number of rounds without a living process after which the run has ended: a process may be about to join.
 const QUIET_ROUNDS: u32 = 3;
 
-/// Why nothing is sampled; in one line.
+/// Why nothing is sampled, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum CountersOnlyError {
-    /// There is no sampler.
+    /// The sampler cannot be started.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// The plugin no longer waits for the collector.
@@ -35,7 +35,8 @@ pub enum CountersOnlyError {
     TooLate,
 }
 
-/// Samples until all processes that have joined are over, or `is_ended`. `join_limit`: how long to wait for the first process.
+/// Samples until all processes that have joined have ended, or `is_ended`. `join_limit` is how long to wait for the first
+/// process.
 pub fn serve(
     session: &Session,
     config: &Config,
@@ -85,7 +86,7 @@ pub fn serve(
     Ok(())
 }
 
-/// The sampler of a killed collector, if there was one: its devices are already defined as metrics in Score-P.
+/// Returns the sampler of a killed collector, if there was one: its devices are already defined as metrics in Score-P.
 fn predecessor(session: &Session) -> Option<Predecessor> {
     let directory = session.directory();
     // Without a ring, it was killed before its counters were open.

@@ -1,4 +1,5 @@
-//! Gauges: what devices report besides their energy (`ampere_counters::Gauge`), when the sampler reads it, and what is kept.
+//! Handles gauges: what devices report besides their energy (`ampere_counters::Gauge`), when the sampler reads it, and what is
+//! kept.
 //!
 //! Gauges are shown in /metrics and in the summary. No function is charged with a temperature, and the trace has no gauges. A
 //! reported power is also integrated and compared with the device's counter (`agreement.rs` of the timeline crate).
@@ -13,9 +14,9 @@ use std::time::Duration;
 /// yet.
 #[derive(Debug)]
 pub struct GaugeStatistics {
-    /// Which gauge.
+    /// The gauge that is described.
     pub gauge: Gauge,
-    /// The bits of an `f64`, as are the three below: the last value, NaN if there was none.
+    /// The last value, NaN if there was none. This and the three fields below are the bits of an `f64`.
     last: AtomicU64,
     sum: AtomicU64,
     least: AtomicU64,
@@ -36,7 +37,7 @@ impl GaugeStatistics {
         }
     }
 
-    /// Of all gauges of a device.
+    /// Makes statistics for all gauges of a device.
     pub fn of_device(source: &dyn Source, device: usize) -> Vec<GaugeStatistics> {
         source.gauges(device).iter().copied().map(GaugeStatistics::new).collect()
     }
@@ -56,14 +57,14 @@ impl GaugeStatistics {
         self.readings.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The last reading, if it succeeded.
+    /// Returns the last reading, if it succeeded.
     pub fn now(&self) -> Option<GaugeReading> {
         let value = Some(GaugeStatistics::get(&self.last)).filter(|value| !value.is_nan())?;
         let (quantity, which) = (self.gauge.quantity().as_str().to_owned(), self.gauge.which().to_owned());
         Some(GaugeReading { quantity, which, value })
     }
 
-    /// Least, mean and greatest value so far; `None` before the first reading.
+    /// Returns least, mean and greatest value so far; `None` before the first reading.
     pub fn over_the_run(&self) -> Option<OverTheRun> {
         let readings = Some(self.readings.load(Ordering::Relaxed)).filter(|readings| *readings > 0)?;
         Some(OverTheRun {
@@ -84,14 +85,14 @@ pub struct PowerReading {
     pub device: usize,
     /// Which of its powers: see [`GaugeReading::which`].
     pub which: &'static str,
-    /// When, by the session's clock.
+    /// The time by the session's clock.
     pub time: Timestamp,
-    /// `None` if it could not be read.
+    /// The power; `None` if it could not be read.
     pub watts: Option<f64>,
 }
 
-/// Combines the gauges of devices that are shown as one: powers and memories are added, of other quantities the greatest is
-/// kept.
+/// Combines the gauges of devices that are shown as one: powers and memories are added, and for other quantities the greatest
+/// value is kept.
 pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReading>) {
     const ADDITIVE: [Quantity; 3] = [Quantity::Power, Quantity::MemoryUsed, Quantity::MemorySize];
     for reading in more {
@@ -109,10 +110,10 @@ pub fn add_all(to: &mut Vec<GaugeReading>, more: impl Iterator<Item = GaugeReadi
     }
 }
 
-/// Reading gauges may take this fraction of the time at most, one in 50: a slow library is called less often.
+/// Reading gauges may take at most this fraction of the time, one in 50: a slow library is called less often.
 const TIME_SHARE: u64 = 50;
 
-/// Where a gauge is found.
+/// The place of a gauge among the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePlace {
     /// The index of its source.
@@ -125,21 +126,21 @@ pub struct GaugePlace {
     pub gauge: usize,
 }
 
-/// When each gauge is read: one by one, evenly over the period in which each is read once. Reading all at once would delay
+/// The schedule of reading gauges: one by one, evenly over the period in which each is read once. Reading all at once would delay
 /// the readings of counters. Times are ticks of the sampler.
 #[derive(Debug, Default)]
 pub struct GaugeSchedule {
     all: Vec<GaugePlace>,
     next: usize,
     due: u64,
-    /// Ticks from one reading to the next.
+    /// The number of ticks from one reading to the next.
     step: u64,
-    /// Gauges read at a time: more than one only if there are more gauges than ticks in a period.
+    /// The number of gauges that are read at a time. It is more than one only if there are more gauges than ticks in a period.
     at_once: usize,
 }
 
 impl GaugeSchedule {
-    /// Reads each gauge once in `ticks`; none if that is `None`.
+    /// Makes a schedule that reads each gauge once in `ticks`, and none if that is `None`.
     pub fn new(sources: &[Box<dyn Source>], ticks: Option<u64>) -> GaugeSchedule {
         let Some(ticks) = ticks else { return GaugeSchedule::default() };
         let devices = sources.iter().enumerate().flat_map(|(at, source)| {
@@ -157,24 +158,24 @@ impl GaugeSchedule {
         GaugeSchedule { all, next: 0, due: 0, step, at_once }
     }
 
-    /// The tick of the next reading; `None` if there are no gauges.
+    /// Returns the tick of the next reading; `None` if there are no gauges.
     pub fn due(&self) -> Option<u64> {
         (!self.all.is_empty()).then_some(self.due)
     }
 
-    /// How many gauges to read at a tick.
+    /// Returns how many gauges to read at a tick.
     pub fn count_at(&self, tick: u64) -> usize {
         if self.due().is_some_and(|due| due <= tick) { self.at_once } else { 0 }
     }
 
-    /// The gauge to read next.
+    /// Returns the gauge to read next.
     pub fn next_gauge(&mut self) -> Option<GaugePlace> {
         let place = *self.all.get(self.next)?;
         self.next = (self.next + 1) % self.all.len();
         Some(place)
     }
 
-    /// Records that the readings at a tick took so long.
+    /// Records how long the readings at a tick took.
     pub fn took(&mut self, tick: u64, time: Duration, period: Duration) {
         let pause = TIME_SHARE * (time.as_nanos() / period.as_nanos().max(1)) as u64;
         self.due = tick + self.step.max(pause);
@@ -190,7 +191,7 @@ mod tests {
         GaugeSchedule::of((0..gauges).map(place).collect(), ticks)
     }
 
-    /// Ticks at which something is asked within a time, and how many are asked at once at most.
+    /// Returns the ticks within a time at which gauges are read, and the most that are read at once.
     fn asked(schedule: &mut GaugeSchedule, ticks: u64, time: Duration) -> (Vec<u64>, usize) {
         let (mut at, mut most) = (Vec::new(), 0);
         for tick in 0..ticks {
@@ -210,10 +211,10 @@ mod tests {
         let (at, most) = asked(&mut schedule(64, 1000), 960, Duration::from_micros(30));
         assert_eq!((at.len(), most), (64, 1));
         assert!(at.windows(2).all(|pair| pair[1] - pair[0] == 15), "{at:?}");
-        // More gauges than ticks.
+        // There are more gauges than ticks.
         let (at, most) = asked(&mut schedule(64, 10), 10, Duration::from_micros(30));
         assert_eq!((at.len(), most), (10, 7));
-        // No gauges.
+        // There are no gauges.
         assert_eq!(GaugeSchedule::default().count_at(1000), 0);
         assert_eq!(GaugeSchedule::default().due(), None);
     }

@@ -1,10 +1,10 @@
-//! Reads counters and gauges, and finds out which clock the timestamps are of.
+//! Reads counters and gauges, and finds out which clock the timestamps come from.
 //!
 //! ```text
 //! sampler.rs        the sampler, as the collector uses it      sampler_thread.rs   its thread, which reads the counters
 //! read_schedule.rs  when a counter is read next                sampler_figures.rs  what it counts about itself
 //! samples.rs        samples from the sampler's ring to the engine
-//! gauges.rs         what devices report beside their energy
+//! gauges.rs         what devices report besides their energy
 //! clock.rs          the clock of the timestamps, and the length of its ticks
 //! predecessor.rs    takes over the ring of a killed collector's sampler
 //! counters_only.rs  a collector that only samples, for Score-P's trace
@@ -38,13 +38,13 @@ use std::path::{Path, PathBuf};
 
 /// The sampler of a run, its ring as a stream, and what an earlier collector's sampler has left.
 pub(crate) struct Sampling {
-    /// The session's directory.
+    /// The directory of the session.
     directory: PathBuf,
     pub sampler: Option<Sampler>,
     pub samples: Option<Samples>,
     /// The devices that an earlier collector has sampled, in its ring.
     sampled_before: Vec<Device>,
-    /// The last sample of the collector before.
+    /// The time of the last sample of the earlier collector.
     pub predecessors_last: Timestamp,
     pub stacks: Option<StackSampling>,
 }
@@ -61,7 +61,7 @@ impl Sampling {
         }
     }
 
-    /// Starts the sampler. `predecessor`: the sampler of a killed collector, whose ring is continued.
+    /// Starts the sampler. `predecessor` is the sampler of a killed collector, whose ring is continued.
     pub fn start(
         &mut self,
         timer: Timer,
@@ -81,7 +81,7 @@ impl Sampling {
         }
     }
 
-    /// Stops the sampler. `false`: it does not end.
+    /// Stops the sampler. Returns `false` if it does not end.
     pub fn stop(&mut self, notes: &mut Notes) -> bool {
         let has_stopped = self.sampler.as_mut().is_none_or(Sampler::stop);
         if !has_stopped {
@@ -92,8 +92,8 @@ impl Sampling {
         has_stopped
     }
 
-    /// Forgets the samples so far, whose times are of another clock: no event came before them. `false`: the sampler does not end,
-    /// and another one would not either.
+    /// Forgets the samples so far, whose times are from another clock: no event came before them. Returns `false` if the sampler
+    /// does not end: another one would not either.
     pub fn forget(&mut self, notes: &mut Notes) -> bool {
         self.samples = None;
         let has_stopped = self.stop(notes);
@@ -102,7 +102,7 @@ impl Sampling {
         has_stopped
     }
 
-    /// Opens the ring of a replay, whose metrics are known before it begins.
+    /// Opens the ring of a replay, whose metrics are known before it starts.
     pub fn begin_replay(
         &mut self,
         found: Vec<FoundCounter>,
@@ -157,7 +157,7 @@ impl Sampling {
         }
     }
 
-    /// Makes devices of the counters that the sampler has opened. `true`: there are new ones.
+    /// Makes devices of the counters that the sampler has opened. Returns whether there are new ones.
     pub fn find_devices(
         &mut self,
         options: &Options,
@@ -205,7 +205,7 @@ impl Sampling {
         true
     }
 
-    /// The devices that an earlier collector has not sampled.
+    /// Returns the devices that an earlier collector has not sampled.
     fn new_devices(&self, found: &[Device], notes: &mut Notes) -> Vec<Device> {
         for before in &self.sampled_before {
             if found.iter().all(|device| device.index != before.index) {
@@ -234,7 +234,7 @@ impl Sampling {
         }
     }
 
-    /// What the sampler counts about its devices, by the attributor's numbers.
+    /// Returns what the sampler counts about its devices, by the attributor's numbers.
     pub fn figures(&self, devices: usize) -> Vec<Option<&DeviceFigures>> {
         let mut all = vec![None; devices];
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return all };
@@ -251,7 +251,7 @@ fn found_counters(devices: &[Device], options: &Options) -> Vec<FoundCounter> {
     devices.iter().map(|device| FoundCounter::sampled(&options.manifest.node, device)).collect()
 }
 
-/// The time of the last sample that was taken: in the ring, or in the spool.
+/// Returns the time of the last sample that was taken, in the ring or in the spool.
 fn last_sample(spool: &SpoolDirectory, ring: &mut RingConsumer) -> Option<Timestamp> {
     let mut records = Vec::new();
     let _ = ring.copy_out(&mut records, usize::MAX);
@@ -264,7 +264,7 @@ fn last_sample(spool: &SpoolDirectory, ring: &mut RingConsumer) -> Option<Timest
     samples.map(|record| record.word0).next()
 }
 
-/// The devices that a sampler's log names.
+/// Returns the devices that a sampler's log names.
 pub fn devices_in(log: &Path) -> Vec<Device> {
     let mut devices = Vec::new();
     if let Ok(Some(mut log)) = LogReader::open(log) {

@@ -1,4 +1,4 @@
-//! Taking over ring, log and device numbers of a sampler whose collector was killed.
+//! Takes over ring, log and device numbers of a sampler whose collector was killed.
 
 use crate::sampling::clock::Timer;
 use ampere_counters::{LastReading, Source};
@@ -22,8 +22,8 @@ pub struct Predecessor {
 }
 
 impl Predecessor {
-    /// Removes estimates of devices that it has not estimated: the estimate would be added to what it has measured, if a
-    /// counter is not found any more.
+    /// Removes estimates of devices that the predecessor has not estimated: if a counter is no longer found, the estimate would
+    /// be added to what the predecessor has measured.
     pub(super) fn remove_new_estimates(&self, sources: &mut Vec<Box<dyn Source>>) {
         let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
         let is_in_place = |device: &ampere_counters::Device| {
@@ -65,7 +65,7 @@ impl Predecessor {
         Ok(ring)
     }
 
-    /// The last reading of each device, by its number.
+    /// Returns the last reading of each device, by its number.
     fn last_readings(&self, directory: &Path, timer: Timer, records: &[Record]) -> HashMap<u32, LastReading> {
         let mut last = self.last_in_ring(records, timer.now());
         // The series have the times of the usual timer.
@@ -79,7 +79,7 @@ impl Predecessor {
         last
     }
 
-    /// From the records that are left in the ring's memory.
+    /// Returns the last readings among the records that are left in the ring's memory.
     fn last_in_ring(&self, records: &[Record], now: u64) -> HashMap<u32, LastReading> {
         let mut last: HashMap<u32, (u64, LastReading)> = HashMap::new();
         for pair in records.windows(2) {
@@ -94,7 +94,7 @@ impl Predecessor {
         last.into_iter().map(|(number, (_, reading))| (number, reading)).collect()
     }
 
-    /// From the series for a metric plugin: if no collector empties the ring, they have more samples than it.
+    /// Returns the last readings from the series for a metric plugin: if no collector empties the ring, these have more samples.
     fn last_in_series(&self, directory: &Path, now: u64) -> HashMap<u32, LastReading> {
         let last_of = |device: &Device| {
             let series = samples::read(&samples::path_of(directory, device.index as usize)).ok()?;
@@ -107,7 +107,7 @@ impl Predecessor {
         self.devices.iter().filter_map(last_of).collect()
     }
 
-    /// A device's reading, with the power since the one before. `before`: that one's time and reading.
+    /// Returns a device's reading, with the power since the previous one. `before` is the time and value of that.
     fn reading(
         &self,
         before: Option<&(u64, LastReading)>,

@@ -1,27 +1,27 @@
-//! When a counter is read next. Times are ticks of the sampler's period.
+//! Decides when a counter is read next. Times are ticks of the sampler's period.
 //!
-//! A counter that changes every 100 ms need not be read a hundred times in between, but the time of the change is the time of
-//! the sample, and should be known to a tick. So the interval between changes is learned, for all devices of a source together
-//! (one of them may draw so little that its counter changes less often than it could). Then a device is read tick by tick
-//! around the time when its next change is due, and not in between.
+//! A counter that changes every 100 ms need not be read a hundred times in between, but the time of the change is the time of the
+//! sample, and should be known to a tick. So the interval between changes is learned, for all devices of a source together (one
+//! of them may draw so little that its counter changes less often than it could). Then a device is read tick by tick around the
+//! time when its next change is due, and not in between.
 //!
-//! A change that came before its window shows that the interval is different: it is learned anew, with a wider window. A
-//! device whose change does not come at all is read four times in an interval.
+//! A change that came before its window shows that the interval is different: it is learned anew, with a wider window. A device
+//! whose change does not come at all is read four times in an interval.
 
-/// Changes that an interval is learned from.
+/// The number of changes from which an interval is learned.
 const LEARNED_FROM: usize = 8;
-/// Changes in their windows after which an early change is forgotten.
+/// The number of changes in their windows after which an early change is forgotten.
 const FORGOTTEN_AFTER: usize = 64;
-/// Counters with a shorter interval are read every tick.
-const LEAST_INTERVAL: u64 = 8;
-/// Longer intervals are not learned: a second at 1 kHz.
-const LONGEST_INTERVAL: u64 = 1000;
-/// The window begins this fraction of an interval before a change is due, one in 8, and at least two ticks before.
+/// The shortest interval for which readings are left out. Counters with a shorter one are read every tick.
+const INTERVAL_MIN: u64 = 8;
+/// The longest interval that is learned: a second at 1 kHz.
+const INTERVAL_MAX: u64 = 1000;
+/// The window starts this fraction of an interval before a change is due, one in 8, and at least two ticks before.
 const WINDOW: u64 = 8;
-const LEAST_WINDOW: u64 = 2;
-/// So many early changes in a row count as a surprise even if the time of the change before them is uncertain.
+const WINDOW_MIN: u64 = 2;
+/// The number of early changes in a row that count as a surprise even if the time of the change before them is uncertain.
 const EARLY: u32 = 3;
-/// After so many intervals without a change the time of the next one is unknown.
+/// The number of intervals without a change after which the time of the next one is unknown.
 const STALLED: u64 = 4;
 
 /// The learned interval between the changes of a source's counters.
@@ -29,15 +29,15 @@ const STALLED: u64 = 4;
 pub struct UpdateInterval {
     /// The last intervals between changes.
     recent: [u64; LEARNED_FROM],
-    /// Changes so far.
+    /// The number of changes so far.
     count: usize,
     learned: Option<u64>,
-    /// Early changes: each doubles the window, and many changes in their windows halve it.
+    /// The number of early changes: each doubles the window, and many changes in their windows halve it.
     surprises: u32,
 }
 
 impl UpdateInterval {
-    /// Ticks between two changes; `None` until that is learned.
+    /// Returns the ticks between two changes; `None` until that is learned.
     pub fn ticks(&self) -> Option<u64> {
         self.learned
     }
@@ -49,7 +49,7 @@ impl UpdateInterval {
             self.surprises = self.surprises.saturating_sub(1);
         }
         if self.count.is_multiple_of(LEARNED_FROM) {
-            self.learned = self.recent.iter().min().copied().filter(|least| *least <= LONGEST_INTERVAL);
+            self.learned = self.recent.iter().min().copied().filter(|least| *least <= INTERVAL_MAX);
         }
     }
 
@@ -57,33 +57,33 @@ impl UpdateInterval {
         *self = UpdateInterval { surprises: (self.surprises + 1).min(8), ..UpdateInterval::default() };
     }
 
-    /// Interval and window, if it is worth waiting for a change.
+    /// Returns interval and window, if it is worth waiting for a change.
     fn worth_waiting(&self) -> Option<(u64, u64)> {
-        let interval = self.learned.filter(|interval| *interval >= LEAST_INTERVAL)?;
-        let window = (interval / WINDOW).max(LEAST_WINDOW) << self.surprises;
+        let interval = self.learned.filter(|interval| *interval >= INTERVAL_MIN)?;
+        let window = (interval / WINDOW).max(WINDOW_MIN) << self.surprises;
         (2 * window < interval).then_some((interval, window))
     }
 }
 
-/// When one device of a source is read.
+/// The schedule of one device of a source.
 #[derive(Clone, Debug, Default)]
 pub struct ReadSchedule {
     /// The tick of the last reading that showed a change, and whether the change came right before it.
     changed: Option<(u64, bool)>,
     /// The tick of the last reading.
     read: Option<u64>,
-    /// Changes in a row that came before their windows.
+    /// The number of changes in a row that came before their windows.
     early: u32,
 }
 
 impl ReadSchedule {
-    /// After a failed reading: the time of the next change says nothing.
+    /// Forgets the last change after a failed reading: the next change that is seen may have come at any time since.
     pub fn forget(&mut self) {
         *self = ReadSchedule::default();
     }
 
-    /// Records a reading at a tick, and returns the tick of the next one. `late`: it came after the tick that was planned.
-    /// `changed`: the value differs from the one before.
+    /// Records a reading at a tick, and returns the tick of the next one. `late` means that the reading came after the tick that
+    /// was planned, and `changed` that the value differs from the one before.
     pub fn next(&mut self, interval: &mut UpdateInterval, tick: u64, late: bool, changed: bool) -> u64 {
         let waited = self.read.replace(tick).is_some_and(|before| tick > before + 1);
         if changed {
@@ -96,12 +96,12 @@ impl ReadSchedule {
         if since >= STALLED * ticks {
             return tick + (ticks / 4).max(1);
         }
-        // The next change that may be due: the first whose window is not over.
+        // The next change that may be due is the first whose window has not ended.
         let due = changed + ticks * ((since + ticks - window) / ticks).max(1);
         (due - window).max(tick + 1)
     }
 
-    /// `waited`: ticks were left out before the reading that showed the change.
+    /// Records a change. `waited` means that ticks were left out before the reading that showed it.
     fn record_change(&mut self, interval: &mut UpdateInterval, tick: u64, waited: bool, late: bool) {
         let before = self.changed.replace((tick, !waited && !late));
         let Some((before, certain)) = before else { return };
@@ -112,8 +112,8 @@ impl ReadSchedule {
             }
             return;
         }
-        // The change came at an unknown time in the pause. That says nothing if the pause was not planned, if the counter had
-        // stood still, or, for a few changes, if the time of the change before is uncertain too.
+        // The change came at an unknown time in the pause. That is no surprise if the pause was not planned, if the counter had
+        // stood still, or, for a few changes, if the time of the previous change is uncertain too.
         let stalled = tick >= before + STALLED * interval.learned.unwrap_or(0);
         if late || stalled {
             return;
@@ -130,8 +130,8 @@ impl ReadSchedule {
 mod tests {
     use super::*;
 
-    /// A counter that moves at the ticks that `moves` says, sampled for so long: (readings, the worst delay from a change to
-    /// its being seen, after a while for learning).
+    /// Samples a counter that moves at the ticks that `moves` accepts, for `ticks`. Returns the readings and the worst delay from
+    /// a change to its reading, after `learning` ticks.
     fn sample(moves: impl Fn(u64) -> bool, ticks: u64, learning: u64) -> (u64, u64) {
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
         let (mut due, mut readings, mut worst) = (1, 0, 0);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn jitter_costs_no_time_stamp() {
-        // 15 to 16 ticks, by turns that are not even.
+        // Intervals alternate irregularly between 15 and 16 ticks.
         let (mut at, mut moves) = (0, Vec::new());
         while at < 20_000 {
             at += 15 + (at / 7) % 2;
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_controller_that_is_not_punctual_is_waited_for() {
-        // Every 100 ticks, up to 5 earlier or later.
+        // The counter moves every 100 ticks, up to 5 earlier or later.
         let moves = |tick: u64| {
             let nth = (tick + 50) / 100;
             tick + 5 == 100 * nth + (nth * 7) % 11
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_sampler_that_loses_its_core_learns_nothing_wrong() {
-        // Every 50th look comes 40 ticks late, of a counter that moves every 100 ticks.
+        // Every 50th reading of a counter that moves every 100 ticks comes 40 ticks late.
         let (mut interval, mut schedule) = (UpdateInterval::default(), ReadSchedule::default());
         let (mut due, mut readings, mut seen) = (1, 0u64, 0);
         while due < 100_000 {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_fast_counter_is_read_every_tick() {
-        for period in 1..LEAST_INTERVAL {
+        for period in 1..INTERVAL_MIN {
             let (readings, worst) = sample(|tick| tick.is_multiple_of(period), 5_000, 1_000);
             assert_eq!((readings, worst), (4_000, 0), "every {period} ticks");
         }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_device_that_draws_little_is_seen_when_it_draws_more() {
-        // A node's counter moves every 100 ticks; a part of it every third time only, and then each time.
+        // A node's counter moves every 100 ticks, and a part of it only every third time, at the same tick.
         let (mut interval, mut schedules) =
             (UpdateInterval::default(), [ReadSchedule::default(), ReadSchedule::default()]);
         let (mut due, mut unseen, mut worst) = ([1, 1], [None, None], 0);

@@ -9,7 +9,7 @@
 //!
 //! Between the readings, about once a second, the devices' gauges are read (`gauges.rs`).
 //!
-//! A counter that cannot be read is reported once and tried again now and then; when it can be read again, its samples go on.
+//! A counter that cannot be read is reported once and tried again now and then; when it can be read again, sampling continues.
 
 pub use crate::sampling::predecessor::{LOG_NAME, RING_NAME};
 pub use crate::sampling::sampler_figures::{DeviceFigures, SamplerFigures};
@@ -26,12 +26,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A sampler that has not ended by then hangs in a reading: the driver of a lost device may never return.
+/// The time after which a sampler that has not ended hangs in a reading: the driver of a lost device may never return.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Powers that wait to be taken: half a minute of eight GPUs with two each.
-const MOST_POWERS: usize = 512;
-/// News that wait to be taken.
-const MOST_NEWS: usize = 64;
+/// The most readings of powers that wait to be taken: half a minute of eight GPUs with two powers each.
+const POWERS_MAX: usize = 512;
+/// The most news that wait to be taken.
+const NEWS_MAX: usize = 64;
 
 /// The collector's side of the sampler, which runs in a thread of its own.
 pub struct Sampler {
@@ -42,20 +42,21 @@ pub struct Sampler {
     powers: Receiver<PowerReading>,
     is_calm: Arc<AtomicBool>,
     users: Arc<Mutex<GpuUsers>>,
-    /// What it counts about itself.
+    /// What the sampler counts about itself.
     pub figures: Arc<SamplerFigures>,
 }
 
 impl Sampler {
-    /// Starts a thread that opens the counters and samples all their devices. Opening can take a second, in which the rings
-    /// of the application must be drained: it is not waited for. The sampler's ring and log are made in `directory`.
+    /// Starts a thread that opens the counters and samples all their devices. This function does not wait for the opening, which
+    /// can take a second, because the application's rings must be drained in that time. The sampler's ring and log are made in
+    /// `directory`.
     pub fn start(directory: &Path, timer: Timer, options: SamplerOptions) -> Result<Sampler, SamplerError> {
         let (stop, is_calm) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let figures = Arc::new(SamplerFigures::default());
         let (found_sender, found) = crossbeam_channel::bounded(1);
-        let (news_sender, news) = crossbeam_channel::bounded(MOST_NEWS);
+        let (news_sender, news) = crossbeam_channel::bounded(NEWS_MAX);
         let users = Arc::new(Mutex::new(GpuUsers::new()));
-        let (power_sender, powers) = crossbeam_channel::bounded(MOST_POWERS);
+        let (power_sender, powers) = crossbeam_channel::bounded(POWERS_MAX);
         let reports = Reports {
             figures: figures.clone(),
             news: news_sender,
@@ -66,7 +67,7 @@ impl Sampler {
         let (stopped, directory) = (stop.clone(), directory.to_owned());
         let work = move || match SamplerThread::open(&directory, timer, options, reports) {
             Ok((mut thread, found)) => {
-                // The command starts when the counters have been found: its first joules come after a reading.
+                // The command starts when the counters have been found, so its first joules come after a reading.
                 thread.read_first();
                 let _ = found_sender.send(Ok(found));
                 thread.run(&stopped);
@@ -82,41 +83,41 @@ impl Sampler {
         Ok(Sampler { stop, thread: Some(thread), found, news, powers, is_calm, users, figures })
     }
 
-    /// What was found, once: when the counters are open and the ring can be read.
+    /// Returns what was found, once: when the counters are open and the ring can be read.
     pub fn found(&self) -> Option<Result<Found, SamplerError>> {
         self.found.try_recv().ok()
     }
 
-    /// Waits until the counters are open or cannot be opened, or for this time.
+    /// Waits until the counters are open or cannot be opened, or for at most this time.
     pub fn wait_until_found(&self, longest: Duration) {
         let mut select = crossbeam_channel::Select::new();
         select.recv(&self.found);
         let _ = select.ready_timeout(longest);
     }
 
-    /// The next line about something that happened to a counter, if there is one.
+    /// Returns the next line about something that happened to a counter, if there is one.
     pub fn news(&self) -> Option<String> {
         self.news.try_recv().ok()
     }
 
-    /// The next reading of a power, if there is one.
+    /// Returns the next reading of a power, if there is one.
     pub fn power(&self) -> Option<PowerReading> {
         self.powers.try_recv().ok()
     }
 
-    /// The GPUs that a process used when their libraries were last asked: PCI addresses.
+    /// Returns the PCI addresses of the GPUs that a process used when their libraries were last asked.
     pub fn gpus_of(&self, pid: u32) -> BTreeSet<String> {
         let users = lock(&self.users);
         users.iter().filter(|(_, pids)| pids.contains(&pid)).map(|(pci, _)| pci.clone()).collect()
     }
 
-    /// Whether nothing is recorded: then estimates are updated less often.
+    /// Sets whether nothing is recorded: estimates are updated less often then.
     pub fn set_calm(&self, is_calm: bool) {
         self.is_calm.store(is_calm, Ordering::Relaxed);
     }
 
-    /// Takes a last sample of every device and ends the thread. `false`: a vendor's library does not return from a reading;
-    /// the thread is left to itself.
+    /// Takes a last sample of every device and ends the thread. Returns `false` if a vendor's library does not return from a
+    /// reading: the thread is abandoned then.
     #[must_use]
     pub fn stop(&mut self) -> bool {
         self.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the sampler counts about itself and its devices.
+//! Figures that the sampler counts about itself and its devices.
 
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_report::summary::{Readings, SamplerOverhead};
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// What the sampler counts about itself. Times are nanoseconds.
 #[derive(Debug, Default)]
 pub struct SamplerFigures {
-    /// How often it had to wake up.
+    /// The number of times when it had to wake up.
     pub deadlines: AtomicU64,
-    /// How often it woke up more than a millisecond too late.
+    /// The number of times when it woke up more than a millisecond too late.
     pub missed_deadlines: AtomicU64,
     /// The sum of the times by which it woke up too late.
     pub late_ns: AtomicU64,
-    /// The greatest of them.
+    /// The longest time by which it woke up too late.
     pub latest_ns: AtomicU64,
     /// CPU time of its thread.
     pub cpu_ns: AtomicU64,
-    /// The time since it began.
+    /// The time since the thread started.
     pub run_ns: AtomicU64,
     /// The time that reading gauges took.
     pub gauges_ns: AtomicU64,
-    /// The longest time that reading gauges took at once.
+    /// The longest time that one reading of gauges took.
     pub longest_gauge_ns: AtomicU64,
     pub(super) devices: OnceLock<Vec<DeviceFigures>>,
 }
@@ -30,27 +30,27 @@ pub struct SamplerFigures {
 /// What the sampler counts about a device. Times are nanoseconds.
 #[derive(Debug, Default)]
 pub struct DeviceFigures {
-    /// Successful readings.
+    /// The number of successful readings.
     pub readings: AtomicU64,
-    /// Failed readings.
+    /// The number of failed readings.
     pub failed_readings: AtomicU64,
     /// The time that readings took.
     pub read_ns: AtomicU64,
     /// The longest time that a reading took.
     pub longest_read_ns: AtomicU64,
-    /// Observed time between two changes of the source's counters; 0 while it is unknown.
+    /// The observed time between two changes of the source's counters; 0 while it is unknown.
     pub update_ns: AtomicU64,
-    /// What it reports besides its energy.
+    /// Statistics of what the device reports besides its energy.
     pub gauges: Vec<GaugeStatistics>,
 }
 
 impl SamplerFigures {
-    /// By the sampler's numbers; empty until the counters are open.
+    /// Returns the devices by the sampler's numbers; empty until the counters are open.
     pub fn devices(&self) -> &[DeviceFigures] {
         self.devices.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Failed readings of all devices.
+    /// Returns the number of failed readings of all devices.
     pub fn failed_readings(&self) -> u64 {
         self.devices().iter().map(|device| device.failed_readings.load(Ordering::Relaxed)).sum()
     }
@@ -76,7 +76,7 @@ impl From<&SamplerFigures> for SamplerOverhead {
         let deadlines = figures.deadlines.load(Ordering::Relaxed);
         SamplerOverhead {
             cpu_seconds,
-            // The run time is updated now and then, and not by a sampler that hangs: the quotient may be too large.
+            // The run time is updated now and then, and not by a sampler that hangs, so the quotient may be too large.
             cpu_share: if run > 0.0 { (cpu_seconds / run).min(1.0) } else { 0.0 },
             deadlines,
             missed_deadlines: figures.missed_deadlines.load(Ordering::Relaxed),

@@ -1,4 +1,4 @@
-//! The sampler over files in the place of the kernel's: when it reads, and what it does if it cannot.
+//! Tests the sampler over files in place of the kernel's: when it reads, and what it does if it cannot.
 
 use super::*;
 use crate::sampling::predecessor::Predecessor;
@@ -47,7 +47,7 @@ impl Sampled {
         Sampled { root, session, sampler }
     }
 
-    /// Waits for what the sampler counts about the device.
+    /// Waits until what the sampler counts about the device fulfils a condition.
     fn until(&self, holds: impl Fn(&DeviceFigures) -> bool) {
         let begun = Instant::now();
         while !holds(&self.sampler.figures.devices()[0]) {
@@ -60,7 +60,7 @@ impl Sampled {
         self.root.path().join("sys/class/powercap/intel-rapl:0/energy_uj")
     }
 
-    /// Ends the sampler. Its samples: (time, nanojoules).
+    /// Ends the sampler. Returns its samples as times and nanojoules.
     fn samples(&mut self) -> Vec<(u64, u64)> {
         let mut ring = RingConsumer::open(&self.session.path().join(RING_NAME)).unwrap();
         assert!(self.sampler.stop());
@@ -87,7 +87,7 @@ fn a_counter_that_fails_is_reported_once_and_sampled_again_when_it_returns() {
     std::fs::write(sampled.counter(), "").unwrap(); // the sampler has the file open
     std::fs::remove_file(sampled.counter()).unwrap();
     let removed = Instant::now();
-    // Reported after the third failure, and then tried every 100 ms.
+    // The failure is reported after the third one, and the counter is then tried every 100 ms.
     sampled.until(|figures| figures.failed_readings.load(Ordering::Relaxed) >= 6);
     let (failed, gone) = (sampled.sampler.figures.failed_readings(), removed.elapsed());
     put(&sampled.counter(), "2000000\n");
@@ -104,7 +104,7 @@ fn a_counter_that_fails_is_reported_once_and_sampled_again_when_it_returns() {
     assert!(failed <= most, "tried now and then, not every millisecond: {failed} times in {gone:?}");
 }
 
-/// The schedule itself has tests with its own ticks (`read_schedule.rs`); here it is the sampler's.
+/// The schedule itself has tests with its own ticks (`read_schedule.rs`); this one tests it in the sampler.
 #[test]
 fn a_slow_counter_is_read_around_its_changes() {
     let mut sampled = Sampled::new();
@@ -137,7 +137,7 @@ fn a_slow_counter_is_read_around_its_changes() {
             let seen = samples.iter().find(|(_, value)| *value == SECOND * (step as u64 + 2));
             seen.map_or(u64::MAX, |(time, _)| time.saturating_sub(changed[step]))
         };
-        // After the first second, in which the interval is learned.
+        // The interval is learned in the first second.
         let late: Vec<u64> = (10..30).map(late).collect();
         assert!(late.iter().filter(|late| **late < 2_000_000).count() >= 10, "{late:?}");
         assert!(readings < 2_000, "{readings} readings in 3 s");
@@ -150,7 +150,7 @@ fn a_stopped_sampler_takes_a_last_sample() {
     let mut sampled = Sampled::new();
     sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 1);
     let samples = sampled.samples();
-    // The first and the last sample, although the counter has not changed, and one in about a second.
+    // There are a first and a last sample, although the counter has not changed, and about one in a second.
     let lasted = samples.last().unwrap().0 - samples[0].0;
     assert!(samples.len() >= 2 && samples.len() as u64 <= 3 + lasted / SECOND, "{samples:?}");
     let figures = ampere_report::summary::SamplerOverhead::from(&*sampled.sampler.figures);
@@ -191,7 +191,7 @@ fn another_sampler_takes_over_ring_and_device_numbers() {
     let mut sampled = Sampled::new();
     sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
     put(&sampled.counter(), "262143000000\n");
-    // It is stopped in order: its ring is that of a killed one but for its state.
+    // The sampler is stopped in order: its ring differs from that of a killed one only in its state.
     assert!(sampled.sampler.stop());
     let devices = crate::sampling::devices_in(&sampled.session.path().join(LOG_NAME));
     assert_eq!(devices.len(), 1);
@@ -226,7 +226,7 @@ fn another_sampler_takes_over_ring_and_device_numbers() {
     sampled.sampler = sampler;
     sampled.until(|figures| figures.readings.load(Ordering::Relaxed) > 0);
     let all = sampled.samples();
-    // Both samplers' samples, in one ring.
+    // The ring has the samples of both samplers.
     let values: Vec<u64> = all.iter().map(|(_, value)| *value).collect();
     for expected in [1_000_000_000, 262_143_000_000_000, 200_000_000, 5000] {
         assert!(values.contains(&expected), "{expected} in {values:?}");

@@ -17,51 +17,51 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Eight devices at 1 kHz fill this in four seconds.
+/// The size of the ring: eight devices at 1 kHz fill it in four seconds.
 const RING_RECORDS: u64 = 1 << 16;
-/// How often an unchanged counter is sampled.
+/// The time between two samples of an unchanged counter.
 const UNCHANGED_PERIOD: Duration = Duration::from_secs(1);
-/// Waking up later than this is a missed deadline.
+/// The delay from which waking up counts as a missed deadline.
 const LATE: Duration = Duration::from_millis(1);
-/// After so many failed readings in a row a device is reported, and read less often.
+/// The number of failed readings in a row after which a device is reported, and read less often.
 const FAILURES: u32 = 3;
 const RETRY_PERIOD: Duration = Duration::from_millis(100);
-/// How often sources are asked for news.
+/// The time between two requests to sources for news.
 const NEWS_PERIOD: Duration = Duration::from_secs(1);
-/// How often each GPU's library is asked who uses it.
+/// The time between two requests to a GPU's library for its users.
 const USERS_PERIOD: Duration = Duration::from_secs(1);
-/// How often the thread's CPU time is recorded.
+/// The time between two records of the thread's CPU time.
 const CPU_TIME_PERIOD: Duration = Duration::from_millis(100);
 /// The log of the sources' notes, which the plugin prints.
 const NOTES_NAME: &str = "sampler.notes";
 
 /// What the sampler has found to sample.
 pub struct Found {
-    /// By the sampler's numbers.
+    /// The devices, by the sampler's numbers.
     pub devices: Vec<Device>,
     /// One line for each source that was not found or cannot be used, with what to do.
     pub notes: Vec<String>,
 }
 
-/// Why there is no sampler; in one line.
+/// Why there is no sampler, as a message of one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplerError {
-    /// Its thread cannot be started.
+    /// The thread cannot be started.
     #[error("cannot start the sampler: {0}")]
     Thread(std::io::Error),
-    /// Its ring or log cannot be made or taken over.
+    /// The ring or log cannot be made or taken over.
     #[error(transparent)]
     Ring(#[from] ampere_ring::Error),
 }
 
-/// How to sample.
+/// Options of the sampler.
 #[derive(Default)]
 pub struct SamplerOptions {
     /// The time between two readings of a counter that changes fast.
     pub period: Duration,
-    /// The time in which each gauge is read once; `None`: never.
+    /// The time in which each gauge is read once; `None` for never.
     pub gauges: Option<Duration>,
-    /// Which counters to open.
+    /// The settings of which counters to open.
     pub settings: Settings,
     /// The sampler of a killed collector, whose ring is continued.
     pub predecessor: Option<Predecessor>,
@@ -78,10 +78,10 @@ pub(super) struct Reports {
     pub users: Arc<Mutex<GpuUsers>>,
 }
 
-/// The pids of those that use a GPU, by its PCI address: of GPUs whose library tells.
+/// The pids of the processes that use a GPU, by its PCI address, for GPUs whose library reports them.
 pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 
-/// One device and what is remembered of it.
+/// One device and its state.
 #[derive(Default)]
 struct Slot {
     /// Value and time of its last sample.
@@ -91,7 +91,7 @@ struct Slot {
     due: u64,
     /// Failed readings since the last successful one.
     failures: u32,
-    /// The failures were reported.
+    /// Whether the failures were reported.
     is_reported: bool,
 }
 
@@ -104,12 +104,12 @@ struct Counters {
     first: usize,
 }
 
-/// Where samples go: the ring and, for a metric plugin, series.
+/// The targets of samples: the ring and, for a metric plugin, series.
 struct Samples {
     ring: EventWriter,
     series: SampleWriter,
     timer: Timer,
-    /// What devices are called in the ring, by the sampler's numbers.
+    /// The number of each device in the ring, by the sampler's number.
     numbers: Vec<u32>,
 }
 
@@ -136,9 +136,9 @@ pub(super) struct SamplerThread {
     reports: Reports,
 }
 
-/// When GPUs' libraries are asked who uses them: one after the other, so that no counter waits for all.
+/// The schedule of asking GPUs' libraries who uses them: one after the other, so that no counter waits for all.
 struct UsersSchedule {
-    /// Source, device there, and PCI address.
+    /// The index of each GPU's source, its device there, and its PCI address.
     gpus: Vec<(usize, usize, String)>,
     next: usize,
     due: Instant,
@@ -160,7 +160,7 @@ impl SamplerThread {
             before.remove_new_estimates(sources);
         }
         let mut devices = list(sources);
-        // Also about absent sources: the settings may name them.
+        // The notes include absent sources, because the settings may name them.
         let notes: Vec<&str> = opened.notes.iter().chain(&opened.absent).map(String::as_str).collect();
         let write_notes =
             || ampere_ring::files::write_private(&directory.join(NOTES_NAME), &notes.join("\n"));
@@ -170,14 +170,14 @@ impl SamplerThread {
                 before.take_over(directory, timer, sources, &mut devices)?
             }
             None => {
-                // The plugin takes the ring for the sign that devices and notes are complete: it is made last.
+                // The plugin takes the ring as the sign that devices and notes are complete, so it is made last.
                 let _ = std::fs::remove_file(directory.join(RING_NAME));
                 let _ = write_notes();
                 write_log(&directory.join(LOG_NAME), &devices)?;
                 make_ring(&directory.join(RING_NAME))?
             }
         };
-        // Enough for the numbers of a predecessor's devices, too.
+        // This is enough for the numbers of a predecessor's devices, too.
         let count = devices.iter().map(|device| device.index as usize + 1).max().unwrap_or(0);
         let series = SampleWriter::new(directory, count, SAMPLES_MAX);
         let series = if predecessor.is_some() { series.continued() } else { series };
@@ -205,12 +205,12 @@ impl SamplerThread {
         Ok((thread, Found { devices, notes: opened.notes }))
     }
 
-    /// Reads each counter once.
+    /// Reads each counter once, at the start.
     pub(super) fn read_first(&mut self) {
         self.read_due(0, false);
     }
 
-    /// Samples until `stop` is set, and takes a last sample of every device then.
+    /// Samples until `stop` is set, and then takes a last sample of every device.
     pub(super) fn run(&mut self, stop: &AtomicBool) {
         let start = Instant::now();
         let (mut tick, mut news_at, mut cpu_at) = (0, start + NEWS_PERIOD, start);
@@ -236,7 +236,7 @@ impl SamplerThread {
             }
             let slots = self.counters.iter().flat_map(|counters| &counters.slots);
             let due = slots.map(|slot| slot.due).chain(self.gauges.due()).min();
-            // Without devices the thread only waits for the end, which wakes it.
+            // Without devices, the thread only waits for the end, which wakes it.
             let due = due.unwrap_or(tick + self.ticks(NEWS_PERIOD)).max(tick + 1);
             let deadline = start + tick_time(self.period, due);
             sleep_until(deadline, stop);
@@ -264,12 +264,12 @@ impl SamplerThread {
         raise(&figures.latest_ns, late.as_nanos() as u64);
     }
 
-    /// Ticks in a time, at least one.
+    /// Returns the ticks in a time, at least one.
     fn ticks(&self, time: Duration) -> u64 {
         (time.as_nanos().div_ceil(self.period.as_nanos().max(1)) as u64).max(1)
     }
 
-    /// Reads the counters that are due. `is_last`: reads and samples all of them.
+    /// Reads the counters that are due. `is_last` reads and samples all of them.
     fn read_due(&mut self, tick: u64, is_last: bool) {
         for at in 0..self.counters.len() {
             for device in 0..self.counters[at].slots.len() {
@@ -298,7 +298,7 @@ impl SamplerThread {
             if statistics.gauge.quantity() == Quantity::Power {
                 let time = halfway(before, timer.now());
                 let which = statistics.gauge.which();
-                // If they are not taken, the comparison with the counter has a longer step.
+                // If readings are not taken, the comparison with the counter has a longer step.
                 let reading = PowerReading { device: place.number, which, time, watts: value };
                 let _ = self.reports.powers.try_send(reading);
             }
@@ -372,7 +372,7 @@ impl SamplerThread {
         }
     }
 
-    /// Ticks that a source asks for between two readings; 1 if that depends on how often its counter changes.
+    /// Returns the ticks that a source requires between two readings; 1 if that depends on how often its counter changes.
     fn shortest_period(&self, at: usize, device: usize) -> u64 {
         let source = &self.counters[at].source;
         let is_calm = self.reports.is_calm.load(Ordering::Relaxed);
@@ -382,7 +382,7 @@ impl SamplerThread {
     }
 }
 
-/// Asks all GPUs' libraries who uses them. Those that tell.
+/// Asks all GPUs' libraries who uses them. Returns the answers of those that report it.
 fn ask_who_uses_gpus(
     sources: &mut [Box<dyn Source>],
     users: &Mutex<GpuUsers>,
@@ -420,7 +420,7 @@ fn halfway(before: u64, after: u64) -> u64 {
     before + after.saturating_sub(before) / 2
 }
 
-/// The time of a tick, at most 584 years after the start.
+/// Returns the time of a tick, at most 584 years after the start.
 fn tick_time(period: Duration, tick: u64) -> Duration {
     Duration::from_nanos((period.as_nanos().saturating_mul(u128::from(tick))).min(u64::MAX.into()) as u64)
 }
@@ -477,7 +477,7 @@ fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     }
 }
 
-/// All devices, numbered across the sources.
+/// Returns all devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
     let all = || sources.iter().flat_map(|source| source.devices());
     let metrics_of = |names: &[String]| {

@@ -1,4 +1,4 @@
-//! The sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
+//! Treats the sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
 
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
@@ -14,10 +14,10 @@ use ampere_trace::replay::ReplayedMetric;
 use ampere_trace::spool::{Spool, SpoolDirectory};
 use ampere_trace::write::SampledMetric;
 
-/// The samples' name in the spool.
+/// The name of the samples in the spool.
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
-/// A counter that was found, with what the trace, the attribution and the summary need of it.
+/// A counter that was found, with what the trace, the attribution and the summary need about it.
 pub(crate) struct FoundCounter {
     metric: SampledMetric,
     device: FoundDevice,
@@ -27,7 +27,7 @@ pub(crate) struct FoundCounter {
 }
 
 impl FoundCounter {
-    /// A counter of this node, which the sampler has opened.
+    /// Makes a counter of this node, which the sampler has opened.
     pub fn sampled(node: &str, device: &Device) -> FoundCounter {
         FoundCounter {
             metric: SampledMetric::sampled(node.to_owned(), device),
@@ -44,7 +44,7 @@ impl FoundCounter {
         }
     }
 
-    /// A counter of a replayed trace.
+    /// Makes a counter of a replayed trace.
     pub fn replayed(metric: &ReplayedMetric) -> FoundCounter {
         FoundCounter {
             metric: SampledMetric::replayed(metric),
@@ -58,16 +58,16 @@ impl FoundCounter {
 
 /// The samples of a run, from the sampler's ring.
 pub(crate) struct Samples {
-    /// By the sampler's numbers, as the trace defines them.
+    /// The metrics as the trace defines them, by the sampler's numbers.
     pub metrics: Vec<SampledMetric>,
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// By the sampler's numbers, the attributor's.
+    /// The attributor's numbers of devices, by the sampler's numbers.
     pub devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
     pub span: Option<(Timestamp, Timestamp)>,
-    /// How far the records that an earlier collector has read are decoded again, as for a location.
+    /// The position up to which the records that an earlier collector has read have been decoded again, as for a location.
     pub catching_up: Option<u64>,
     /// The numbers of the devices that the sampler reads now.
     pub numbers: Vec<usize>,
@@ -89,7 +89,7 @@ impl Samples {
         }
     }
 
-    /// Counters become devices.
+    /// Makes devices of counters.
     pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut LiveTimeline) {
         let attributor = &mut timeline.pipeline.attributor;
         let mut all_traits = Vec::new();
@@ -127,7 +127,7 @@ impl Samples {
         }
     }
 
-    /// Adds to the spool what was taken out of the ring and is not there yet.
+    /// Writes the records that were taken out of the ring and are not yet in the spool.
     pub fn spool_taken(&mut self, batch: &mut Vec<Record>) -> std::io::Result<()> {
         batch.clear();
         self.ring.copy_taken(batch);
@@ -135,7 +135,7 @@ impl Samples {
         self.spool.as_mut().map_or(Ok(()), |spool| spool.write(position, batch))
     }
 
-    /// Hands slots back, as for a location.
+    /// Hands slots back to the ring, as for a location.
     pub fn hand_back(&mut self, is_on_disk: bool) {
         if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
             spool.settle();
@@ -146,7 +146,7 @@ impl Samples {
         self.ring.release_taken();
     }
 
-    /// Decodes the next batch that an earlier collector has read.
+    /// Decodes the next batch of the records that an earlier collector has read.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, timeline: &mut LiveTimeline, notes: &mut Notes) {
         let (Some(at), Some(spool)) = (self.catching_up, &mut self.spool) else { return };
         let end = self.ring.released();

@@ -1,7 +1,7 @@
-//! Times without sampling because a collector was killed and another one took over: how long, and how many joules.
+//! Finds the times without sampling because a collector was killed and another one took over, and the joules of these times.
 //!
-//! They depend only on the samples and on the ring positions at which another sampler began: a collector that reads the
-//! samples again finds the same gaps.
+//! Gaps depend only on the samples and on the ring positions at which another sampler started: a collector that reads the samples
+//! again finds the same gaps.
 
 use ampere_attribution::Increase;
 use ampere_model::Timestamp;
@@ -11,24 +11,24 @@ use ampere_model::Timestamp;
 pub struct Gaps {
     /// Positions in the sampler's ring at which another sampler took over, ascending.
     breaks: Vec<u64>,
-    /// By device, the time of its last sample, and the number of breaks before it.
+    /// The time of each device's last sample, and the number of breaks before it.
     last: Vec<Option<(Timestamp, usize)>>,
     gaps: Vec<Gap>,
 }
 
-/// From the last sample before a break to the first one after it.
+/// The time from the last sample before a break to the first one after it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gap {
-    /// In ticks of the session's clock.
+    /// The start in ticks of the session's clock.
     pub begin: Timestamp,
-    /// 0 until sampling continued.
+    /// The end in the same ticks; 0 until sampling continued.
     pub end: Timestamp,
     /// Devices and the joules of their counters; those of a counter that was reset are unknown and left out.
     pub joules: Vec<(usize, f64)>,
 }
 
 impl Gaps {
-    /// Gaps at these breaks; no sample was added yet.
+    /// Makes gaps at these breaks. No sample has been added yet.
     pub fn new(breaks: Vec<u64>) -> Gaps {
         let gaps = vec![Gap::default(); breaks.len()];
         Gaps { breaks, last: Vec::new(), gaps }
@@ -53,7 +53,7 @@ impl Gaps {
         }
     }
 
-    /// The gaps after which sampling continued.
+    /// Returns the gaps after which sampling continued.
     pub fn closed(&self) -> impl Iterator<Item = &Gap> {
         self.gaps.iter().filter(|gap| gap.end > 0)
     }
@@ -77,7 +77,7 @@ mod tests {
         sample(10, 1, 101, 90.0);
         sample(12, 1, 200, 5.0);
         sample(14, 1, 210, 5.0);
-        // Two breaks at one position: the sampler between them took no sample.
+        // With two breaks at one position, the sampler between them took no sample.
         let expected = [
             Gap { begin: 30, end: 100, joules: vec![(0, 70.0), (1, 90.0)] },
             Gap { begin: 101, end: 200, joules: vec![(1, 5.0)] },

@@ -44,7 +44,7 @@ pub enum JoinError {
     /// An archive cannot be read, or the joined one cannot be written.
     #[error(transparent)]
     Archive(#[from] otf2::Error),
-    /// A file operation failed on the first node's or another archive.
+    /// An operation on a file of an archive failed.
     #[error("cannot {doing} {}: {why}", path.display())]
     File {
         /// What was being done, as one verb.

@@ -1,8 +1,9 @@
--- rocmProfileData's tables, with the columns that its tools read, and what ampere has beside them.
+-- rocmProfileData's tables with the columns that its tools read, and ampere's additional columns and tables.
 CREATE TABLE rocpd_metadata (id INTEGER PRIMARY KEY, tag TEXT NOT NULL, value TEXT NOT NULL);
 CREATE TABLE rocpd_string (id INTEGER PRIMARY KEY, string TEXT NOT NULL);
--- Calls on the ranks' threads. calls: how many the row stands for, null where a stack was sampled, as calls are not counted then; exclusive: nanoseconds in itself, as its joules are; joules are
--- null where it draws from no device.
+-- Calls on the ranks' threads. calls is the number of calls that the row stands for, and null for a sampled stack, whose calls are
+-- not counted. exclusive is the time without callees, in nanoseconds, and joules are exclusive, too. joules are null if the thread
+-- draws from no device.
 CREATE TABLE rocpd_api (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, start INTEGER NOT NULL, end INTEGER NOT NULL,
     apiName_id INTEGER NOT NULL REFERENCES rocpd_string (id), args_id INTEGER NOT NULL REFERENCES rocpd_string (id),
@@ -13,7 +14,7 @@ CREATE TABLE rocpd_op (
     completionSignal TEXT NOT NULL DEFAULT '', start INTEGER NOT NULL, end INTEGER NOT NULL,
     description_id INTEGER NOT NULL REFERENCES rocpd_string (id), opType_id INTEGER NOT NULL REFERENCES rocpd_string (id),
     calls INTEGER NOT NULL DEFAULT 1, joules REAL);
--- Not recorded: which call started which kernel, what was copied, and what is monitored.
+-- These tables stay empty: ampere does not record which call started which kernel, what was copied, and what is monitored.
 CREATE TABLE rocpd_api_ops (
     id INTEGER PRIMARY KEY, api_id INTEGER NOT NULL REFERENCES rocpd_api (id), op_id INTEGER NOT NULL REFERENCES rocpd_op (id));
 CREATE TABLE rocpd_copyapi (
@@ -24,15 +25,16 @@ CREATE TABLE rocpd_monitor (
     id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
--- A device's joules. is_part: another device's joules contain them.
+-- The joules of each device. is_part: another device's joules contain them.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
     total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, PRIMARY KEY (node, device));
--- As summary.json has them; (idle) and (lost) in the place of a region, so that a device's rows of a view add up to it.
+-- The regions of summary.json. Idle and lost joules are rows of the regions (idle) and (lost), so that the rows of a device in
+-- one view add up to the device's joules.
 CREATE TABLE ampere_region (
     node TEXT NOT NULL, device TEXT NOT NULL, view TEXT NOT NULL, region TEXT NOT NULL, calls INTEGER, exclusive_joules REAL NOT NULL,
     inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL);
--- The names of what has a pid and a tid.
+-- The names of the threads that have a pid and a tid here.
 CREATE TABLE ampere_thread (
     pid INTEGER NOT NULL, tid INTEGER NOT NULL, node TEXT NOT NULL, location_group TEXT NOT NULL, location TEXT NOT NULL);
 

@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The name of the first file.
+/// The name of each file of records.
 pub const RECORDS: &str = "records";
 const MAGIC: &[u8; 8] = b"AMPPIECE";
 const HEAD_BYTES: usize = 64;
