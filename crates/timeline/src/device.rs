@@ -473,3 +473,37 @@ impl Interpretation {
         if is_power && found == Quality::Measured { Quality::Integrated } else { found }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributor::Attributor;
+
+    #[test]
+    fn a_power_limit_follows_from_the_kind_and_not_from_the_name() {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        // The name has "core" in it.
+        let node = FoundDevice {
+            node: "n".to_owned(),
+            metric: "A2coretemp:::craypm:energy".to_owned(),
+            source: "trace".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1.0),
+        };
+        let device = attributor.add_device(node.clone()).expect("an energy");
+        for (kind, watts) in [("node", 20e3), ("cpu", 1e3), ("memory", 1e3), ("gpu", 2e3), ("", 20e3)] {
+            attributor
+                .set_traits(device, CounterTraits { kind: kind.to_owned(), ..CounterTraits::default() });
+            assert_eq!(attributor.devices[device].watts_max(), watts, "{kind}");
+        }
+        let gpu = FoundDevice { metric: "rocm_smi:::energy_count:device=1".to_owned(), ..node.clone() };
+        let gpu = attributor.add_device(gpu).expect("an energy");
+        assert_eq!(attributor.devices[gpu].watts_max(), 2e3);
+        let mut config = Config::default();
+        config.counters.watts_max = Some(5.0);
+        let mut attributor = Attributor::new(config, 1000);
+        let device = attributor.add_device(node).expect("an energy");
+        attributor.set_traits(device, CounterTraits { kind: "node".to_owned(), ..CounterTraits::default() });
+        assert_eq!(attributor.devices[device].watts_max(), 5.0);
+    }
+}

@@ -186,7 +186,8 @@ impl Links {
         let all: Vec<&Evidence> = mains.map(|main| &self.evidence[*main]).collect();
         let own = self.evidence[location].process?;
         let at = all.iter().position(|evidence| evidence.process == Some(own))?;
-        local_ranks(&all).map(|mut ranks| ranks.swap_remove(at))
+        let environments: Vec<&[String]> = all.iter().map(|evidence| &*evidence.environment).collect();
+        local_ranks(&environments).map(|mut ranks| ranks.swap_remove(at))
     }
 
     fn apply(&mut self, run: &mut Run, location: usize, assignment: Assignment) {

@@ -1,6 +1,6 @@
 //! The place of a process among the ranks of its node, from the variables of launchers and MPI libraries.
 
-use super::{Evidence, visible};
+use super::visible;
 use ampere_model::LOCAL_RANKS;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -30,14 +30,13 @@ impl LocalRank {
     }
 }
 
-/// The local ranks of all processes of a node, in their order, from a variable that gives each process a number of its own, from
+/// The local ranks of all processes of a node, in the order of their environments, from a variable that gives each process a number of its own, from
 /// 0 on.
-pub fn local_ranks(processes: &[&Evidence]) -> Option<Vec<LocalRank>> {
-    let of = processes.len() as u32;
+pub fn local_ranks(environments: &[&[String]]) -> Option<Vec<LocalRank>> {
+    let of = environments.len() as u32;
     LOCAL_RANKS.iter().find_map(|variable| {
-        let rank =
-            |evidence: &&Evidence| visible::variable(&evidence.environment, variable)?.parse::<u32>().ok();
-        let ranks: Vec<u32> = processes.iter().map(rank).collect::<Option<_>>()?;
+        let rank = |environment: &&[String]| visible::variable(environment, variable)?.parse::<u32>().ok();
+        let ranks: Vec<u32> = environments.iter().map(rank).collect::<Option<_>>()?;
         let distinct: BTreeSet<u32> = ranks.iter().copied().collect();
         let complete = distinct.len() == ranks.len() && distinct.last().is_none_or(|last| *last + 1 == of);
         complete.then(|| ranks.into_iter().map(|rank| LocalRank { rank, of, variable }).collect())
