@@ -5,6 +5,7 @@
 //! attribute_ranks.rs  `ampere attribute` that a launcher starts several times
 //! calls.rs            `ampere attribute --calls`
 //! timeline.rs         `ampere report -f timeline`
+//! write_file.rs       writes a file that the user has named
 //! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
 //! terminal/           what people see on a terminal
 //! installation.rs     finds ampere's other programs and libraries

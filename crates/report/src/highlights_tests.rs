@@ -18,7 +18,7 @@ fn device(name: &str, joules: f64, contains: &[&str], regions: &[(&str, f64)]) -
         "samples": 1, "sampled_seconds": 10.0, "total_joules": joules,
         "views": [{"view": "ranks", "policy": "p", "sharing": "s", "attributed_joules": attributed,
             "idle_joules": joules - attributed, "lost_joules": 0.0, "conservation_error_joules": 0.0,
-            "callpaths": [], "regions": rows}],
+            "callpaths": ampere_figures::summary::Callpaths::default(), "regions": rows}],
     }))
     .expect("a device")
 }
