@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! main.rs, main/    the program: starts the collector, calls its loop (`main/rounds.rs`)
-//! live.rs           one node's run: what one round of the loop does
+//! live/             one node's run: what one round of the loop does
 //! ingest/           reads the processes' logs and rings
-//! live_timeline.rs  events and samples in the order of time, on their way into the engine; how long GPU streams are waited for
+//! live_timeline.rs  the run's pipeline (`crates/timeline`): how far it may be handed over, how long GPU streams are waited for
 //! sampling/         reads counters and gauges; the clock of the timestamps
 //! stacks/           sampled stacks as enters and leaves
 //! serving/          snapshots of the figures, metrics, HTTP and its access control

@@ -8,14 +8,11 @@ use ampere_ring::Record;
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
-use ampere_timeline::merger::{Merger, QueueIndex};
+use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 
 pub struct Nesting {
-    attributor: Attributor,
+    pipeline: Pipeline,
     location: LocationIndex,
-    merger: Merger,
-    events: QueueIndex,
-    samples: QueueIndex,
     stream: Decoder,
     checked: Checked,
 }
@@ -46,10 +43,10 @@ impl Default for Nesting {
             rank: Some(0),
             main: true,
         });
-        let mut merger = Merger::default();
-        let (events, samples) = (merger.add_location(location), merger.add_counter());
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+        pipeline.add_stream(location);
         let (stream, checked) = (Decoder::default(), Checked::default());
-        Nesting { attributor, location, merger, events, samples, stream, checked }
+        Nesting { pipeline, location, stream, checked }
     }
 }
 
@@ -77,54 +74,44 @@ impl Checked {
 
 impl Nesting {
     pub fn take(&mut self, record: Record) {
-        let Nesting { attributor, merger, events, samples, stream, checked, .. } = self;
+        let Nesting { pipeline, location, stream, checked } = self;
         stream.decode(record, &mut |event| {
             checked.take(event);
-            hand_over(event, attributor, merger, *events, *samples);
+            hand_over(event, pipeline, *location);
         });
         assert_eq!(self.stream.is_open(), !self.checked.stack.is_empty());
     }
 
     /// Hands over all events up to this time.
     pub fn advance(&mut self, until: Timestamp) {
-        self.merger.advance(until, &mut self.attributor);
+        self.pipeline.advance_ranks(until);
     }
 
     /// Ends the stream and returns the number of events. No frame stays open, and energy is conserved.
     pub fn finish(mut self) -> u64 {
-        let Nesting { attributor, merger, events, samples, stream, checked, .. } = &mut self;
+        let Nesting { pipeline, location, stream, checked } = &mut self;
         stream.close(0, &mut |event| {
             checked.take(event);
-            hand_over(event, attributor, merger, *events, *samples);
+            hand_over(event, pipeline, *location);
         });
-        self.merger.advance(Timestamp::MAX, &mut self.attributor);
-        assert!(!self.stream.is_open() && !self.attributor.engine.is_open(self.location));
-        assert_eq!(self.merger.waiting(), 0);
-        conserves(&self.attributor);
+        self.pipeline.advance_to_the_end();
+        assert!(!self.stream.is_open() && !self.pipeline.attributor.engine.is_open(self.location));
+        assert_eq!(self.pipeline.waiting(), 0);
+        conserves(&self.pipeline.attributor);
         self.checked.count
     }
 }
 
-fn hand_over(
-    event: Event,
-    attributor: &mut Attributor,
-    merger: &mut Merger,
-    events: QueueIndex,
-    samples: QueueIndex,
-) {
+fn hand_over(event: Event, pipeline: &mut Pipeline, location: LocationIndex) {
     let region = |region: u32| RegionRef(region % 1000);
+    let Some(stream) = pipeline.stream(location) else { return };
     match event {
-        Event::Enter(time, r) => merger.queue(events).enter(time, region(r), 1),
-        Event::EnterCoalesced(time, r, calls) => {
-            merger.queue(events).enter(time, region(r), calls);
-        }
-        Event::Leave(time, _) => merger.queue(events).leave(time),
+        Event::Enter(time, r) => stream.enter(time, region(r), 1),
+        Event::EnterCoalesced(time, r, calls) => stream.enter(time, region(r), calls),
+        Event::Leave(time, _) => stream.leave(time),
         Event::Sample(time, _, bits) => {
-            let device = &mut attributor.devices[0];
-            device.read(time, MetricValue::U64(bits), 0);
-            while let Some(sample) = device.sample() {
-                merger.queue(samples).sample(sample.time, device.views.ranks, sample.increase);
-            }
+            pipeline.attributor.devices[0].read(time, MetricValue::U64(bits), 0);
+            pipeline.queue_samples(0);
         }
         Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }

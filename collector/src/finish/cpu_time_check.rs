@@ -1,6 +1,6 @@
 //! What the run did not see: CPU time that the kernel has counted, beside the time that is in rows.
 
-use crate::live::LiveRun;
+use super::Finish;
 use crate::node_watch::NodeWatch;
 use ampere_counters::ProcessCpu;
 use ampere_model::LocationKind;
@@ -15,12 +15,12 @@ const SECONDS_MIN: f64 = 0.1;
 /// By pid and start time of a process.
 type Seconds = HashMap<(u32, u64), f64>;
 
-impl LiveRun {
+impl Finish {
     /// The time in the rows of each process; and what its threads used that record nothing beside a main thread that does, whose rows
     /// would hide it.
     fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
         let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
-        for process in &self.ingest.processes {
+        for process in &self.run.ingest.processes {
             let threads = process.locations.iter().filter(|of| of.definition.kind == LocationKind::CpuThread);
             let (mut main, mut others) = (0.0, 0.0);
             for thread in threads {
@@ -36,13 +36,13 @@ impl LiveRun {
 
     /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
     pub(super) fn note_what_was_not_seen(&mut self, samples_stacks: bool) {
-        let stacks = self.options.config.sampler.stacks;
+        let stacks = self.run.options.config.sampler.stacks;
         let is_switched_off = !samples_stacks && stacks.is_some_and(|stacks| stacks.period().is_none());
         if !samples_stacks && !is_switched_off {
             return;
         }
-        let (Some(node), Some(timeline)) = (&self.node, &self.timeline) else { return };
-        let (in_rows, hidden) = self.seconds_of_processes(&timeline.attributor);
+        let (Some(node), Some(timeline)) = (&self.run.node, &self.run.timeline) else { return };
+        let (in_rows, hidden) = self.seconds_of_processes(&timeline.pipeline.attributor);
         let used = node.processes();
         let all = node.own_seconds();
         let of_process = |process: &ProcessCpu| {
@@ -73,11 +73,13 @@ impl LiveRun {
         );
         match is_switched_off {
             // The user has chosen it.
-            true => {
-                self.notes.add(said + "stacks are not sampled (--sample off), and their joules count as idle")
-            }
+            true => self
+                .run
+                .notes
+                .add(said + "stacks are not sampled (--sample off), and their joules count as idle"),
             false => {
-                self.notes
+                self.run
+                    .notes
                     .add_loss(said + "threads or processes that were neither sampled nor recorded then");
             }
         }

@@ -13,13 +13,14 @@ mod preloaded;
 mod results;
 pub mod running;
 mod settling;
-mod summary;
+pub(crate) mod summary;
 mod unseen;
 
 pub use results::{ResultsError, knows_more, write_results};
 
 use crate::ingest::process::Process;
-use crate::live::{LiveRun, Mode};
+use crate::ingest::process_ends;
+use crate::live::{LiveRun, Mode, catching_up, clock, liveness, stacks};
 use crate::live_timeline::LiveTimeline;
 use crate::run_directory::manifest::{self, SavedLosses};
 use crate::run_directory::{nodes, output, spool_place};
@@ -36,6 +37,7 @@ use ampere_trace::write::{self, NoTrace, Power, TracedRun};
 use settling::LINKS_MOVED;
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
+use summary::RunSummary;
 
 /// How many of the processes that still run are named.
 const NAMED_MAX: usize = 8;
@@ -52,25 +54,41 @@ struct Traced {
 }
 
 impl LiveRun {
-    /// The end of a run. `is_over`: all of its processes have ended. The error is one line.
-    pub fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
-        self.session.set_finishing(true);
-        self.learn_command_end();
-        let samples_stacks = self.sampling.stacks.is_some();
-        let stack_period = self.end_stacks();
+    /// Ends the run and writes its results. `is_over`: all of its processes have ended. The error is one line.
+    pub fn finish(self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
+        Finish { run: self }.finish(is_over)
+    }
+
+    /// Makes trace and summary of what is left of a run that has ended. The error is one line.
+    pub fn recover(self) -> Result<(Summary, Session), ResultsError> {
+        Finish { run: self }.recover()
+    }
+}
+
+/// A run on the way to its results.
+struct Finish {
+    run: LiveRun,
+}
+
+impl Finish {
+    fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
+        self.run.session.set_finishing(true);
+        self.run.learn_command_end();
+        let samples_stacks = self.run.sampling.stacks.is_some();
+        let stack_period = stacks::end(&mut self.run);
         self.read_everything();
-        stack_period.into_iter().for_each(|period| self.set_stack_period(period));
+        stack_period.into_iter().for_each(|period| stacks::set_period(&mut self.run, period));
         self.note_still_running();
         self.end_sampling();
-        self.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
+        self.run.timeline.iter_mut().for_each(LiveTimeline::advance_to_the_end);
         self.note_odd_settings();
-        self.publish_as(true);
+        self.run.publish_as(true);
         self.note_what_was_not_seen(samples_stacks);
         self.remake_output()?;
-        self.ingest.look_for_unread(&mut self.notes);
+        process_ends::look_for_unread(&mut self.run.ingest, &mut self.run.notes);
         self.note_missing_parts();
         // The figures are ready: they are on disk before a trace that takes its time is begun.
-        let summary = self.summary(false);
+        let summary = self.run.summary(false);
         let are_written = summary.quality.records.events > EVENTS_AT_ONCE;
         if are_written {
             self.write_figures(&summary).map_err(|why| self.write_elsewhere(why))?;
@@ -87,47 +105,52 @@ impl LiveRun {
             Ok(()) => {}
         }
         self.write_final_page(&summary);
-        self.publisher.latest.page.set(&summary);
+        self.run.publisher.latest.page.set(&summary);
         if !traced.keeps_records {
-            manifest::remove_spool(&self.ingest.spool.directory);
+            manifest::remove_spool(&self.run.ingest.spool.directory);
             self.remove_records();
         }
-        Ok((summary, self.session))
+        Ok((summary, self.run.session))
     }
 
     /// The output directory may have been removed, and with it the manifest, which says where the records are.
     fn remove_records(&self) {
-        let records = self.options.manifest.records.iter();
-        let own = records.filter(|records| spool_place::is_of(records, &self.ingest.spool.directory));
+        let records = self.run.options.manifest.records.iter();
+        let own = records.filter(|records| spool_place::is_of(records, &self.run.ingest.spool.directory));
         own.for_each(|records| spool_place::remove(records));
     }
 
-    /// Makes trace and summary of what is left of a run that has ended. The error is one line.
-    pub fn recover(mut self) -> Result<(Summary, Session), ResultsError> {
-        self.read_definitions();
-        if !self.clock_is_certain() {
-            self.find_clock();
+    fn run_summary(&self) -> RunSummary<'_> {
+        RunSummary::of(&self.run)
+    }
+
+    fn recover(mut self) -> Result<(Summary, Session), ResultsError> {
+        self.run.read_definitions();
+        if !self.run.clock_is_certain() {
+            clock::find_clock(&mut self.run);
         }
-        self.take_over_ended_processes();
+        liveness::take_over_ended_processes(&mut self.run);
         self.catch_up_to_the_end();
-        let manifest = &self.options.manifest;
-        if self.options.mode == Mode::RecoveryFromDisk && !manifest.progress.is_drained {
-            self.notes.add_loss(if manifest.progress.has_ended {
+        let manifest = &self.run.options.manifest;
+        if self.run.options.mode == Mode::RecoveryFromDisk && !manifest.progress.is_drained {
+            self.run.notes.add_loss(if manifest.progress.has_ended {
                 "the disk had no room for all records, and the shared memory that had the others is gone: they are lost"
             } else {
                 "the shared memory of the run is gone: what was not yet on disk is lost"
             });
         }
-        if manifest.progress.losses.is_incomplete || self.gaps().iter().any(|gap| gap.joules.is_none()) {
-            self.notes.set_incomplete();
+        if manifest.progress.losses.is_incomplete
+            || self.run_summary().gaps().iter().any(|gap| gap.joules.is_none())
+        {
+            self.run.notes.set_incomplete();
         }
-        self.notes.extend(manifest.progress.losses.notes.iter().cloned());
-        self.notes.extend(self.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
+        self.run.notes.extend(manifest.progress.losses.notes.iter().cloned());
+        self.run.notes.extend(self.run.options.left.iter().flat_map(|left| left.run.notes.iter().cloned()));
         if !manifest.progress.has_ended {
-            self.notes.add("it was cut off with its collector: this was made of what was left");
+            self.run.notes.add("it was cut off with its collector: this was made of what was left");
             // Which samples the kernel still had is not known.
-            if self.ingest.processes.iter().any(Process::is_sampled) {
-                self.notes.set_incomplete();
+            if self.run.ingest.processes.iter().any(Process::is_sampled) {
+                self.run.notes.set_incomplete();
             }
         }
         self.finish(true)
@@ -135,35 +158,36 @@ impl LiveRun {
 
     /// Everything that processes have recorded is read, and what is still open ends.
     fn read_everything(&mut self) {
-        self.read_definitions();
+        self.run.read_definitions();
         self.wait_for_clock();
-        self.find_devices();
+        clock::find_devices(&mut self.run);
         self.catch_up_to_the_end();
-        (0..self.ingest.processes.len()).for_each(|process| self.close_locations(process));
+        (0..self.run.ingest.processes.len())
+            .for_each(|process| liveness::close_locations(&mut self.run, process));
     }
 
     /// A run may be over before it was known which clock its events have, and how fast that goes.
     fn wait_for_clock(&mut self) {
-        if !self.clock_is_certain() {
-            self.find_clock();
-            if self.timeline.as_ref().is_some_and(|timeline| timeline.clock.timer != Timer::usual()) {
-                self.notes.add_loss(
+        if !self.run.clock_is_certain() {
+            clock::find_clock(&mut self.run);
+            if self.run.timeline.as_ref().is_some_and(|timeline| timeline.clock.timer != Timer::usual()) {
+                self.run.notes.add_loss(
                     "it was over before the counters were read by the clock of its events (SCOREP_TIMER)",
                 );
             }
         }
-        if self.timeline.is_none() && self.sampling.sampler.is_some() {
-            std::thread::sleep(CALIBRATION_MIN.saturating_sub(self.began.instant.elapsed()));
-            self.set_clock(Timer::usual());
+        if self.run.timeline.is_none() && self.run.sampling.sampler.is_some() {
+            std::thread::sleep(CALIBRATION_MIN.saturating_sub(self.run.began.instant.elapsed()));
+            clock::set_clock(&mut self.run, Timer::usual());
         }
     }
 
     /// Names the processes that the command has left running. What they have recorded until now is in the figures.
     fn note_still_running(&mut self) {
-        if self.options.mode != Mode::Collector || !self.command_has_ended() {
+        if self.run.options.mode != Mode::Collector || !self.run.command_has_ended() {
             return;
         }
-        let mut running = self.ingest.still_running();
+        let mut running = self.run.ingest.still_running();
         running.extend(self.unrecorded_and_running());
         if running.is_empty() {
             return;
@@ -172,7 +196,7 @@ impl LiveRun {
         if running.len() > NAMED_MAX {
             named.push(format!("{} more", running.len() - NAMED_MAX));
         }
-        self.notes.add(format!(
+        self.run.notes.add(format!(
             "the command has ended, and processes of it still run: they were measured up to its end: {}",
             named.join(", ")
         ));
@@ -180,10 +204,10 @@ impl LiveRun {
 
     /// Programs and pids of processes of the run that still run, and of which there are neither samples nor a record.
     fn unrecorded_and_running(&self) -> Vec<String> {
-        let Some(node) = &self.node else { return Vec::new() };
+        let Some(node) = &self.run.node else { return Vec::new() };
         node.read_processes();
         let is_known = |of: &ProcessCpu| {
-            let mut known = self.ingest.processes.iter().filter(|process| process.has_pid_here());
+            let mut known = self.run.ingest.processes.iter().filter(|process| process.has_pid_here());
             known.any(|process| (process.info.pid, process.info.start_time) == (of.pid, of.started))
         };
         let program = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -198,70 +222,70 @@ impl LiveRun {
     }
 
     fn catch_up_to_the_end(&mut self) {
-        while self.is_catching_up() {
-            self.drain_samples();
-            self.spool_taken();
-            self.catch_up(Timestamp::MAX);
+        while catching_up::is_catching_up(&self.run) {
+            self.run.drain_samples();
+            self.run.spool_taken();
+            catching_up::catch_up(&mut self.run, Timestamp::MAX);
         }
     }
 
     /// The sampler reads its counters a last time, and all of its samples are taken.
     fn end_sampling(&mut self) {
         // What ended processes used last is in the sampler's last reading.
-        if let Some(node) = &self.node {
-            self.command_end.iter().for_each(|end| node.command_used(end.cpu_ns));
+        if let Some(node) = &self.run.node {
+            self.run.command_end.iter().for_each(|end| node.command_used(end.cpu_ns));
             node.read_processes();
         }
-        if let Some(loss) = self.node.as_ref().and_then(|node| node.loss()) {
-            self.notes.add_loss(loss);
+        if let Some(loss) = self.run.node.as_ref().and_then(|node| node.loss()) {
+            self.run.notes.add_loss(loss);
         }
-        if let Some(timeline) = self.timeline.as_mut().filter(|timeline| !timeline.clock.is_replayed())
-            && self.sampling.sampler.is_some()
+        if let Some(timeline) = self.run.timeline.as_mut().filter(|timeline| !timeline.clock.is_replayed())
+            && self.run.sampling.sampler.is_some()
         {
-            let now = timeline.now(&self.session);
-            timeline.attributor.end_sampling(now);
+            let now = timeline.now(&self.run.session);
+            timeline.pipeline.attributor.end_sampling(now);
         }
-        self.sampling.stop(&mut self.notes);
-        self.find_devices(); // its last news
-        self.drain_samples();
-        let Some(timeline) = &mut self.timeline else { return };
-        timeline.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
-        let samples = self.sampling.samples.iter_mut();
-        samples.for_each(|samples| samples.queue(&mut timeline.attributor, &mut timeline.mergers));
-        self.spool_taken();
+        self.run.sampling.stop(&mut self.run.notes);
+        clock::find_devices(&mut self.run); // its last news
+        self.run.drain_samples();
+        let Some(timeline) = &mut self.run.timeline else { return };
+        timeline.pipeline.end_samples();
+        self.run.spool_taken();
     }
 
     /// What is odd about the settings, now that everything is known.
     fn note_odd_settings(&mut self) {
-        let Some(LiveTimeline { attributor, .. }) = &self.timeline else { return };
+        let Some(timeline) = &self.run.timeline else { return };
+        let attributor = &timeline.pipeline.attributor;
         let devices = attributor.devices.iter().map(|device| device.info.metric.clone());
         let mut metrics: BTreeSet<String> = devices.collect();
-        metrics.extend(self.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
-        self.notes.extend(conflicts::notes(attributor, &metrics));
+        metrics.extend(self.run.options.replay.iter().flat_map(|replay| replay.metric_names.iter().cloned()));
+        self.run.notes.extend(conflicts::notes(attributor, &metrics));
     }
 
     fn remake_output(&mut self) -> Result<(), ResultsError> {
-        self.ingest.disk.release();
-        if !self.ingest.disk.is_of(&self.options.output) {
-            let remade = output::remake(&self.options.output, &self.options.run_id);
-            self.output_again = remade.map_err(|why| self.write_elsewhere(why.into()))?;
-            self.notes.add("the output directory was removed while the job ran, and has been made again");
+        self.run.ingest.disk.release();
+        if !self.run.ingest.disk.is_of(&self.run.options.output) {
+            let remade = output::remake(&self.run.options.output, &self.run.options.run_id);
+            self.run.output_again = remade.map_err(|why| self.write_elsewhere(why.into()))?;
+            self.run.notes.add("the output directory was removed while the job ran, and has been made again");
         }
         Ok(())
     }
 
     /// Other nodes' parts, ranks that never came, or why nothing was recorded.
     fn note_missing_parts(&mut self) {
-        let other_nodes = nodes::first_of(&self.options.output, &self.options.manifest);
-        self.note_missing_ranks(other_nodes.is_none());
+        let other_nodes = nodes::first_of(&self.run.options.output, &self.run.options.manifest);
+        let missing = self.run_summary().note_of_missing_ranks(other_nodes.is_none());
+        missing.into_iter().for_each(|note| self.run.notes.add_loss(note));
         if let Some(first) = &other_nodes {
-            self.notes.add(ampere_report::nodes::note(&self.options.manifest.node, first));
-        } else if self.ingest.processes.is_empty()
+            self.run.notes.add(ampere_report::nodes::note(&self.run.options.manifest.node, first));
+        } else if self.run.ingest.processes.is_empty()
             && !self.is_empty()
-            && self.options.mode == Mode::Collector
-            && self.options.replay.is_none()
+            && self.run.options.mode == Mode::Collector
+            && self.run.options.replay.is_none()
         {
-            self.notes.add(
+            self.run.notes.add(
                 "nothing of it was recorded: no process of it that can see this run made MPI calls or has instrumented \
                  functions (-finstrument-functions, or Score-P)",
             );
@@ -270,17 +294,17 @@ impl LiveRun {
 
     /// It was over before anything could be recorded.
     fn is_empty(&self) -> bool {
-        self.ingest.processes.is_empty() && self.timeline.is_none()
+        self.run.ingest.processes.is_empty() && self.run.timeline.is_none()
     }
 
     /// Writes the trace, or notes why there is none.
     fn write_trace(&mut self, is_over: bool, is_settled: bool) -> Traced {
         let is_empty = self.is_empty();
         if is_empty {
-            self.notes.add("it was over before anything could be recorded: there is no trace");
+            self.run.notes.add("it was over before anything could be recorded: there is no trace");
         }
-        let is_wanted = !is_empty && self.ingest.spool.wanted;
-        if is_wanted && !output::holds_trace(&self.options.output) {
+        let is_wanted = !is_empty && self.run.ingest.spool.wanted;
+        if is_wanted && !output::holds_trace(&self.run.options.output) {
             self.announce_trace();
         }
         let power = self.power(is_settled);
@@ -288,9 +312,9 @@ impl LiveRun {
             true => self.write_archive(is_over, Power::OfRun(&power)),
             false => Ok(0),
         };
-        self.ingest.look_for_latecomers(&self.session, &mut self.notes);
-        let is_cut = self.trace_is_cut();
-        let keeps_records = written.is_err() && self.timeline.is_some();
+        process_ends::look_for_latecomers(&self.run.ingest, &self.run.session, &mut self.run.notes);
+        let is_cut = self.run_summary().trace_is_cut();
+        let keeps_records = written.is_err() && self.run.timeline.is_some();
         if let Err(no_trace) = &written
             && keeps_records
         {
@@ -299,10 +323,10 @@ impl LiveRun {
         let is_whole = written.is_ok() && !is_cut;
         match written {
             Ok(0) => {}
-            Ok(left_out) => self.notes.add(format!(
+            Ok(left_out) => self.run.notes.add(format!(
                 "the trace lacks {left_out} MPI messages and collectives: it does not have all processes of their communicators"
             )),
-            Err(NoTrace { why, .. }) => self.notes.add(why),
+            Err(NoTrace { why, .. }) => self.run.notes.add(why),
         }
         Traced { is_whole, keeps_records }
     }
@@ -310,21 +334,21 @@ impl LiveRun {
     /// The manifest says that a trace is being written before it is: a collector that takes over takes half of one away, and nothing
     /// else of that name. Where it cannot be said, half of a trace is in the way, and a note says so.
     fn announce_trace(&mut self) {
-        let is_cut = self.trace_is_cut();
-        let mode = self.options.mode;
-        let manifest = &mut self.options.manifest;
+        let is_cut = self.run_summary().trace_is_cut();
+        let mode = self.run.options.mode;
+        let manifest = &mut self.run.options.manifest;
         manifest.progress.trace_begun = true;
         manifest.progress.has_ended |= mode == Mode::Collector;
         manifest.progress.is_drained |= mode != Mode::RecoveryFromDisk && !is_cut;
-        let _ = manifest.save(&self.ingest.spool.directory);
+        let _ = manifest.save(&self.run.ingest.spool.directory);
     }
 
     /// The power that is attributed to each location. None, where the trace is attributed again before it is known.
     fn power(&mut self, is_settled: bool) -> Vec<Option<Spool>> {
-        let is_whole = !self.trace_is_cut();
-        let Some(timeline) = &mut self.timeline else { return Vec::new() };
-        if let Err(why) = timeline.attributor.end_recording() {
-            self.notes.add(format!("the trace lacks the attributed power: {why}"));
+        let is_whole = !self.run_summary().trace_is_cut();
+        let Some(timeline) = &mut self.run.timeline else { return Vec::new() };
+        if let Err(why) = timeline.pipeline.attributor.end_recording() {
+            self.run.notes.add(format!("the trace lacks the attributed power: {why}"));
         }
         if !is_settled && is_whole {
             return Vec::new();
@@ -333,54 +357,54 @@ impl LiveRun {
     }
 
     fn write_archive(&self, is_over: bool, power: Power) -> Result<u64, NoTrace> {
-        let Some(timeline) = &self.timeline else {
+        let Some(timeline) = &self.run.timeline else {
             return Err(NoTrace { why: self.why_nothing_is_left(), was_begun: false });
         };
-        let samples = self.sampling.samples.as_ref();
+        let samples = self.run.sampling.samples.as_ref();
         let run = TracedRun {
             ticks_per_second: timeline.clock.ticks_per_second,
             realtime_ns: &|time| timeline.clock.realtime_ns(time),
-            regions: &timeline.attributor.regions,
-            processes: self.ingest.processes.iter().map(|process| process.as_traced()).collect(),
+            regions: &timeline.pipeline.attributor.regions,
+            processes: self.run.ingest.processes.iter().map(|process| process.as_traced()).collect(),
             metrics: samples.map_or(&[][..], |samples| &samples.metrics),
             samples: samples.and_then(|samples| samples.spool.as_ref()),
             power,
-            complete: self.is_complete(is_over) && !self.trace_is_cut(),
-            is_part: nodes::first_of(&self.options.output, &self.options.manifest).is_some(),
+            complete: self.run_summary().is_complete(is_over) && !self.run_summary().trace_is_cut(),
+            is_part: nodes::first_of(&self.run.options.output, &self.run.options.manifest).is_some(),
         };
-        write::write(&self.options.output, &self.ingest.spool.directory, &run)
+        write::write(&self.run.options.output, &self.run.ingest.spool.directory, &run)
     }
 
     /// Notes in the manifest what is needed to make the trace later. The rings go now: that need not miss them.
     fn keep_records(&mut self, no_trace: &NoTrace, is_cut: bool) {
         let losses = self.losses();
-        let is_there = output::holds_trace(&self.options.output);
-        let reads_rings = self.options.mode != Mode::RecoveryFromDisk;
-        let manifest = &mut self.options.manifest;
+        let is_there = output::holds_trace(&self.run.options.output);
+        let reads_rings = self.run.options.mode != Mode::RecoveryFromDisk;
+        let manifest = &mut self.run.options.manifest;
         // What could not be written has been taken away again, as a rule.
         manifest.progress.trace_begun &= no_trace.was_begun && is_there;
         manifest.progress.is_drained |= reads_rings && !is_cut;
         manifest.progress.losses = losses;
         manifest.has_no_collector();
-        self.options.save_manifest(&self.ingest.spool, &mut self.notes);
-        self.command_end.iter().for_each(|end| end.save(&self.ingest.spool.directory));
+        self.run.options.save_manifest(&self.run.ingest.spool, &mut self.run.notes);
+        self.run.command_end.iter().for_each(|end| end.save(&self.run.ingest.spool.directory));
     }
 
     /// What is lost for a trace that is made when the rings are gone.
     fn losses(&self) -> SavedLosses {
-        let before = &self.options.manifest.progress.losses;
+        let before = &self.run.options.manifest.progress.losses;
         let mut records = before.records;
-        records.raise(&self.record_losses().only_in_rings());
+        records.raise(&self.run_summary().record_losses().only_in_rings());
         SavedLosses {
             records,
-            is_incomplete: self.notes.is_incomplete() || before.is_incomplete,
-            notes: self.notes.lines().to_vec(),
+            is_incomplete: self.run.notes.is_incomplete() || before.is_incomplete,
+            notes: self.run.notes.lines().to_vec(),
         }
     }
 
     /// Why there is no trace: no event showed which clock its times are from.
     fn why_nothing_is_left(&self) -> String {
-        let read = self.ingest.locations().map(|location| location.ring.position());
+        let read = self.run.ingest.locations().map(|location| location.ring.position());
         match read.fold(0, u64::saturating_add) {
             0 => "no process wrote any event: there is no trace".to_owned(),
             read => format!(
@@ -392,16 +416,17 @@ impl LiveRun {
     /// The summary as it stays. Whether its tables were computed again from the trace: where events came late, links changed, or
     /// readings were revised.
     fn complete_summary(&mut self, before: Summary, complete: bool, traced: &mut Traced) -> (Summary, bool) {
-        if output::holds_foreign_page(&self.options.output, &self.options.run_id) {
+        if output::holds_foreign_page(&self.run.options.output, &self.run.options.run_id) {
             let page = output::PAGE;
-            self.notes
+            self.run
+                .notes
                 .add(format!("{page} is another run's, and stays: ampere report -f html makes the page"));
         }
-        let mut summary = self.summary_by(complete, |attributor, run, quality| {
-            before.described_again(attributor, run, quality)
-        });
+        let mut summary = self
+            .run_summary()
+            .made_by(complete, |attributor, run, quality| before.described_again(attributor, run, quality));
         let unsettled = self.unsettled(&summary);
-        if traced.is_whole && self.ingest.spool.wanted && !unsettled.is_empty() {
+        if traced.is_whole && self.run.ingest.spool.wanted && !unsettled.is_empty() {
             self.settle(&mut summary, &unsettled, traced);
             return (summary, true);
         }

@@ -1,6 +1,7 @@
 //! The files that a run leaves in its output directory.
 
-use crate::live::{LiveRun, Mode};
+use super::Finish;
+use crate::live::Mode;
 use crate::run_directory::files::{WriteError, write_result, write_result_with};
 use crate::run_directory::output::{self, ClaimError};
 use ampere_figures::losses::Losses;
@@ -23,12 +24,12 @@ pub enum ResultsError {
     WrittenElsewhere { why: Box<ResultsError>, directory: PathBuf },
 }
 
-impl LiveRun {
+impl Finish {
     /// Writes the tables, unless there are some that know more than the records that are left.
     pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
-        match knows_more(&self.options.output, summary) {
-            true => end_running(&self.options.output),
-            false => write_tables(&self.options.output, summary),
+        match knows_more(&self.run.options.output, summary) {
+            true => end_running(&self.run.options.output),
+            false => write_tables(&self.run.options.output, summary),
         }
     }
 
@@ -39,7 +40,7 @@ impl LiveRun {
         summary: &Summary,
         keeps_tables: bool,
     ) -> Result<(), ResultsError> {
-        let directory = &self.options.output;
+        let directory = &self.run.options.output;
         let is_described =
             keeps_tables && !knows_more(directory, summary) && describe_tables(directory, summary);
         if is_described { Ok(()) } else { self.write_figures(summary) }
@@ -54,13 +55,13 @@ impl LiveRun {
     /// Figures that the output directory does not take are nowhere else once this process is gone: they are left where
     /// temporary files are. `why` it does not take them; what becomes of the records is another matter.
     pub(super) fn write_elsewhere(&self, why: ResultsError) -> ResultsError {
-        if self.options.mode != Mode::Collector {
+        if self.run.options.mode != Mode::Collector {
             return why; // `ampere recover -o` may have another directory
         }
-        let directory = std::env::temp_dir().join(output::default_directory(&self.options.run_id));
+        let directory = std::env::temp_dir().join(output::default_directory(&self.run.options.run_id));
         let is_made = ampere_owned::make(&directory, ampere_owned::PRIVATE_MODE).is_ok();
-        if is_made && write_results(&directory, &self.summary(false)).is_ok() {
-            if !self.ingest.spool.directory.exists() {
+        if is_made && write_results(&directory, &self.run.summary(false)).is_ok() {
+            if !self.run.ingest.spool.directory.exists() {
                 self.remove_records();
             }
             return ResultsError::WrittenElsewhere { why: Box::new(why), directory };
@@ -70,7 +71,7 @@ impl LiveRun {
 
     /// Writes the page of the figures that are in the directory.
     fn write_page(&self, summary: &Summary) -> Result<(), ResultsError> {
-        let directory = &self.options.output;
+        let directory = &self.run.options.output;
         if output::holds_foreign_page(directory, &summary.run.id) {
             return Ok(()); // a note says so
         }

@@ -2,6 +2,7 @@
 //! records are then may be out of reach: this is what is always left.
 
 use super::results::{ResultsError, write_summary};
+use super::summary::RunSummary;
 use crate::live::LiveRun;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -58,7 +59,7 @@ impl RunningSummary {
         }
         let begun = Instant::now();
         (self.is_urgent, self.due) = (false, begun + FIRST);
-        let Some(summary) = run.running_summary() else { return };
+        let Some(summary) = RunSummary::of(run).running() else { return };
         let directory = self.directory.clone();
         let write = move || write_summary(&directory, &summary);
         let thread = std::thread::Builder::new().name("ampere-summary".to_owned()).spawn(write).ok();

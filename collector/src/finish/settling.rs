@@ -1,7 +1,6 @@
 //! Figures that live attribution could not know are computed again, from the trace.
 
-use crate::finish::Traced;
-use crate::live::LiveRun;
+use super::{Finish, Traced};
 use crate::run_directory::output;
 use ampere_figures::summary::topmost;
 use ampere_report::summary::{Device, Summary};
@@ -15,9 +14,9 @@ use std::sync::PoisonError;
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
 pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
 
-impl LiveRun {
+impl Finish {
     pub(super) fn links_moved(&self) -> bool {
-        self.timeline.as_ref().is_some_and(|timeline| timeline.attributor.links_changed_late())
+        self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.links_changed_late())
     }
 
     /// Why figures are not yet as they would be, had everything been known in time.
@@ -25,7 +24,7 @@ impl LiveRun {
         let late = summary.quality.records.late_events;
         let late = (late > 0).then(|| format!("{late} events came late"));
         let moved = self.links_moved().then(|| LINKS_MOVED.to_owned());
-        let attributor = self.timeline.as_ref().map(|timeline| &timeline.attributor);
+        let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
         let revised = attributor.is_some_and(Attributor::samples_are_revised);
         let revised = revised.then(|| SAMPLES_REVISED.to_owned());
         late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
@@ -67,7 +66,7 @@ impl LiveRun {
         summary.quality.conservation_error_joules =
             views.map(|view| view.conservation_error_joules).fold(0.0, f64::max);
         summary.run.notes.push(format!("{why_again}: the figures below were computed again from the trace"));
-        if self.options.config.trace_power
+        if self.run.options.config.trace_power
             && let Err(no_trace) = self.write_trace_again(&values, summary.run.complete)
         {
             self.keep_records(&no_trace, false);
@@ -78,16 +77,16 @@ impl LiveRun {
     }
 
     fn attribute_trace(&self, values: &power::Values) -> anyhow::Result<Attributed> {
-        let (trace, config) = (self.options.output.join("traces.otf2"), &self.options.config);
+        let (trace, config) = (self.run.options.output.join("traces.otf2"), &self.run.options.config);
         match config.trace_power {
-            true => offline::attribute_with_power(&trace, config, &self.ingest.spool, values),
+            true => offline::attribute_with_power(&trace, config, &self.run.ingest.spool, values),
             false => offline::attribute(&trace, config, None, &mut |_, _| {}),
         }
     }
 
     /// The trace as it was, with the power of the figures that are final.
     fn write_trace_again(&mut self, values: &power::Values, is_over: bool) -> Result<u64, NoTrace> {
-        output::remove_unfinished_trace(&self.options.output, &mut self.options.manifest);
+        output::remove_unfinished_trace(&self.run.options.output, &mut self.run.options.manifest);
         self.announce_trace();
         let values = values.lock().unwrap_or_else(PoisonError::into_inner);
         self.write_archive(is_over, Power::OfTrace(&values))

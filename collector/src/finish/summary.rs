@@ -2,7 +2,8 @@
 
 use super::{preloaded, unseen};
 use crate::ingest::process::{Process, State};
-use crate::live::{LiveRun, Mode};
+use crate::ingest::process_ends;
+use crate::live::{LiveRun, Mode, catching_up};
 use crate::node_watch::NodeWatch;
 use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
@@ -27,27 +28,37 @@ const ALIKE_NOTES_MAX: usize = 8;
 impl LiveRun {
     /// The figures as of now. `complete`: nothing of the run is missing, as far as its caller knows.
     pub fn summary(&self, complete: bool) -> Summary {
-        self.summary_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
+        RunSummary::of(self)
+            .made_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
+    }
+}
+
+/// Makes summaries of a run.
+pub(crate) struct RunSummary<'a> {
+    run: &'a LiveRun,
+}
+
+impl<'a> RunSummary<'a> {
+    pub fn of(run: &'a LiveRun) -> RunSummary<'a> {
+        RunSummary { run }
     }
 
     /// The totals and the largest rows as of now; `None` before there are any, and while a collector that has taken a killed
     /// one's place reads what that one knew.
-    pub(crate) fn running_summary(&self) -> Option<Summary> {
-        let has_figures = self.timeline.is_some() && self.processes_seen() > 0 && !self.is_catching_up();
-        has_figures.then(|| self.summary_by(false, Summary::of_running))
+    pub fn running(&self) -> Option<Summary> {
+        let has_figures = self.run.timeline.is_some()
+            && self.run.processes_seen() > 0
+            && !catching_up::is_catching_up(self.run);
+        has_figures.then(|| self.made_by(false, Summary::of_running))
     }
 
-    pub(crate) fn summary_by(
-        &self,
-        complete: bool,
-        make: impl FnOnce(&Attributor, Run, Losses) -> Summary,
-    ) -> Summary {
-        let empty = Attributor::new(self.options.config.clone(), 1);
-        let attributor = self.timeline.as_ref().map_or(&empty, |timeline| &timeline.attributor);
+    pub fn made_by(&self, complete: bool, make: impl FnOnce(&Attributor, Run, Losses) -> Summary) -> Summary {
+        let empty = Attributor::new(self.run.options.config.clone(), 1);
+        let attributor = self.run.timeline.as_ref().map_or(&empty, |timeline| &timeline.pipeline.attributor);
         let quality = self.quality();
-        let run = self.run(attributor, &quality, complete);
+        let run = self.described_run(attributor, &quality, complete);
         let mut summary = make(attributor, run, quality);
-        let sampled = self.sampling.figures(attributor.devices.len());
+        let sampled = self.run.sampling.figures(attributor.devices.len());
         for device in &mut summary.devices {
             let is_it = |of: &ampere_timeline::attributor::Device| {
                 (&of.info.node, &of.info.metric) == (&device.node, &device.metric)
@@ -57,13 +68,13 @@ impl LiveRun {
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
         }
-        let sampler = self.sampling.sampler.as_ref();
+        let sampler = self.run.sampling.sampler.as_ref();
         summary.overhead = Overhead {
             collector_cpu_seconds: overhead::cpu_seconds(),
             collector_peak_rss_bytes: overhead::peak_resident_bytes(),
             sampler: sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures)),
         };
-        if let Some(left) = &self.options.left {
+        if let Some(left) = &self.run.options.left {
             let (all, before) = (&mut summary.overhead, &left.overhead);
             all.collector_cpu_seconds += before.collector_cpu_seconds;
             all.collector_peak_rss_bytes = all.collector_peak_rss_bytes.max(before.collector_peak_rss_bytes);
@@ -72,28 +83,28 @@ impl LiveRun {
         summary
     }
 
-    fn run(&self, attributor: &Attributor, quality: &Losses, complete: bool) -> Run {
+    fn described_run(&self, attributor: &Attributor, quality: &Losses, complete: bool) -> Run {
         let mut node_ranks = Summary::ranks_of_nodes(attributor);
-        if node_ranks.is_empty() && self.options.replay.is_none() {
-            node_ranks.insert(self.options.manifest.node.clone(), 0);
+        if node_ranks.is_empty() && self.run.options.replay.is_none() {
+            node_ranks.insert(self.run.options.manifest.node.clone(), 0);
         }
         let (start, end, seconds) = self.span();
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
-        if complete && self.options.replay.is_none() {
-            let sampled = self.ingest.processes.iter().filter(|process| process.is_sampled());
+        if complete && self.run.options.replay.is_none() {
+            let sampled = self.run.ingest.processes.iter().filter(|process| process.is_sampled());
             let sampled = sampled.map(|process| process.info.executable.as_str());
-            notes.extend(unseen::notes(sampled, &self.options.command));
+            notes.extend(unseen::notes(sampled, &self.run.options.command));
         }
-        let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
-        let mut hosts = self.ingest.processes.iter().map(|process| process.info.host.as_str());
+        let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
+        let mut hosts = self.run.ingest.processes.iter().map(|process| process.info.host.as_str());
         let sampled = hosts.clone().next().unwrap_or_default();
         // If ranks are also sampled, the host that records their events is named.
         let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
         Run {
-            id: self.options.run_id.clone(),
-            job: self.options.manifest.job.clone(),
-            command: self.options.command.clone(),
+            id: self.run.options.run_id.clone(),
+            job: self.run.options.manifest.job.clone(),
+            command: self.run.options.command.clone(),
             start,
             end,
             complete: self.is_complete(complete),
@@ -106,12 +117,13 @@ impl LiveRun {
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
             clock: clock.map_or_else(Vec::new, |clock| self.readings_of(&clock)),
             notes,
-            node_cpu: self.node.as_ref().and_then(NodeWatch::cpu).or(self
+            node_cpu: self.run.node.as_ref().and_then(NodeWatch::cpu).or(self
+                .run
                 .options
                 .left
                 .as_ref()
                 .and_then(|left| left.run.node_cpu)),
-            command_status: self.command_end.as_ref().map(|end| end.status),
+            command_status: self.run.command_end.as_ref().map(|end| end.status),
             endings,
             gaps,
             mpi: MpiRanks::of(self.mpi_ranks()),
@@ -124,7 +136,7 @@ impl LiveRun {
         if !clock.is_dated() || clock.is_replayed() {
             return Vec::new();
         }
-        let now = (self.options.mode == Mode::Collector).then(best_reading);
+        let now = (self.run.options.mode == Mode::Collector).then(best_reading);
         let readings = [clock.epoch].into_iter().chain(now);
         readings.map(|reading| [clock.at(&reading), reading.realtime_ns]).collect()
     }
@@ -132,31 +144,35 @@ impl LiveRun {
     /// The time that the joules are about, first to last sample: its begin and its end (RFC 3339), and its seconds.
     fn span(&self) -> (String, String, f64) {
         let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-        let span = self.sampling.samples.as_ref().and_then(|samples| samples.span);
-        match span.zip(self.timeline.as_ref()) {
+        let span = self.run.sampling.samples.as_ref().and_then(|samples| samples.span);
+        match span.zip(self.run.timeline.as_ref()) {
             Some(((first, last), timeline)) => {
                 let clock = timeline.clock;
                 (date(clock.realtime_ns(first)), date(clock.realtime_ns(last)), clock.seconds(last - first))
             }
             None => {
-                let seconds = self.began.instant.elapsed().as_secs_f64();
-                (date(Some(self.began.clocks.realtime_ns)), date(Some(best_reading().realtime_ns)), seconds)
+                let seconds = self.run.began.instant.elapsed().as_secs_f64();
+                (
+                    date(Some(self.run.began.clocks.realtime_ns)),
+                    date(Some(best_reading().realtime_ns)),
+                    seconds,
+                )
             }
         }
     }
 
     fn quality(&self) -> Losses {
         let mut records = self.record_losses();
-        records.raise(&self.options.manifest.progress.losses.records.only_in_rings());
-        records.late_events = self.timeline.as_ref().map_or(0, |timeline| timeline.late());
+        records.raise(&self.run.options.manifest.progress.losses.records.only_in_rings());
+        records.late_events = self.run.timeline.as_ref().map_or(0, |timeline| timeline.pipeline.late());
         Losses { records, ..Losses::default() }
     }
 
     /// What is missing of the events of all processes, and of the samples.
-    pub(super) fn record_losses(&self) -> RecordLosses {
+    pub fn record_losses(&self) -> RecordLosses {
         let mut sum = RecordLosses::default();
-        self.ingest.processes.iter().for_each(|process| sum.add(&process.record_losses()));
-        let samples = self.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        self.run.ingest.processes.iter().for_each(|process| sum.add(&process.record_losses()));
+        let samples = self.run.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
         sum.dropped_records = sum.dropped_records.saturating_add(samples);
         sum
     }
@@ -168,15 +184,15 @@ impl LiveRun {
         gaps: &[Gap],
         endings: &[Ending],
     ) -> Vec<String> {
-        let processes = &self.ingest.processes;
+        let processes = &self.run.ingest.processes;
         let mut notes = Vec::new();
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(ALIKE_NOTES_MAX));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(ALIKE_NOTES_MAX));
         notes.extend(self.note_of_unmeasured());
-        notes.extend(preloaded::notes(self.session.directory()));
-        notes.extend(self.node.iter().flat_map(|node| node.notes(attributor)));
+        notes.extend(preloaded::notes(self.run.session.directory()));
+        notes.extend(self.run.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
@@ -187,16 +203,17 @@ impl LiveRun {
                 quality.records.suppressed_calls
             ));
         }
-        let failed = self.sampling.sampler.as_ref().map_or(0, |sampler| sampler.figures.failed_readings());
+        let failed =
+            self.run.sampling.sampler.as_ref().map_or(0, |sampler| sampler.figures.failed_readings());
         if failed > 0 {
             notes.push(format!("{failed} readings of a counter failed"));
         }
-        self.notes.with(notes)
+        self.run.notes.with(notes)
     }
 
     /// A note if the stacks of some ranks were sampled, and those of others were not.
     fn note_of_unsampled(&self) -> Option<String> {
-        let processes = &self.ingest.processes;
+        let processes = &self.run.ingest.processes;
         let sampled: HashSet<u32> =
             processes.iter().filter(|process| process.is_sampled()).map(|process| process.info.pid).collect();
         let ranks =
@@ -212,14 +229,14 @@ impl LiveRun {
 
     /// Processes that did not end their measurement in order.
     fn endings(&self) -> Vec<Ending> {
-        let clock = self.timeline.as_ref().map(|timeline| timeline.clock);
+        let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
         let date = |time: Option<Timestamp>| {
             let time = clock.zip(time).and_then(|(clock, time)| clock.realtime_ns(time));
             time.map_or_else(String::new, clock_text::rfc3339)
         };
-        let command = self.command_end.as_ref();
+        let command = self.run.command_end.as_ref();
         let is_died = |process: &&Process| process.life.state == State::Died && !process.is_sampled();
-        let died = self.ingest.processes.iter().filter(is_died);
+        let died = self.run.ingest.processes.iter().filter(is_died);
         let ending = |process: &Process| {
             let pid = process.info.pid;
             let signal = command.filter(|end| end.pid == pid).and_then(CommandEnd::signal);
@@ -238,25 +255,25 @@ impl LiveRun {
     }
 
     /// The times in which no counter was sampled.
-    pub(super) fn gaps(&self) -> Vec<Gap> {
-        let (Some(samples), Some(timeline)) = (&self.sampling.samples, &self.timeline) else {
+    pub fn gaps(&self) -> Vec<Gap> {
+        let (Some(samples), Some(timeline)) = (&self.run.sampling.samples, &self.run.timeline) else {
             return Vec::new();
         };
-        let (clock, attributor) = (timeline.clock, &timeline.attributor);
+        let (clock, attributor) = (timeline.clock, &timeline.pipeline.attributor);
         let date = |time| clock.realtime_ns(time).map_or_else(String::new, clock_text::rfc3339);
         let on_top = |device: usize| {
             let is_energy = attributor.devices[device].info.unit == Unit::Joules;
             is_energy && attributor.counts(device) && attributor.whole(device).is_none()
         };
-        let closed = samples.gaps.closed().map(|gap| Gap {
+        let closed = timeline.pipeline.gaps.closed().map(|gap| Gap {
             start: date(gap.begin),
             seconds: clock.seconds(gap.end.saturating_sub(gap.begin)),
             joules: Some(gap.joules.iter().filter(|(at, _)| on_top(*at)).map(|(_, joules)| joules).sum()),
         });
         let mut gaps: Vec<Gap> = closed.collect();
         // No counter was read since the collector was killed, and the program went on.
-        if let (Some((_, last)), Some(event)) = (samples.span, self.ingest.last_event())
-            && self.options.mode != Mode::Collector
+        if let (Some((_, last)), Some(event)) = (samples.span, self.run.ingest.last_event())
+            && self.run.options.mode != Mode::Collector
             && clock.seconds(event.saturating_sub(last)) > UNSAMPLED_SECONDS
         {
             gaps.push(Gap { start: date(last), seconds: clock.seconds(event - last), joules: None });
@@ -266,23 +283,21 @@ impl LiveRun {
 
     /// Ranks and sizes of the processes. For a process that became other programs, those of the last one.
     fn mpi_ranks(&self) -> impl Iterator<Item = (u32, u32)> {
-        let of_jobs = self.ingest.processes.iter().filter(|process| process.replayed.is_none());
+        let of_jobs = self.run.ingest.processes.iter().filter(|process| process.replayed.is_none());
         of_jobs.filter(|process| process.life.state != State::Replaced).filter_map(|process| process.rank)
     }
 
     /// Ranks that the launcher, or MPI, knows of and that never came. `is_alone`: no other node has a part of the run.
-    pub(super) fn note_missing_ranks(&mut self, is_alone: bool) {
-        if self.options.replay.is_some() {
-            return;
+    pub fn note_of_missing_ranks(&self, is_alone: bool) -> Option<String> {
+        if self.run.options.replay.is_some() {
+            return None;
         }
         let mpi = MpiRanks::of(self.mpi_ranks());
         let ranks = mpi.as_ref().map(MpiRanks::missing).unwrap_or_default();
         let size = mpi.map_or(0, |mpi| mpi.size);
-        let here = missing::on_this_node(self.ingest.processes.iter().map(Process::environment));
+        let here = missing::on_this_node(self.run.ingest.processes.iter().map(Process::environment));
         let of_all = || (is_alone && !ranks.is_empty()).then(|| missing::note_of_all_nodes(&ranks, size));
-        if let Some(note) = missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all) {
-            self.notes.add_loss(note);
-        }
+        missing::note_of_this_node(&here, Some((&ranks, size))).or_else(of_all)
     }
 
     /// Two jobs in one run, one after the other or one by the other, have ranks of the same number.
@@ -299,7 +314,7 @@ impl LiveRun {
 
     /// Functions are missing because the user wanted it so.
     fn note_of_filter(&self) -> Option<String> {
-        let variables = self.ingest.processes.iter().flat_map(Process::environment);
+        let variables = self.run.ingest.processes.iter().flat_map(Process::environment);
         let file = |variable: &String| Some(variable.strip_prefix(ENV_FILTER)?.strip_prefix('=')?.to_owned());
         let file = variables.filter_map(file).find(|file| !file.is_empty())?;
         Some(format!(
@@ -309,7 +324,7 @@ impl LiveRun {
 
     fn note_of_unmeasured(&self) -> Option<String> {
         let why = "what they used is in the others' joules, or idle; each said why on standard error, on a node's first rank";
-        match self.session.unmeasured() {
+        match self.run.session.unmeasured() {
             0 => None,
             1 => Some(format!("1 process could not be measured, or not to its end: {why}")),
             many => Some(format!("{many} processes could not be measured, or not to their end: {why}")),
@@ -317,16 +332,16 @@ impl LiveRun {
     }
 
     /// Whether nothing of the run is missing, if it is over.
-    pub(super) fn is_complete(&self, is_over: bool) -> bool {
-        let is_whole = self.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
-        let is_all = self.session.unmeasured() == 0 && self.ingest.is_whole();
-        is_over && is_whole && !self.notes.is_incomplete() && is_all
+    pub fn is_complete(&self, is_over: bool) -> bool {
+        let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
+        let is_all = self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
+        is_over && is_whole && !self.run.notes.is_incomplete() && is_all
     }
 
     /// Whether something that was measured is not in the trace.
-    pub(super) fn trace_is_cut(&self) -> bool {
-        let spools = self.ingest.locations().map(|location| location.spool.as_ref());
-        let samples = self.sampling.samples.iter().map(|samples| samples.spool.as_ref());
-        self.ingest.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
+    pub fn trace_is_cut(&self) -> bool {
+        let spools = self.run.ingest.locations().map(|location| location.spool.as_ref());
+        let samples = self.run.sampling.samples.iter().map(|samples| samples.spool.as_ref());
+        self.run.ingest.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
     }
 }

@@ -1,9 +1,9 @@
-//! From the rings into the mergers: records are copied out, spooled and decoded.
+//! From the rings into the pipeline: records are copied out, spooled and decoded.
 
 use super::{Ingest, Round};
 use crate::ingest::limits;
 use crate::ingest::location::LiveLocation;
-use crate::live_timeline::{LiveTimeline, RANKS};
+use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::BATCH;
 use crate::sampling::samples::Samples;
@@ -11,7 +11,7 @@ use ampere_model::numbers::Handles;
 use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Kind, Record};
-use ampere_timeline::merger::Queue;
+use ampere_timeline::pipeline::Stream;
 
 /// A ring that is no fuller waits for its turn.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
@@ -117,18 +117,18 @@ impl Ingest {
         }
     }
 
-    /// Records of one location become events in its merger.
+    /// Records of one location become events of its stream.
     pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut LiveTimeline) {
         let process = &mut self.processes[process];
         let is_sampled = process.is_sampled();
-        let regions = &mut timeline.attributor.regions;
         let mut done = 0;
         loop {
-            let LiveLocation { decoder, queue, events, .. } = &mut process.locations[location];
-            let queue = queue.map(|(merger, queue)| timeline.mergers[merger].queue(queue));
+            let LiveLocation { decoder, index, events, .. } = &mut process.locations[location];
+            let stream = index.and_then(|index| timeline.pipeline.stream(index));
             let feeder =
-                QueueFeeder { regions: &mut process.regions.figures, decoder, queue, events, is_sampled };
+                StreamFeeder { regions: &mut process.regions.figures, decoder, stream, events, is_sampled };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
+            let regions = &mut timeline.pipeline.attributor.regions;
             let Some(unknown) = batch.get(done) else { return };
             // Its region's definition was written before the event was: it is in the log by now.
             if process.looks_for_definitions() {
@@ -188,7 +188,7 @@ impl Ingest {
             for location in 0..self.processes[process].locations.len() {
                 let live = &mut self.processes[process].locations[location];
                 let Some(index) = live.index.filter(|_| !live.given_up) else { continue };
-                let callpaths = timeline.attributor.engine.callpaths_of(index);
+                let callpaths = timeline.pipeline.attributor.engine.callpaths_of(index);
                 let before = std::mem::replace(&mut live.callpaths, callpaths);
                 let depth = live.decoder.depth();
                 let why = self.callpaths.grew(before, callpaths).or_else(|| limits::too_deep(depth));
@@ -199,7 +199,7 @@ impl Ingest {
         }
     }
 
-    /// Too much waits in the mergers. Where it is for a silent GPU stream, streams are waited for half as long from now on. Else no
+    /// Too much waits in the pipeline. Where it is for a silent GPU stream, streams are waited for half as long from now on. Else no
     /// ring is waited for that is not emptied. A location with events of times that are yet to come, which would wait until then,
     /// is not read any further.
     pub fn relieve(
@@ -209,7 +209,7 @@ impl Ingest {
         future: Timestamp,
         notes: &mut Notes,
     ) {
-        if timeline.mergers[RANKS].waiting() < limits::MOST_WAITING / 2 {
+        if timeline.pipeline.waiting_for_ranks() < limits::MOST_WAITING / 2 {
             timeline.stream_lag_factor /= 2.0;
             notes.add(
                 "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \
@@ -231,16 +231,16 @@ impl Ingest {
 }
 
 /// Makes events of one location's records.
-struct QueueFeeder<'a> {
+struct StreamFeeder<'a> {
     regions: &'a mut Handles,
     decoder: &'a mut Decoder,
-    queue: Option<&'a mut Queue>,
+    stream: Option<&'a mut Stream>,
     events: &'a mut u64,
     /// How often a frame was entered is not known.
     is_sampled: bool,
 }
 
-impl QueueFeeder<'_> {
+impl StreamFeeder<'_> {
     /// Returns how many were taken: all, or those before the first whose region is not known.
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
         let mut at = 0;
@@ -257,16 +257,16 @@ impl QueueFeeder<'_> {
                     None => return at,
                 },
             };
-            let QueueFeeder { decoder, queue, events, is_sampled, .. } = &mut self;
+            let StreamFeeder { decoder, stream, events, is_sampled, .. } = &mut self;
             let calls = u32::from(!*is_sampled);
             at += 1;
             if let Some(event) = decoder.decode_common(*record) {
-                put(event, region, calls, queue.as_deref_mut(), events);
+                put(event, region, calls, stream.as_deref_mut(), events);
                 continue;
             }
             decoder.decode_any(*record, &mut |event| match event {
                 Event::ProgramEnd(time) => *program_end = Some(time),
-                event => put(event, region, calls, queue.as_deref_mut(), events),
+                event => put(event, region, calls, stream.as_deref_mut(), events),
             });
         }
         records.len()
@@ -274,13 +274,13 @@ impl QueueFeeder<'_> {
 }
 
 #[inline(always)]
-fn put(event: Event, region: RegionRef, calls: u32, queue: Option<&mut Queue>, events: &mut u64) {
+fn put(event: Event, region: RegionRef, calls: u32, stream: Option<&mut Stream>, events: &mut u64) {
     *events += u64::from(matches!(event, Event::Enter(..) | Event::EnterCoalesced(..) | Event::Leave(..)));
-    let Some(queue) = queue else { return };
+    let Some(stream) = stream else { return };
     match event {
-        Event::Enter(time, _) => queue.enter(time, region, calls),
-        Event::EnterCoalesced(time, _, calls) => queue.enter(time, region, calls),
-        Event::Leave(time, _) => queue.leave(time),
+        Event::Enter(time, _) => stream.enter(time, region, calls),
+        Event::EnterCoalesced(time, _, calls) => stream.enter(time, region, calls),
+        Event::Leave(time, _) => stream.leave(time),
         Event::Sample(..) | Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }

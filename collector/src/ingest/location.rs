@@ -5,7 +5,6 @@ use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
 use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
-use ampere_timeline::merger::QueueIndex;
 use ampere_trace::spool::{Spool, SpoolDirectory};
 use ampere_trace::write::SampledFrames;
 use std::path::{Path, PathBuf};
@@ -15,9 +14,8 @@ pub(crate) struct LiveLocation {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// Its number in the attributor, and its merger with its place there. In one only: its stack is one.
+    /// Its number in the pipeline, once that knows it.
     pub index: Option<LocationIndex>,
-    pub queue: Option<(usize, QueueIndex)>,
     pub events: u64,
     /// The ring is not read any further: its positions make no sense any more, or what it says cannot be followed.
     pub given_up: bool,
@@ -109,7 +107,6 @@ impl LiveLocation {
             decoder: Decoder::default(),
             spool,
             index: None,
-            queue: None,
             events: 0,
             given_up: false,
             closed: false,

@@ -1,6 +1,6 @@
 //! Reads what the processes of the run write: their definition logs and their rings.
 //!
-//! The decoded events go into the mergers of `live_timeline.rs`, which bring the events of all locations into the order of time.
+//! The decoded events go into the pipeline (`crates/timeline`), which brings the events of all locations into the order of time.
 //!
 //! ```text
 //! process.rs      one process: what its log says       location.rs  one location of it: its ring
@@ -9,22 +9,19 @@
 //! disk.rs         sends records elsewhere, or ends the trace, when a disk is nearly full
 //! spooling.rs     brings what was taken out of the rings to disk, in large pieces
 //! limits.rs       how much a process can make the collector hold
-//! catching_up.rs  a new collector reads what a killed one had read
+//! reading_again.rs a new collector reads what a killed one had read
 //! ```
 
-mod catching_up;
 mod disk;
 mod draining;
-mod finding;
+pub(crate) mod finding;
 pub(crate) mod limits;
 pub(crate) mod location;
 pub(crate) mod process;
-mod process_ends;
+pub(crate) mod process_ends;
+pub(crate) mod reading_again;
 mod spooling;
 
-pub(crate) use catching_up::Again;
-
-use crate::live_timeline::{RANKS, StreamProgress};
 use crate::options::{BATCH, LIVENESS_PERIOD};
 use crate::run_directory::disk_space::DiskSpace;
 use ampere_model::Timestamp;
@@ -126,16 +123,6 @@ impl Ingest {
     /// The time of the last event that was read.
     pub fn last_event(&self) -> Option<Timestamp> {
         self.locations().map(|location| location.decoder.last_time()).max()
-    }
-
-    /// The streams that their mergers wait for: those that are not closed. A closed one has reported all that it had to report.
-    pub fn streams(&self) -> Vec<StreamProgress> {
-        let open = self.locations().filter(|location| !location.closed);
-        let queued = open.filter_map(|location| {
-            let (merger, _) = location.queue.filter(|(merger, _)| *merger != RANKS)?;
-            Some(StreamProgress { merger, heard: location.decoder.last_time() })
-        });
-        queued.collect()
     }
 
     /// Whether a GPU stream may come that nothing has been heard of. Score-P may define a stream only when its first batch comes;

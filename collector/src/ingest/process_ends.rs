@@ -1,8 +1,8 @@
-//! Processes that have ended or were killed: when that was ([`Ingest::end_of`]), and the end of their open frames.
+//! Processes that have ended or were killed: when that was ([`end_of`]), and the end of their open frames.
 //!
 //! Before that, their rings are read to the end.
 
-use super::Ingest;
+use super::{Ingest, finding};
 use crate::ingest::location::LiveLocation;
 use crate::ingest::process::{Process, State};
 use crate::live_timeline::LiveTimeline;
@@ -12,114 +12,111 @@ use ampere_ring::Session;
 use ampere_trace::spool::{Retired, Spool};
 use std::path::Path;
 
-impl Ingest {
-    /// Marks a process as killed, or as replaced by another program (exec): its program runs no more, and it has not ended its
-    /// measurement.
-    pub fn mark_dead(&mut self, process: usize) {
-        let is_replaced = self.is_replaced(process) || self.processes[process].is_another_program();
-        self.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
-    }
+/// Marks a process as killed, or as replaced by another program (exec): its program runs no more, and it has not ended its
+/// measurement.
+pub fn mark_dead(ingest: &mut Ingest, process: usize) {
+    let is_replaced = is_replaced(ingest, process) || ingest.processes[process].is_another_program();
+    ingest.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
+}
 
-    /// Whether the process became another program, which is measured, too.
-    pub fn is_replaced(&self, process: usize) -> bool {
-        self.processes.iter().any(|other| self.processes[process].is_before(other))
-    }
+/// Whether the process became another program, which is measured, too.
+pub fn is_replaced(ingest: &Ingest, process: usize) -> bool {
+    ingest.processes.iter().any(|other| ingest.processes[process].is_before(other))
+}
 
-    /// Whether a process has ended without writing so to its log.
-    pub fn has_ended_silently(&self, process: usize) -> bool {
-        let of = &self.processes[process];
-        !of.is_alive() || of.is_another_program() || self.is_replaced(process)
-    }
+/// Whether a process has ended without writing so to its log.
+pub fn has_ended_silently(ingest: &Ingest, process: usize) -> bool {
+    let of = &ingest.processes[process];
+    !of.is_alive() || of.is_another_program() || is_replaced(ingest, process)
+}
 
-    /// Looks whether a process that is over goes on as a program that is not measured, and may become one that is.
-    pub fn check_unmeasured_successor(&mut self, process: usize) {
-        let of = &self.processes[process];
-        let runs_unmeasured = of.life.state == State::Replaced && !self.is_replaced(process) && of.is_alive();
-        self.processes[process].life.runs_unmeasured = runs_unmeasured;
-        if !runs_unmeasured {
-            self.processes[process].close_files();
+/// Looks whether a process that is over goes on as a program that is not measured, and may become one that is.
+pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
+    let of = &ingest.processes[process];
+    let runs_unmeasured = of.life.state == State::Replaced && !is_replaced(ingest, process) && of.is_alive();
+    ingest.processes[process].life.runs_unmeasured = runs_unmeasured;
+    if !runs_unmeasured {
+        ingest.processes[process].close_files();
+    }
+}
+
+/// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
+/// been handed to the engine.
+pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
+    let process = &ingest.processes[process];
+    let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
+    match (process.life.program_end, process.life.state) {
+        (Some(end), _) => end,
+        (None, State::Died | State::Replaced) => {
+            // The next program began no later than it joined.
+            let next = ingest.processes.iter().filter(|other| process.is_before(other));
+            let next = next.map(|other| timeline.clock.at(&other.info.clocks)).min();
+            let seen = process.life.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
+            seen.max(last_event.unwrap_or(0)).max(timeline.watermark)
+        }
+        (None, _) => now,
+    }
+}
+
+/// Ends the open frames of a location whose ring was read to the end. `keeps_rings`: another collector may need the ring.
+pub fn close_location(
+    ingest: &mut Ingest,
+    process: usize,
+    location: usize,
+    end: Timestamp,
+    timeline: &mut LiveTimeline,
+    (session, keeps_rings): (&Path, bool),
+) {
+    let live = &mut ingest.processes[process].locations[location];
+    if live.closed || (live.index.is_none() && live.waiting() > 0) {
+        return;
+    }
+    ingest.spool_location(process, location);
+    let of = &mut ingest.processes[process];
+    let live = &mut of.locations[location];
+    live.closed = true;
+    live.index.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
+    live.ring.release_pages();
+    // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
+    let is_kept = live.spool.as_ref().map_or(ingest.spool.wanted, Spool::is_cut);
+    if of.life.state != State::Running && !keeps_rings && !live.given_up && !is_kept {
+        let retired = Retired {
+            records: live.ring.position(),
+            suppressed_calls: live.ring.suppressed_calls(),
+            dropped_records: live.ring.dropped_records(),
+        };
+        let stream = of.stream_of(&of.locations[location].definition);
+        if ingest.spool.retire(session, &stream, &retired).is_ok() {
+            let _ = of.locations[location].ring.retire();
         }
     }
-
-    /// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
-    /// been handed to the engine.
-    pub fn end_of(&self, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
-        let process = &self.processes[process];
-        let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
-        match (process.life.program_end, process.life.state) {
-            (Some(end), _) => end,
-            (None, State::Died | State::Replaced) => {
-                // The next program began no later than it joined.
-                let next = self.processes.iter().filter(|other| process.is_before(other));
-                let next = next.map(|other| timeline.clock.at(&other.info.clocks)).min();
-                let seen = process.life.seen_alive.unwrap_or(0).min(next.unwrap_or(Timestamp::MAX));
-                seen.max(last_event.unwrap_or(0)).max(timeline.watermark)
-            }
-            (None, _) => now,
-        }
+    if of.life.state == State::Died {
+        let last = of.locations[location].decoder.last_time();
+        of.life.died_at = of.life.died_at.max(Some(end.max(last)));
     }
+    ingest.end_frames(process, location, end, timeline);
+}
 
-    /// Ends the open frames of a location whose ring was read to the end. `keeps_rings`: another collector may need the ring.
-    pub fn close_location(
-        &mut self,
-        process: usize,
-        location: usize,
-        end: Timestamp,
-        timeline: &mut LiveTimeline,
-        (session, keeps_rings): (&Path, bool),
-    ) {
-        let live = &mut self.processes[process].locations[location];
-        if live.closed || (live.index.is_none() && live.waiting() > 0) {
-            return;
-        }
-        self.spool_location(process, location);
-        let of = &mut self.processes[process];
-        let live = &mut of.locations[location];
-        live.closed = true;
-        live.ring.release_pages();
-        // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
-        let is_kept = live.spool.as_ref().map_or(self.spool.wanted, Spool::is_cut);
-        if of.life.state != State::Running && !keeps_rings && !live.given_up && !is_kept {
-            let retired = Retired {
-                records: live.ring.position(),
-                suppressed_calls: live.ring.suppressed_calls(),
-                dropped_records: live.ring.dropped_records(),
-            };
-            let stream = of.stream_of(&of.locations[location].definition);
-            if self.spool.retire(session, &stream, &retired).is_ok() {
-                let _ = of.locations[location].ring.retire();
-            }
-        }
-        if of.life.state == State::Died {
-            let last = of.locations[location].decoder.last_time();
-            of.life.died_at = of.life.died_at.max(Some(end.max(last)));
-        }
-        self.end_frames(process, location, end, timeline);
+/// Rings that were not read to their end.
+pub fn look_for_unread(ingest: &mut Ingest, notes: &mut Notes) {
+    let open = ingest.locations_mut().filter(|location| !location.closed);
+    let unread = open.map(LiveLocation::waiting).sum::<usize>();
+    if unread > 0 {
+        notes.add_loss(format!("{unread} records were not read: what they say is not in the figures below"));
     }
+}
 
-    /// Rings that were not read to their end.
-    pub fn look_for_unread(&mut self, notes: &mut Notes) {
-        let open = self.locations_mut().filter(|location| !location.closed);
-        let unread = open.map(LiveLocation::waiting).sum::<usize>();
-        if unread > 0 {
-            notes.add_loss(format!(
-                "{unread} records were not read: what they say is not in the figures below"
-            ));
-        }
+/// Processes that joined when the results were being written.
+pub fn look_for_latecomers(ingest: &Ingest, session: &Session, notes: &mut Notes) {
+    let unknown = finding::unknown_logs(ingest, session);
+    if unknown > 0 {
+        notes.add_loss(format!(
+            "{unknown} processes began when the results were being written: they were not measured"
+        ));
     }
+}
 
-    /// Processes that joined when the results were being written.
-    pub fn look_for_latecomers(&self, session: &Session, notes: &mut Notes) {
-        let unknown = self.unknown_logs(session);
-        if unknown > 0 {
-            notes.add_loss(format!(
-                "{unknown} processes began when the results were being written: they were not measured"
-            ));
-        }
-    }
-
-    /// Whether all processes have ended in order, and all that happened in them is known.
-    pub fn is_whole(&self) -> bool {
-        self.processes.iter().all(Process::is_whole)
-    }
+/// Whether all processes have ended in order, and all that happened in them is known.
+pub fn is_whole(ingest: &Ingest) -> bool {
+    ingest.processes.iter().all(Process::is_whole)
 }

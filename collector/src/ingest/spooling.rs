@@ -107,7 +107,7 @@ mod tests {
         };
         let path = directory.path().join("ring");
         let mut writer = EventWriter::new(RingProducer::create(&path, 4096, 0).unwrap());
-        let mut samples = Samples::new(RingConsumer::open(&path).unwrap(), &spool(), Vec::new());
+        let mut samples = Samples::new(RingConsumer::open(&path).unwrap(), &spool());
         let mut ingest = Ingest::new(spool(), true, String::new());
         ingest.unspooled.began -= Duration::from_secs(3600);
         let take = |samples: &mut Samples| {

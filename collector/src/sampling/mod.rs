@@ -7,13 +7,11 @@
 //! gauges.rs         what devices report beside their energy
 //! clock.rs          the clock of the timestamps, and the length of its ticks
 //! predecessor.rs    takes over the ring of a killed collector's sampler
-//! gaps.rs           times without samples between two collectors
 //! counters_only.rs  a collector that only samples, for Score-P's trace
 //! ```
 
 pub mod clock;
 pub mod counters_only;
-pub(crate) mod gaps;
 pub mod gauges;
 pub mod predecessor;
 pub(crate) mod read_schedule;
@@ -30,6 +28,7 @@ use crate::stacks::StackSampling;
 use ampere_counters::SharedRunCpu;
 use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
+use ampere_timeline::gaps::Gaps;
 use ampere_trace::spool::SpoolDirectory;
 use clock::Timer;
 use predecessor::Predecessor;
@@ -111,7 +110,7 @@ impl Sampling {
         timeline: &mut LiveTimeline,
     ) -> Result<(), ampere_ring::Error> {
         let ring = RingConsumer::open(&self.directory.join(sampler::RING_NAME))?;
-        let mut samples = Samples::new(ring, spool, Vec::new());
+        let mut samples = Samples::new(ring, spool);
         samples.add_devices(found, timeline);
         self.samples = Some(samples);
         Ok(())
@@ -148,7 +147,8 @@ impl Sampling {
             options.save_manifest(spool, notes);
         }
         let devices = self.sampled_before.clone();
-        let mut samples = Samples::new(ring, spool, options.manifest.progress.breaks.clone());
+        timeline.pipeline.gaps = Gaps::new(options.manifest.progress.breaks.clone());
+        let mut samples = Samples::new(ring, spool);
         samples.add_devices(found_counters(&devices, options), timeline);
         self.samples = Some(samples);
         if continues {
@@ -192,7 +192,8 @@ impl Sampling {
         });
         let new = match ring {
             Some(ring) => {
-                self.samples = Some(Samples::new(ring, spool, options.manifest.progress.breaks.clone()));
+                timeline.pipeline.gaps = Gaps::new(options.manifest.progress.breaks.clone());
+                self.samples = Some(Samples::new(ring, spool));
                 found.devices.clone()
             }
             None => self.new_devices(&found.devices, notes),
@@ -221,7 +222,7 @@ impl Sampling {
     /// Adds the powers that devices report, to compare them with their counters.
     fn take_powers(&self, timeline: &mut LiveTimeline) {
         let (Some(sampler), Some(samples)) = (&self.sampler, &self.samples) else { return };
-        let attributor = &mut timeline.attributor;
+        let attributor = &mut timeline.pipeline.attributor;
         let ticks_per_second = attributor.ticks_per_second;
         while let Some(reading) = sampler.power() {
             let number = samples.numbers.get(reading.device);

@@ -1,16 +1,13 @@
 //! The sampler's ring as one more stream: its samples become readings of the devices, and these the engine's samples.
 
-use crate::live_timeline::{LiveTimeline, RANKS};
+use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::BATCH;
-use crate::sampling::gaps::Gaps;
-use ampere_attribution::Sample;
 use ampere_model::{Device, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Record, RingConsumer};
-use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
+use ampere_timeline::attributor::{FoundDevice, Recorded};
 use ampere_timeline::counter_traits::CounterTraits;
-use ampere_timeline::merger::{Merger, QueueIndex};
 use ampere_timeline::topology::CounterEvidence;
 use ampere_trace::evidence::of_device;
 use ampere_trace::replay::ReplayedMetric;
@@ -66,24 +63,18 @@ pub(crate) struct Samples {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// By device, its queue in the ranks' merger: each device has its own delay, and the times in a queue must not decrease.
-    rank_queues: Vec<QueueIndex>,
-    /// By device that may have GPU streams, its merger and queue for the kernels view.
-    pub kernel_queues: Vec<Option<(usize, QueueIndex)>>,
     /// By the sampler's numbers, the attributor's.
     pub devices: Vec<Option<usize>>,
     /// Times of the first and the last sample.
     pub span: Option<(Timestamp, Timestamp)>,
     /// How far the records that an earlier collector has read are decoded again, as for a location.
     pub catching_up: Option<u64>,
-    pub gaps: Gaps,
     /// The numbers of the devices that the sampler reads now.
     pub numbers: Vec<usize>,
 }
 
 impl Samples {
-    /// `breaks`: positions in the ring at which another sampler began.
-    pub fn new(ring: RingConsumer, spool: &SpoolDirectory, breaks: Vec<u64>) -> Samples {
+    pub fn new(ring: RingConsumer, spool: &SpoolDirectory) -> Samples {
         let position = ring.position();
         let spool = spool.open(SAMPLES_SPOOL, position);
         Samples {
@@ -92,18 +83,15 @@ impl Samples {
             decoder: Decoder::default(),
             catching_up: spool.as_ref().filter(|_| position > 0).map(|_| 0),
             spool,
-            rank_queues: Vec::new(),
-            kernel_queues: Vec::new(),
             devices: Vec::new(),
             span: None,
-            gaps: Gaps::new(breaks),
             numbers: Vec::new(),
         }
     }
 
-    /// Counters become devices, and those that GPU streams may draw from get a merger.
+    /// Counters become devices.
     pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut LiveTimeline) {
-        let (attributor, mergers) = (&mut timeline.attributor, &mut timeline.mergers);
+        let attributor = &mut timeline.pipeline.attributor;
         let mut all_traits = Vec::new();
         for FoundCounter { metric, device, evidence, recorded, traits } in found {
             self.metrics.push(metric);
@@ -112,15 +100,7 @@ impl Samples {
             all_traits.extend(device.map(|device| (device, traits)));
         }
         all_traits.into_iter().for_each(|(device, traits)| attributor.set_traits(device, traits));
-        for device in self.kernel_queues.len()..attributor.devices.len() {
-            let is_gpu = attributor.counted_part(device).is_gpu();
-            self.kernel_queues.push(is_gpu.then(|| {
-                mergers.push(Merger::default());
-                let merger = mergers.len() - 1;
-                (merger, mergers[merger].add_counter())
-            }));
-            self.rank_queues.push(mergers[RANKS].add_counter());
-        }
+        timeline.pipeline.place_streams();
     }
 
     /// Reads the new records, in batches as from any other ring.
@@ -182,7 +162,7 @@ impl Samples {
 
     /// Decodes records of the sampler, the first of which has this position.
     fn take(&mut self, position: u64, records: &[Record], timeline: &mut LiveTimeline) {
-        let devices = &mut timeline.attributor.devices;
+        let devices = &mut timeline.pipeline.attributor.devices;
         for (position, record) in (position..).zip(records) {
             self.decoder.decode(*record, &mut |event| {
                 let Event::Sample(time, number, bits) = event else { return };
@@ -191,22 +171,6 @@ impl Samples {
                 devices[device].read(time, self.metrics[number as usize].reading(bits), position);
             });
         }
-        self.queue(&mut timeline.attributor, &mut timeline.mergers);
-    }
-
-    /// Puts the samples that have become known into the mergers.
-    pub fn queue(&mut self, attributor: &mut Attributor, mergers: &mut [Merger]) {
-        let devices = &mut attributor.devices;
-        for device in self.devices.iter().flatten().copied() {
-            let (ranks, kernels) = (devices[device].views.ranks, devices[device].views.kernels);
-            let of_ranks = self.rank_queues[device];
-            // A device without streams does not wait for any.
-            let (merger, queue) = self.kernel_queues[device].unwrap_or((RANKS, of_ranks));
-            while let Some(Sample { time, increase, tag }) = devices[device].sample() {
-                self.gaps.add(tag, device, time, increase);
-                mergers[RANKS].queue(of_ranks).sample(time, ranks, increase);
-                mergers[merger].queue(queue).sample(time, kernels, increase);
-            }
-        }
+        timeline.pipeline.queue_all_samples();
     }
 }

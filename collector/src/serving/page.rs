@@ -1,5 +1,6 @@
 //! The data of the live page: made by the collector's loop when somebody asks, and once more when the run has ended.
 
+use crate::finish::summary::RunSummary;
 use crate::live::LiveRun;
 use crate::serving::history::History;
 use ampere_figures::snapshot::Snapshot;
@@ -13,14 +14,14 @@ use std::time::Duration;
 impl LiveRun {
     /// The page as of now. `rank`: the call paths of one alone, by its place among the choices.
     pub fn page(&mut self, rank: Option<usize>) -> Page {
-        let summary = self.summary_by(false, Summary::outline);
+        let summary = RunSummary::of(self).made_by(false, Summary::outline);
         let mut page = Page::outline(&summary);
         page.state = State::Running;
         let snapshot = self.publisher.latest.get();
         if let Some(timeline) = &self.timeline {
-            let tables = self.publisher.tables.tables(&timeline.attributor, &summary, rank);
+            let tables = self.publisher.tables.tables(&timeline.pipeline.attributor, &summary, rank);
             page.tables = Some(Arc::new(tables));
-            page.power = power(&timeline.attributor, &mut self.publisher.history, &page);
+            page.power = power(&timeline.pipeline.attributor, &mut self.publisher.history, &page);
         }
         add_live(&mut page, &snapshot);
         page

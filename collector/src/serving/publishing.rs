@@ -95,7 +95,7 @@ impl Publisher {
     }
 
     fn snapshot(&mut self, of: Published) -> Snapshot {
-        let (attributor, clock, now) = (&of.timeline.attributor, of.timeline.clock, of.now);
+        let (attributor, clock, now) = (&of.timeline.pipeline.attributor, of.timeline.clock, of.now);
         let mut snapshot = snapshot::of_attributor(attributor, &mut self.limits);
         (snapshot.node, snapshot.seconds) = match &of.options.replay {
             Some(replay) => {
@@ -119,7 +119,7 @@ impl Publisher {
     }
 
     fn add_power_and_readings(&mut self, of: &Published, snapshot: &mut Snapshot) {
-        let (attributor, clock) = (&of.timeline.attributor, of.timeline.clock);
+        let (attributor, clock) = (&of.timeline.pipeline.attributor, of.timeline.clock);
         let window = clock.ticks(POWER_WINDOW);
         let sampled = of.sampling.figures(attributor.devices.len());
         for (number, (device, figures)) in attributor.devices.iter().zip(sampled).enumerate() {
@@ -141,15 +141,15 @@ impl Publisher {
 }
 
 fn rank_figures(of: &Published) -> Vec<RankFigures> {
-    let attributor = &of.timeline.attributor;
-    let late = of.timeline.late();
+    let attributor = &of.timeline.pipeline.attributor;
+    let late = of.timeline.pipeline.late();
     let processes = of.ingest.processes.iter().enumerate();
     let ranks = processes.map(|(at, process)| {
         let main = process.locations.iter().find(|location| location.definition.id.0 == 0);
         let current =
             main.and_then(|main| main.index).and_then(|index| attributor.engine.current_region(index));
         let mut losses = process.record_losses();
-        // The mergers count lateness for the whole node; it is shown once.
+        // The pipeline counts lateness for the whole node; it is shown once.
         losses.late_events = if at == 0 { late } else { 0 };
         RankFigures {
             rank: process.rank_number().map_or_else(|| process.group(), |rank| rank.to_string()),

@@ -6,10 +6,11 @@
 //! topology.rs        which devices a location draws from, and why: a function of evidence alone
 //! linking.rs         links of locations to devices, kept up to date as both become known
 //! threads.rs         ranks whose other threads run more than their main thread
-//! merger.rs          events of several locations in the order of time
+//! pipeline.rs        events and samples in the order of time, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
 //! counter_traits.rs  what a counter counts, and which others it contains
 //! time_device.rs     time, attributed like a counter
+//! gaps.rs            times without samples between two collectors
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
 //! recorder.rs        single calls and intervals, if a caller records them
 //! standing.rs        devices that repeat another, or contain less than their parts
@@ -26,8 +27,9 @@ pub mod conflicts;
 pub mod counter_traits;
 pub mod curve;
 mod device;
+pub mod gaps;
 pub mod linking;
-pub mod merger;
+pub mod pipeline;
 pub mod power_sensor;
 pub mod recorder;
 mod sameness;

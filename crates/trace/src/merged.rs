@@ -6,7 +6,7 @@ use ampere_model::RegionRef;
 use ampere_model::numbers::NumberTable;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
-use ampere_timeline::merger::Merger;
+use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -26,9 +26,10 @@ pub(crate) struct Merged<'a, H> {
 impl<'a, H: EventHandler> Merged<'a, H> {
     /// `missing` lists the locations without events.
     pub fn new(definitions: &Definitions, missing: &[LocationRef], inner: &'a mut H) -> Merged<'a, H> {
-        let mut attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
-        let mut locations =
-            add_locations(definitions, None, missing, &mut attributor, &mut Merger::default());
+        let attributor = Attributor::new(Config::default(), definitions.clock.timer_resolution);
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+        let mut locations = add_locations(definitions, None, missing, &mut pipeline);
+        let mut attributor = pipeline.attributor;
         let mut regions = add_regions(definitions, &mut attributor);
         let numbered = definitions
             .regions

@@ -13,7 +13,7 @@ use crate::power;
 use crate::sensors::TraceSensors;
 use crate::shares::{Part, Share, join, split};
 use crate::spool::SpoolDirectory;
-use ampere_attribution::{CounterFigures, LocationIndex, Sample};
+use ampere_attribution::{CounterFigures, LocationIndex};
 use ampere_figures::losses::Losses;
 use ampere_model::numbers::NumberTable;
 use ampere_model::{LocationKind, RegionRef};
@@ -21,7 +21,7 @@ use ampere_report::summary::{Run, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
 use ampere_timeline::conflicts;
-use ampere_timeline::merger::{Merger, QueueIndex};
+use ampere_timeline::pipeline::{GpuStreams, Pipeline, Stream};
 use ampere_timeline::recorder::Recorder;
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
@@ -36,9 +36,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Hands a trace's events to an attributor.
+/// Feeds a trace's events to a pipeline.
 struct Feed<'a> {
-    attributor: &'a mut Attributor,
+    pipeline: &'a mut Pipeline,
     locations: NumberTable<LocationState>,
     /// The attributor's, by the trace's number.
     regions: NumberTable<RegionRef>,
@@ -52,7 +52,8 @@ struct Feed<'a> {
     /// Added to all times, so that none becomes less than 0 by a delay.
     shift: u64,
     quality: Losses,
-    order: InOrder,
+    /// Events since the pipeline last advanced.
+    waited: u64,
     /// The attribute with the number of calls that an enter stands for, in our own traces.
     calls: Option<AttributeRef>,
     progress: &'a mut (dyn FnMut(u64) + Send),
@@ -93,41 +94,16 @@ pub(crate) struct LocationState {
     /// Calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
-    queue: QueueIndex,
 }
 
 impl LocationState {
     /// Counts an event. Open frames end here if it is known to be the location's last event, and samples follow it.
     #[inline]
-    fn count(&mut self, order: &mut InOrder) {
+    fn count(&mut self, stream: &mut Stream) {
         self.events += 1;
         if self.ends_after == Some(self.events) {
-            order.merger.queue(self.queue).close(self.last);
+            stream.close(self.last);
             self.depth = 0;
-        }
-    }
-}
-
-/// Events and samples in the order of time: a sample becomes known later than events after it, because it waits for the next
-/// reading, and a sensor may lag.
-#[derive(Default)]
-struct InOrder {
-    merger: Merger,
-    /// By device: within a queue times must not go back.
-    samples: Vec<QueueIndex>,
-    /// Events since the merger last advanced.
-    waited: u64,
-}
-
-impl InOrder {
-    fn queue_samples(&mut self, number: usize, device: &mut Device) {
-        while self.samples.len() <= number {
-            self.samples.push(self.merger.add_counter());
-        }
-        while let Some(Sample { time, increase, .. }) = device.sample() {
-            for view in [device.views.ranks, device.views.kernels] {
-                self.merger.queue(self.samples[number]).sample(time, view, increase);
-            }
         }
     }
 }
@@ -364,16 +340,16 @@ fn attribute_once(
     let mut step = |done| progress(done, expected);
     let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
     let disproved = known.disproved.clone();
-    let mut order = InOrder::default();
-    let locations =
-        add_locations(&definitions, Some(share), trace.missing(), &mut attributor, &mut order.merger);
-    let mut feed = Feed::new(&definitions, (locations, order), metrics, known, &mut attributor, &mut step);
+    let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+    let locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
+    let mut feed = Feed::new(&definitions, locations, metrics, known, &mut pipeline, &mut step);
     let report = match *threads {
         0 | 1 => trace.read_events(&mut feed),
         _ => trace.read_events_ahead(&mut feed),
     };
     let report = report.with_context(|| format!("cannot read {}", path.display()))?;
-    feed.end_order();
+    feed.pipeline.end_samples();
+    feed.pipeline.advance_to_the_end();
     let (mut known, mut quality) = feed.finish(recorders);
     (known.disproved, known.disproved_notes) = (disproved, disproved_notes);
     if known.is_undecided {
@@ -381,11 +357,9 @@ fn attribute_once(
     }
     let nesting = Nesting::of(&report.nesting);
     quality.records.repaired_events += nesting.repaired();
-    attributor.end_recording()?;
-    attributor.end_time();
-    attributor.learn_silence();
-    attributor.learn_rises();
-    attributor.judge_devices(true);
+    pipeline.attributor.end_recording()?;
+    pipeline.conclude();
+    let mut attributor = pipeline.attributor;
     known.learn(&attributor);
     known.relate(&definitions, &mut attributor);
     known.links_changed_late = attributor.links_changed_late();
@@ -470,8 +444,10 @@ impl EventHandler for Feed<'_> {
         let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth.saturating_sub(1));
-            self.order.merger.queue(state.queue).leave(time);
-            state.count(&mut self.order);
+            if let Some(stream) = self.pipeline.stream(state.index) {
+                stream.leave(time);
+                state.count(stream);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -482,7 +458,7 @@ impl EventHandler for Feed<'_> {
             if state.depth > 0 && state.last < self.latest_sample {
                 self.late_ends.insert(location.0, state.events);
             }
-            self.order.merger.queue(state.queue).close(state.last);
+            self.pipeline.stream(state.index).into_iter().for_each(|stream| stream.close(state.last));
         }
         ControlFlow::Continue(())
     }
@@ -496,15 +472,15 @@ impl EventHandler for Feed<'_> {
     ) -> ControlFlow<()> {
         let time = time.saturating_add(self.shift);
         let definitions = self.devices.definitions();
-        self.sensors.read(self.attributor, definitions, location, time, (metric, values));
-        for (number, value) in self.devices.samples(location, metric, values, self.attributor) {
-            let device = &mut self.attributor.devices[number];
+        self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
+        for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
+            let device = &mut self.pipeline.attributor.devices[number];
             let reading = self.readings.next(number, device);
             device.read(time, index::value(value), reading);
             self.latest_sample = self.latest_sample.max(time.saturating_sub(device.delay_ticks));
-            self.order.queue_samples(number, device);
+            self.pipeline.queue_samples(number);
         }
-        let is_over = self.devices.is_undecided || self.attributor.recording_has_failed();
+        let is_over = self.devices.is_undecided || self.pipeline.attributor.recording_has_failed();
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
@@ -512,16 +488,17 @@ impl EventHandler for Feed<'_> {
 impl<'a> Feed<'a> {
     fn new(
         definitions: &'a Definitions,
-        (mut locations, order): (NumberTable<LocationState>, InOrder),
+        mut locations: NumberTable<LocationState>,
         metrics: Metrics,
         known: Known,
-        attributor: &'a mut Attributor,
+        pipeline: &'a mut Pipeline,
         progress: &'a mut (dyn FnMut(u64) + Send),
     ) -> Feed<'a> {
         for (location, events) in known.ends {
             locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
         }
         let mut devices = TraceDevices::new(definitions, metrics, known.recorders, known.disproved);
+        let attributor = &mut pipeline.attributor;
         devices.add_found(known.devices, attributor);
         let shift = shift_of(attributor.config(), attributor.ticks_per_second);
         Feed {
@@ -534,9 +511,9 @@ impl<'a> Feed<'a> {
             late_ends: HashMap::new(),
             shift,
             quality: Losses::default(),
-            order,
+            waited: 0,
             calls: calls_attribute(definitions),
-            attributor,
+            pipeline,
             progress,
         }
     }
@@ -545,7 +522,7 @@ impl<'a> Feed<'a> {
     fn finish(self, recorders: Option<Recorders>) -> (Known, Losses) {
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
-        for (number, device) in self.attributor.devices.iter().enumerate() {
+        for (number, device) in self.pipeline.attributor.devices.iter().enumerate() {
             let taken_back = device.counter().taken_back();
             is_revised |= !taken_back.is_empty();
             wrong.entry(number).or_default().extend(taken_back);
@@ -575,12 +552,14 @@ impl<'a> Feed<'a> {
         let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth + 1);
-            let attributor = &mut *self.attributor;
+            let attributor = &mut self.pipeline.attributor;
             let known = self.regions.get_mut(region.0.into()).copied();
             let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
             let calls = calls.unwrap_or(state.calls);
-            self.order.merger.queue(state.queue).enter(time, region, calls);
-            state.count(&mut self.order);
+            if let Some(stream) = self.pipeline.stream(state.index) {
+                stream.enter(time, region, calls);
+                state.count(stream);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -596,8 +575,8 @@ impl<'a> Feed<'a> {
 
     fn count(&mut self, time: u64) {
         self.quality.records.events += 1;
-        self.order.waited += 1;
-        if self.order.waited >= BATCH {
+        self.waited += 1;
+        if self.waited >= BATCH {
             self.put_in_order(time);
         }
         if self.quality.records.events.is_multiple_of(1 << 20) {
@@ -607,28 +586,12 @@ impl<'a> Feed<'a> {
 
     /// Hands over what no sample can come before any more, when the trace has been read up to `time`.
     fn put_in_order(&mut self, time: u64) {
-        self.order.waited = 0;
-        let until = time.saturating_sub(self.attributor.longest_delay_ticks());
-        if self.order.merger.waiting() > WAITING_MAX {
-            self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(until));
-            self.queue_all_samples();
+        self.waited = 0;
+        let until = time.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
+        if self.pipeline.waiting() > WAITING_MAX {
+            self.pipeline.decide_before(until);
         }
-        self.order.merger.advance(until.min(self.attributor.undecided_since()), self.attributor);
-    }
-
-    /// There are no more events.
-    fn end_order(&mut self) {
-        self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
-        self.queue_all_samples();
-        self.order.merger.advance(u64::MAX, self.attributor);
-    }
-
-    fn queue_all_samples(&mut self) {
-        for (number, device) in self.attributor.devices.iter_mut().enumerate() {
-            if device.info.unit == Unit::Joules {
-                self.order.queue_samples(number, device);
-            }
-        }
+        self.pipeline.advance_ranks(until.min(self.pipeline.attributor.undecided_since()));
     }
 }
 
@@ -653,8 +616,7 @@ pub(crate) fn add_locations(
     definitions: &Definitions,
     share: Option<&Share>,
     missing: &[LocationRef],
-    attributor: &mut Attributor,
-    merger: &mut Merger,
+    pipeline: &mut Pipeline,
 ) -> NumberTable<LocationState> {
     let mut all = NumberTable::default();
     let mut mains = std::collections::HashSet::new();
@@ -678,6 +640,7 @@ pub(crate) fn add_locations(
         let rank = location.group.and_then(|g| ranks.get(g));
         let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
         let of_location = evidence::of_location(definitions, reference);
+        let attributor = &mut pipeline.attributor;
         let index = match samples {
             Some(_) => attributor.add_samples(info, of_location),
             None => attributor.add_location_with(info, of_location),
@@ -686,33 +649,26 @@ pub(crate) fn add_locations(
             let seconds = evidence::thread_seconds(definitions, group);
             seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
         }
+        let calls = u32::from(samples.is_none());
         all.insert(
             reference.0,
-            LocationState {
-                last: 0,
-                events: 0,
-                depth: 0,
-                ends_after: None,
-                calls: u32::from(samples.is_none()),
-                index,
-                queue: merger.add_location(index),
-            },
+            LocationState { last: 0, events: 0, depth: 0, ends_after: None, calls, index },
         );
+        pipeline.add_stream(index);
     }
-    put_samples_on_recorded(definitions, &mut all, attributor, merger);
+    put_samples_on_recorded(definitions, &mut all, pipeline);
     all
 }
 
 fn put_samples_on_recorded(
     definitions: &Definitions,
     all: &mut NumberTable<LocationState>,
-    attributor: &mut Attributor,
-    merger: &mut Merger,
+    pipeline: &mut Pipeline,
 ) {
     for (reference, _) in definitions.locations.iter() {
         let Some(Some(on)) = evidence::samples(definitions, reference) else { continue };
-        let places = [reference, on].map(|of| all.get_mut(of.0).map(|state| (state.index, state.queue)));
+        let places = [reference, on].map(|of| all.get_mut(of.0).map(|state| state.index));
         let [Some(samples), Some(recorded)] = places else { continue };
-        merger.put_samples_on(samples, recorded, attributor);
+        pipeline.put_samples_on(samples, recorded);
     }
 }

@@ -15,7 +15,7 @@ use ampere_report::summary::{Run, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::conflicts;
-use ampere_timeline::merger::Merger;
+use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
 use otf2::{Definitions, LocationRef, Trace};
@@ -201,8 +201,10 @@ fn setting_notes(
     if config.devices.is_empty() {
         return Vec::new();
     }
-    let mut attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
-    add_locations(definitions, None, &[], &mut attributor, &mut Merger::default());
+    let attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
+    let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+    add_locations(definitions, None, &[], &mut pipeline);
+    let mut attributor = pipeline.attributor;
     for series in parts.iter().flat_map(|part| &part.devices) {
         if let Some(mut found) = metrics.describe(definitions, Series::of_numbers(*series)) {
             found.add_to(&mut attributor);

@@ -3,7 +3,7 @@
 use crate::Arguments;
 use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
 use ampere_collector::cpus;
-use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options};
+use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options, stacks};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
 use ampere_collector::run_directory::output::{self, ClaimError, Output};
@@ -247,7 +247,7 @@ fn collect_into(
     let of_cpus = not_on_cpus.map(|why| why.to_string());
     notes.into_iter().chain(of_server).chain(of_cpus).for_each(|line| run.add_note(line));
     run.sample_counters();
-    run.sample_stacks(launcher, takes_over); // before `ampere run` starts the command
+    stacks::sample(&mut run, launcher, takes_over); // before `ampere run` starts the command
     run.await_counters();
     if run.session().is_given_up() {
         bail!("it was ready too late");

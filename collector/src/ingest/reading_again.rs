@@ -1,0 +1,154 @@
+//! A collector in the place of a dead one.
+//!
+//! What a run's figures are is a function of its records alone, and none of them is lost: those that the dead collector had taken
+//! out of the rings are in the spool, the others still in the rings. So a collector that takes over reads the spool again,
+//! through the same decoders and the same pipeline into the same engine, and continues with the rings where they were left.
+//!
+//! The program does not wait for that: from the first round on, what comes into the rings is spooled as ever, and decoded when its
+//! turn has come. Until then nothing is published, so that no counter in /metrics ever goes back.
+
+use super::{Ingest, process_ends};
+use crate::ingest::location::LiveLocation;
+use crate::ingest::process::State;
+use crate::live_timeline::LiveTimeline;
+use crate::notes::Notes;
+use crate::options::{BATCH, Mode};
+use crate::sampling::samples::Samples;
+use ampere_model::Timestamp;
+use std::path::Path;
+
+/// Something that is read again.
+#[derive(Clone, Copy)]
+pub(crate) enum Again {
+    Location(usize, usize),
+    Samples,
+}
+
+/// `true` the first time: processes may have ended while there was no collector.
+pub fn begins_to_take_over(ingest: &mut Ingest) -> bool {
+    !std::mem::replace(&mut ingest.has_taken_over, true)
+}
+
+/// Brings everything of a process that has ended to disk: it is read in the order of time with the rest.
+pub fn spool_all(ingest: &mut Ingest, process: usize) {
+    for location in &mut ingest.processes[process].locations {
+        if location.spool.is_some() {
+            location.left.catching_up.get_or_insert(0);
+            while location.drain(&mut ingest.batch, BATCH).unwrap_or(0) > 0 {}
+        }
+    }
+}
+
+/// What is to be read again, and how far each has been read.
+fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Again, Timestamp)> {
+    let locations = ingest.processes.iter().enumerate().flat_map(|(process, of)| {
+        let again = move |(at, location): (usize, &LiveLocation)| {
+            location.index?; // the attributor gets to know it first
+            let reached = location.decoder.last_time();
+            location.left.catching_up.map(|_| (Again::Location(process, at), reached))
+        };
+        of.locations.iter().enumerate().filter_map(again)
+    });
+    let samples = samples.filter(|samples| samples.catching_up.is_some());
+    locations.chain(samples.map(|samples| (Again::Samples, samples.decoder.last_time())))
+}
+
+/// The stream that is furthest behind, so that little waits in the pipeline.
+pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Again, Timestamp)> {
+    again(ingest, samples).min_by_key(|(_, reached)| *reached)
+}
+
+/// Decodes the next batch that an earlier collector has read of a location.
+pub fn read_again(
+    ingest: &mut Ingest,
+    (process, location): (usize, usize),
+    (mode, session): (Mode, &Path),
+    predecessors_last: Timestamp,
+    timeline: &mut LiveTimeline,
+    notes: &mut Notes,
+) {
+    let mut batch = std::mem::take(&mut ingest.batch);
+    batch.clear();
+    if ingest.processes[process].locations[location].read_again(&mut batch, BATCH) {
+        ingest.decode(process, location, &batch, timeline);
+        skip_unspooled_records(ingest, process, location, timeline, notes);
+    } else {
+        let of = &ingest.processes[process];
+        let (group, name) = (of.group(), &of.locations[location].definition.name);
+        notes.add_loss(format!(
+            "records of {group}, {name}, on disk cannot be read again: its figures are incomplete"
+        ));
+    }
+    ingest.batch = batch;
+    end_if_over(ingest, (process, location), (mode, session), predecessors_last, timeline);
+}
+
+/// The disk was full when an earlier collector read the rest: what was open ends where the records do, and what comes next
+/// is from the ring.
+fn skip_unspooled_records(
+    ingest: &mut Ingest,
+    process: usize,
+    location: usize,
+    timeline: &mut LiveTimeline,
+    notes: &mut Notes,
+) {
+    let live = &mut ingest.processes[process].locations[location];
+    if live.left.catching_up.is_some() {
+        return;
+    }
+    let (Some(known), read) = (live.left.known_until.take(), live.ring.position()) else { return };
+    let (name, end) = (live.definition.name.clone(), live.decoder.last_time());
+    let group = ingest.processes[process].group();
+    ingest.end_frames(process, location, end, timeline);
+    notes.add_loss(format!(
+        "{group}, {name}: {} of {read} records are not on disk: they are lost",
+        read - known
+    ));
+}
+
+/// All of a location has been read again: it may be that no more will come. The locations of a process that is over end together,
+/// as one of them says when that was.
+fn end_if_over(
+    ingest: &mut Ingest,
+    (process, location): (usize, usize),
+    (mode, session): (Mode, &Path),
+    predecessors_last: Timestamp,
+    timeline: &mut LiveTimeline,
+) {
+    let of = &mut ingest.processes[process];
+    let is_running = of.life.state == State::Running;
+    let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
+    // A process that has just ended in order may have written more than has been brought to disk.
+    let is_more = |live: &mut LiveLocation| live.left.catching_up.is_some() || live.waiting() > 0;
+    if of.locations[awaited.clone()].iter_mut().any(is_more) {
+        return;
+    }
+    if is_running && of.locations[location].may_go_on() && mode == Mode::Collector && of.is_alive() {
+        // It was closed by a collector that was about to end the run, and goes on.
+        of.locations[location].reopen();
+        return;
+    }
+    let end_of_process = (!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last));
+    for location in awaited {
+        let end = ingest.processes[process].locations[location].left.ended_at.or(end_of_process);
+        if let Some(end) = end {
+            process_ends::close_location(
+                ingest,
+                process,
+                location,
+                end,
+                timeline,
+                (session, mode != Mode::Collector),
+            );
+        }
+    }
+}
+
+/// Whether there are records that were read by an earlier collector and not kept.
+pub fn take_lost_beginnings(ingest: &mut Ingest) -> bool {
+    let mut is_lost = false;
+    for location in ingest.locations_mut() {
+        is_lost |= std::mem::take(&mut location.left.beginning_is_lost);
+    }
+    is_lost
+}

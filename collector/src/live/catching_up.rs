@@ -1,0 +1,60 @@
+//! In the place of a killed collector: what that one had read is decoded again, before anything is published.
+
+use super::LiveRun;
+use crate::ingest::reading_again::{self, Again};
+use crate::options::Mode;
+use crate::sampling::clock::best_reading;
+use ampere_model::Timestamp;
+
+/// Batches of what an earlier collector has read that are decoded between two looks at the rings: some 50 ms.
+const BATCHES_PER_ROUND: usize = 32;
+
+/// Whether records that an earlier collector has read are still to be decoded.
+pub(crate) fn is_catching_up(run: &LiveRun) -> bool {
+    reading_again::furthest_behind(&run.ingest, run.sampling.samples.as_ref()).is_some()
+}
+
+/// Decodes more of what earlier collectors have spooled. `limit`: what is later may not have come yet.
+pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
+    for _ in 0..BATCHES_PER_ROUND {
+        let samples = run.sampling.samples.as_ref();
+        let Some((which, reached)) = reading_again::furthest_behind(&run.ingest, samples) else { return };
+        run.advance_to(reached.min(limit));
+        let Some(timeline) = &mut run.timeline else { return };
+        match which {
+            Again::Location(process, location) => {
+                let place = (run.options.mode, run.session.directory());
+                let last = run.sampling.predecessors_last;
+                reading_again::read_again(
+                    &mut run.ingest,
+                    (process, location),
+                    place,
+                    last,
+                    timeline,
+                    &mut run.notes,
+                );
+            }
+            Again::Samples => {
+                let batch = &mut run.ingest.batch;
+                batch.clear();
+                let samples = run.sampling.samples.iter_mut();
+                samples.for_each(|samples| samples.read_again(batch, timeline, &mut run.notes));
+            }
+        }
+    }
+}
+
+/// Notes a loss where records were read and not kept.
+pub(super) fn look_for_lost_beginnings(run: &mut LiveRun) {
+    if !reading_again::take_lost_beginnings(&mut run.ingest) {
+        return;
+    }
+    let now = ampere_report::clock_text::rfc3339(best_reading().realtime_ns);
+    let what = match run.options.mode {
+        Mode::Collector => format!("the collector was killed, and another one went on at {now}"),
+        _ => "the collector was killed".to_owned(),
+    };
+    run.notes.add_loss(format!(
+        "{what}: records are kept on disk only for a trace, so what had been measured before is lost"
+    ));
+}

@@ -1,0 +1,153 @@
+//! Which processes still run, what is known of them while they do, and what becomes of those that have ended.
+
+use super::LiveRun;
+use crate::ingest::process::{Process, State};
+use crate::ingest::{process_ends, reading_again};
+use crate::node_watch::NodeWatch;
+use crate::options::{LIVENESS_PERIOD, Mode};
+use crate::sampling::sampler::Sampler;
+use ampere_counters::UsedGpus;
+use std::time::Instant;
+
+/// Looks at disks and processes, if that is due.
+pub(super) fn check(run: &mut LiveRun) {
+    if Instant::now() < run.next_liveness {
+        return;
+    }
+    run.next_liveness = Instant::now() + LIVENESS_PERIOD;
+    look_at_disks(run);
+    for at in 0..run.ingest.processes.len() {
+        if run.ingest.processes[at].life.state == State::Running
+            && process_ends::has_ended_silently(&run.ingest, at)
+        {
+            // What it wrote before it ended is in its log and its rings.
+            run.ingest.processes[at].read_log(&run.ingest.spool);
+            run.introduce();
+            if run.ingest.processes[at].life.state == State::Running {
+                process_ends::mark_dead(&mut run.ingest, at);
+            }
+        }
+        if run.ingest.processes[at].life.state != State::Running {
+            close_locations(run, at);
+            process_ends::check_unmeasured_successor(&mut run.ingest, at);
+        } else {
+            look_at_threads(run, at);
+            run.ingest.processes[at].look_at_unsampled_threads();
+            look_at_queues(run, at);
+            let now = run.timeline.as_ref().map(|timeline| timeline.now(&run.session));
+            run.ingest.processes[at].life.seen_alive = now;
+        }
+    }
+}
+
+fn look_at_disks(run: &mut LiveRun) {
+    let directory = run.options.manifest.records.as_deref();
+    run.ingest.leave_full_directory(directory, &mut run.notes);
+    if let Some(left) = run.ingest.shortage() {
+        run.spool_taken();
+        let samples = run.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+        run.ingest.end_trace(samples, &run.options.output, left, &mut run.notes);
+        // What cannot be spooled has been said.
+        run.timeline.iter_mut().for_each(|timeline| _ = timeline.pipeline.attributor.end_recording());
+    }
+}
+
+fn look_at_threads(run: &mut LiveRun, process: usize) {
+    let of = &mut run.ingest.processes[process];
+    of.look_at_threads();
+    let (Some(timeline), Some(seconds)) = (&mut run.timeline, of.threads.seconds) else { return };
+    timeline.pipeline.attributor.set_cpu_seconds(process as u64, seconds);
+    for location in &of.locations {
+        if let Some(index) = location.index {
+            let known = &mut timeline.pipeline.attributor.locations[index.0 as usize];
+            known.name.clone_from(&location.definition.name);
+        }
+    }
+}
+
+/// Looks which GPUs a process uses. The driver forgets that when the process ends: the manifest keeps it for the next collector.
+fn look_at_queues(run: &mut LiveRun, process: usize) {
+    let (Some(node), Some(timeline)) = (&run.node, &run.timeline) else { return };
+    let process = &mut run.ingest.processes[process];
+    if !timeline.pipeline.attributor.tells_gpus_apart() || !process.is_queue_look_due() {
+        return;
+    }
+    let used = gpus_of(process, node, run.sampling.sampler.as_ref());
+    let has_queues = matches!(used, UsedGpus::At(_));
+    if process.find_gpus(used, &mut run.options.manifest.progress.queues) {
+        if has_queues {
+            run.options.save_manifest(&run.ingest.spool, &mut run.notes);
+        }
+        run.introduce();
+    }
+}
+
+/// Ends what is still open on the locations of a process that has ended, or is taken to have ended.
+pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
+    while run.clock_is_certain() && run.ingest.processes[process].locations.iter().any(|l| !l.closed) {
+        // Nothing is read of a location that the attributor does not know.
+        run.introduce();
+        let known = run.ingest.processes[process].locations.len();
+        (0..known).for_each(|location| drain_to_its_end(run, process, location));
+        run.spool_taken();
+        let Some(timeline) = &mut run.timeline else { return };
+        let end = process_ends::end_of(&run.ingest, process, timeline, timeline.now(&run.session));
+        let keeps_rings = run.options.mode != Mode::Collector;
+        for location in 0..known {
+            let place = (run.session.directory(), keeps_rings);
+            process_ends::close_location(&mut run.ingest, process, location, end, timeline, place);
+        }
+        // Its log may have been read meanwhile, and have defined another one.
+        if run.ingest.processes[process].locations.len() == known {
+            return;
+        }
+    }
+}
+
+/// Reads what is in a ring now, and no more: a process that is still running would never let the run end.
+fn drain_to_its_end(run: &mut LiveRun, process: usize, location: usize) {
+    let live = &mut run.ingest.processes[process].locations[location];
+    if live.closed {
+        return;
+    }
+    let end = live.ring.position() + live.waiting() as u64;
+    loop {
+        let before = run.ingest.processes[process].locations[location].ring.position();
+        let Some(timeline) = run.timeline.as_mut().filter(|_| before < end) else { return };
+        let now = timeline.now(&run.session);
+        run.ingest.drain_location(process, location, timeline, now, &mut run.notes);
+        if run.ingest.processes[process].locations[location].ring.position() == before {
+            return;
+        }
+        // What is drained waits in the pipeline: it is handed over as far as the others have been read.
+        run.advance_to(0);
+    }
+}
+
+/// Brings everything of processes that ended while there was no collector to disk, where it is read in the order of time with the rest.
+/// What is open in those that did not end in order ends when they were last known to run.
+pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
+    if !run.clock_is_certain() || !reading_again::begins_to_take_over(&mut run.ingest) {
+        return;
+    }
+    for at in 0..run.ingest.processes.len() {
+        let process = &run.ingest.processes[at];
+        let is_alive = run.options.mode == Mode::Collector && process.is_alive();
+        if process.life.state == State::Running && is_alive {
+            continue;
+        }
+        run.ingest.processes[at].read_log(&run.ingest.spool);
+        run.introduce();
+        if run.ingest.processes[at].life.state == State::Running {
+            process_ends::mark_dead(&mut run.ingest, at);
+        }
+        reading_again::spool_all(&mut run.ingest, at);
+    }
+}
+
+/// The GPUs that a process uses now, as their drivers report.
+pub(super) fn gpus_of(process: &Process, node: &NodeWatch, sampler: Option<&Sampler>) -> UsedGpus {
+    let pid = process.info.pid;
+    let of_libraries = sampler.map(|sampler| sampler.gpus_of(pid)).unwrap_or_default();
+    node.gpus_of(pid).and(&of_libraries)
+}

@@ -1,0 +1,356 @@
+//! One node's run, live: the body of the collector's loop, and what is due in it.
+//!
+//! ```text
+//! mod.rs      one round: read definitions, drain rings, attribute what is certain, publish
+//! clock.rs    which clock the timestamps are of, and the devices that are read by it
+//! liveness.rs which processes still run, and what becomes of those that have ended
+//! stacks.rs   whose stacks are sampled, and when     catching_up.rs  in the place of a killed collector
+//! ```
+
+pub(crate) mod catching_up;
+pub(crate) mod clock;
+pub(crate) mod liveness;
+pub mod stacks;
+
+use crate::ingest::{Ingest, Outlasting, Round, finding, limits};
+use crate::live_timeline::LiveTimeline;
+pub use crate::node_watch::NodeWatch;
+use crate::notes::Notes;
+pub use crate::options::{Mode, Options};
+use crate::run_directory::command_end::CommandEnd;
+use crate::sampling::Sampling;
+use crate::sampling::clock::{Timer, best_reading};
+use crate::serving::latest::Latest;
+use crate::serving::publishing::{Published, Publisher};
+use crate::stacks::StackSampling;
+use ampere_counters::UsedGpus;
+use ampere_model::{Clocks, Timestamp};
+use ampere_ring::Session;
+use ampere_settings::Config;
+use ampere_trace::spool::SpoolDirectory;
+use std::time::{Duration, Instant};
+
+/// All rings are drained, and their events attributed, at least this often. In between, only rings that fill up are: with hundreds of
+/// threads that have few events each, looking at a handful at a time would cost more than the events.
+const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
+/// The same after this number of records, so that they are still in the cache when they are attributed.
+const THOROUGH_RECORDS: usize = 1 << 18;
+/// Upper bound on waiting for stack samples.
+const STACK_WAIT_MAX: Duration = Duration::from_millis(500);
+/// How long the command's start waits for the counters. A vendor's library can take a second.
+const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// A node's run: its parts (ingest, sampling and so on), and when each is due.
+pub struct LiveRun {
+    pub(crate) session: Session,
+    pub(crate) options: Options,
+    pub(crate) began: Began,
+    pub(crate) ingest: Ingest,
+    pub(crate) sampling: Sampling,
+    /// `None` until it is known how fast the run's clock goes.
+    pub(crate) timeline: Option<LiveTimeline>,
+    pub(crate) publisher: Publisher,
+    /// `None` in a replay, and in a run that has ended.
+    pub(crate) node: Option<NodeWatch>,
+    pub(crate) notes: Notes,
+    /// The output directory, where it has been made again.
+    pub(crate) output_again: Option<ampere_owned::Held>,
+    next_thorough: Instant,
+    /// Records that were taken out of rings since the last thorough round.
+    taken: usize,
+    next_liveness: Instant,
+    /// How the command of `ampere run` ended, once that is known.
+    pub(crate) command_end: Option<CommandEnd>,
+    /// The loop has seen nothing happen for a while.
+    pub is_idle: bool,
+}
+
+/// When the run began, by all clocks.
+pub(crate) struct Began {
+    pub clocks: Clocks,
+    pub instant: Instant,
+}
+
+impl LiveRun {
+    /// `node`: of a run that goes on now, on this machine. The estimate is made from the CPU time of the run's processes, which it
+    /// counts.
+    pub fn new(
+        session: Session,
+        options: Options,
+        node: Option<NodeWatch>,
+        latest: Latest,
+    ) -> Result<LiveRun, ampere_ring::Error> {
+        let rings_are_lost = options.mode == Mode::RecoveryFromDisk;
+        let store = options.manifest.store(&options.spool);
+        let spool = SpoolDirectory::new(&options.spool, store, options.config.trace, rings_are_lost);
+        let clocks = options.manifest.started();
+        let begins = options.mode == Mode::Collector && options.manifest.clock().is_none();
+        let mut run = LiveRun {
+            began: Began { clocks, instant: instant_of(&clocks) },
+            ingest: Ingest::new(spool, begins, options.manifest.node.clone()),
+            sampling: Sampling::new(session.directory()),
+            timeline: None,
+            publisher: Publisher::new(latest, options.config.metrics.most_series),
+            node,
+            notes: Notes::default(),
+            output_again: None,
+            next_thorough: Instant::now(),
+            taken: 0,
+            next_liveness: Instant::now(),
+            command_end: None,
+            is_idle: false,
+            session,
+            options,
+        };
+        clock::begin_replay(&mut run)?;
+        clock::take_over(&mut run);
+        Ok(run)
+    }
+
+    /// The shared memory that ranks attach to.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The figures that were published last.
+    pub fn latest(&self) -> &Latest {
+        &self.publisher.latest
+    }
+
+    /// Lines about the run that its summary will have.
+    pub fn notes(&self) -> &[String] {
+        self.notes.lines()
+    }
+
+    /// A line that the summary will have.
+    pub fn add_note(&mut self, line: impl Into<String>) {
+        self.notes.add(line);
+    }
+
+    /// Ranks and other processes that have attached since the run began.
+    pub fn processes_seen(&self) -> usize {
+        self.ingest.processes_seen()
+    }
+
+    /// Whether processes have come and all of them are over.
+    pub fn all_over(&mut self) -> bool {
+        self.ingest.all_over(&self.session)
+    }
+
+    /// Reads how the command of `ampere run` ended, where `ampere run` has left that.
+    pub fn learn_command_end(&mut self) {
+        if self.command_end.is_none() {
+            self.command_end = CommandEnd::load(self.session.directory());
+        }
+    }
+
+    /// Whether the command of `ampere run` is known to have ended.
+    pub fn command_has_ended(&self) -> bool {
+        self.command_end.is_some()
+    }
+
+    /// The command of `ampere run` has ended: what of it may still come, if there is anything.
+    pub fn outlasting(&mut self) -> Option<Outlasting> {
+        self.read_definitions();
+        // The end of a location comes after all of its records.
+        if catching_up::is_catching_up(self) {
+            return Some(Outlasting::ReadAgain);
+        }
+        self.next_liveness = Instant::now();
+        liveness::check(self);
+        let was_killed = self.command_end.as_ref().is_some_and(|end| end.signal().is_some());
+        self.ingest.outlasting(&self.session, was_killed)
+    }
+
+    /// Starts the sampler of the counters, which opens them in a thread of its own.
+    pub fn sample_counters(&mut self) {
+        if self.sampling.sampler.is_none() && self.timeline.is_none() {
+            clock::start_sampler(self, Timer::usual());
+        }
+    }
+
+    /// Waits until the counters are open, or for [`COUNTERS_WAIT_MAX`]: what is used before their first reading is not known.
+    pub fn await_counters(&self) {
+        self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
+    }
+
+    /// One round: read definitions, drain rings, attribute what is certain, publish.
+    pub fn round(&mut self) -> Round {
+        self.session.beat();
+        clock::find_clock_and_devices(self);
+        let Some(timeline) = &self.timeline else {
+            liveness::check(self);
+            return Round::default();
+        };
+        // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
+        let now = timeline.now(&self.session);
+        self.read_definitions();
+        liveness::take_over_ended_processes(self);
+        let catching_up = catching_up::is_catching_up(self);
+        let is_due = self.taken >= THOROUGH_RECORDS || self.next_thorough <= Instant::now();
+        // What is published is as new as can be.
+        let thorough = is_due || self.publisher.is_due() || self.is_replayed() || catching_up;
+        let round = self.drain_rings(thorough, now);
+        self.taken += round.records;
+        if !thorough && self.ingest.is_ring_pressed() {
+            self.spool_taken();
+        }
+        if thorough {
+            let certain = self.attribute_samples(now);
+            if catching_up
+                || self.is_replayed()
+                || self.ingest.is_spooling_due(self.sampling.samples.as_ref())
+            {
+                self.spool_taken();
+            }
+            if catching_up {
+                catching_up::catch_up(self, certain);
+                self.next_thorough = Instant::now(); // nothing is published before all is attributed
+                return Round { fullest: 1.0, ..round };
+            }
+            self.advance_to(certain);
+            if let Some(timeline) = &mut self.timeline {
+                self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
+            }
+            stacks::sample_unrecorded(self);
+        }
+        liveness::check(self);
+        if self.publisher.is_due() {
+            self.publish();
+        }
+        if thorough {
+            // This follows publishing, so that what is due next is due at the same time.
+            (self.next_thorough, self.taken) = (Instant::now() + THOROUGH_PERIOD, 0);
+        }
+        if let Some(sampler) = &self.sampling.sampler {
+            sampler.set_calm(self.is_idle);
+        }
+        round
+    }
+
+    fn is_replayed(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_replayed())
+    }
+
+    /// No events come, and nothing asks for the figures.
+    fn is_calm(&self) -> bool {
+        self.is_idle && self.publisher.is_unwatched()
+    }
+
+    fn drain_rings(&mut self, thorough: bool, now: Timestamp) -> Round {
+        match self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) {
+            Some(timeline) => self.ingest.drain_all(timeline, thorough, now, &mut self.notes),
+            None => Round::default(),
+        }
+    }
+
+    /// Takes the samples that have come. Returns the time before which nothing is expected any more.
+    fn attribute_samples(&mut self, now: Timestamp) -> Timestamp {
+        self.drain_samples();
+        let Some(timeline) = &mut self.timeline else { return 0 };
+        timeline.pipeline.attributor.learn_rises();
+        timeline.pipeline.attributor.judge_devices(false);
+        if timeline.pipeline.waiting() > limits::MOST_WAITING {
+            let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
+            self.ingest.relieve(timeline, now, future, &mut self.notes);
+        }
+        let is_replayed = timeline.clock.is_replayed();
+        let slack = if is_replayed { 0 } else { timeline.clock.ticks(self.options.config.attribution.slack) };
+        let stacks = self.sampling.stacks.as_ref().map_or(Timestamp::MAX, StackSampling::watermark);
+        let longest = timeline.clock.ticks(STACK_WAIT_MAX);
+        let stacks = stacks.max(now.saturating_sub(longest));
+        now.saturating_sub(slack).min(timeline.behind.unwrap_or(Timestamp::MAX)).min(stacks)
+    }
+
+    pub(crate) fn drain_samples(&mut self) {
+        let (Some(samples), Some(timeline)) = (&mut self.sampling.samples, &mut self.timeline) else {
+            return;
+        };
+        samples.drain(&mut self.ingest.batch, timeline);
+    }
+
+    /// Brings to disk what was taken out of the rings.
+    pub(crate) fn spool_taken(&mut self) {
+        self.ingest.spool_taken(self.sampling.samples.as_mut(), &mut self.notes);
+    }
+
+    /// Hands over what is before that time.
+    pub(crate) fn advance_to(&mut self, time: Timestamp) {
+        let Some(timeline) = &mut self.timeline else { return };
+        timeline.watermark = timeline.watermark.max(time);
+        // In the session's time: of a replay, an hour may pass in a second.
+        let wanted = self.options.config.attribution.stream_lag;
+        let longest_lag = timeline.clock.ticks(wanted.unwrap_or(Config::STREAM_LAG));
+        let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
+        let longest_lag = replayed.map_or(longest_lag, |r| r.longest_lag_ticks.max(longest_lag));
+        timeline.advance(longest_lag, self.ingest.awaits_streams());
+    }
+
+    /// Reads logs if a process has said that there is something new.
+    pub(crate) fn read_definitions(&mut self) {
+        let (node, replay) = (self.node.as_ref(), self.options.replay.as_ref());
+        if finding::read_logs(&mut self.ingest, &self.session, node, replay, &mut self.notes) {
+            self.introduce();
+            stacks::sample_found(self);
+            catching_up::look_for_lost_beginnings(self);
+            stacks::sample_unrecorded(self);
+        }
+    }
+
+    /// Makes what is new known to the attributor. Before the clock is certain the attributor may yet be made anew.
+    pub(crate) fn introduce(&mut self) {
+        let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
+            return;
+        };
+        let known = &mut self.options.manifest.progress.queues;
+        let mut has_queues = false;
+        for process in &mut self.ingest.processes {
+            if let Some(node) = self.node.as_ref().filter(|_| timeline.pipeline.attributor.tells_gpus_apart())
+                && process.is_first_queue_look_due()
+            {
+                let used = liveness::gpus_of(process, node, self.sampling.sampler.as_ref());
+                has_queues |= matches!(used, UsedGpus::At(_));
+                process.find_gpus(used, known);
+            }
+            if !known.is_empty() {
+                process.set_gpus(known.get(&process.pid_and_start()));
+            }
+        }
+        if has_queues {
+            self.options.save_manifest(&self.ingest.spool, &mut self.notes);
+        }
+        finding::introduce(&mut self.ingest, timeline, &mut self.notes);
+    }
+
+    pub(crate) fn clock_is_certain(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.clock_is_certain)
+    }
+
+    /// Those who ask over the network get the figures as of now.
+    pub fn publish(&mut self) {
+        self.publish_as(false);
+    }
+
+    /// `is_last`: the run is over.
+    pub(crate) fn publish_as(&mut self, is_last: bool) {
+        self.node.iter_mut().for_each(NodeWatch::look);
+        let is_calm = self.is_calm();
+        let published = self.timeline.as_ref().map(|timeline| Published {
+            options: &self.options,
+            timeline,
+            now: timeline.now(&self.session),
+            ingest: &mut self.ingest,
+            sampling: &self.sampling,
+            node: self.node.as_ref(),
+            elapsed: self.began.instant.elapsed(),
+        });
+        self.publisher.publish(published, is_calm, is_last);
+    }
+}
+
+/// When the clocks showed this; now, if that was before this boot.
+fn instant_of(clocks: &Clocks) -> Instant {
+    let now = best_reading();
+    let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(clocks.monotonic_ns));
+    Instant::now().checked_sub(ago).unwrap_or_else(Instant::now)
+}

@@ -1,0 +1,103 @@
+//! Whose stacks are sampled, and when.
+
+use super::LiveRun;
+use crate::ingest::process::Process;
+use crate::node_watch::NodeWatch;
+use crate::stacks::StackSampling;
+use ampere_settings::StackPeriod;
+use std::time::Duration;
+
+/// Samples stacks, if that is wanted: of what `ampere run` is about to start, or has started before an earlier collector was
+/// killed, and of processes that are found.
+pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
+    let period = run.options.config.sampler.stacks.and_then(StackPeriod::period);
+    let Some(period) = period.filter(|_| run.options.replay.is_none()) else { return };
+    let run_cpu = run.node.as_ref().map(NodeWatch::shared);
+    let launched = launcher.filter(|_| !takes_over);
+    match StackSampling::begin(run.session.directory(), launched, period, run_cpu) {
+        Ok(stacks) => {
+            if let Some(why) = &stacks.failure {
+                run.notes.add(format!("no stacks are sampled: {why}"));
+            }
+            let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
+            running.into_iter().for_each(|process| stacks.add(process));
+            run.sampling.stacks = Some(stacks);
+        }
+        Err(why) => run.notes.add(format!("no stacks are sampled: {why}")),
+    }
+}
+
+/// Samples the stacks of processes that no sampled process has started: of those that write logs, and of commands.
+pub(super) fn sample_found(run: &mut LiveRun) {
+    for command in run.ingest.take_commands() {
+        match &run.sampling.stacks {
+            Some(stacks) if command.waits => stacks.add_command(command),
+            Some(stacks) => stacks.add(command.pid),
+            None => run.session.release_command(&command),
+        }
+    }
+    let Some(stacks) = &run.sampling.stacks else { return };
+    run.ingest.take_found().for_each(|process| stacks.add(process));
+}
+
+/// Ends sampling: all samples are in the rings then. Returns the CPU time from one sample to the next if it is not what was asked for.
+pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
+    let stacks = run.sampling.stacks.take();
+    note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.failure.is_none()));
+    let said = stacks?.stop();
+    run.notes.extend(said.notes);
+    said.losses.into_iter().for_each(|loss| run.notes.add_loss(loss));
+    if said.is_loss {
+        run.notes.set_incomplete();
+    }
+    said.period
+}
+
+/// Sets the CPU time between two samples, by which standard errors are computed.
+pub(crate) fn set_period(run: &mut LiveRun, period: Duration) {
+    run.ingest.processes.iter_mut().for_each(|process| process.set_stack_period(period));
+    run.timeline.iter_mut().for_each(|timeline| timeline.pipeline.attributor.stack_period = Some(period));
+}
+
+/// Notes what is missing if a collector before this one was killed while it sampled stacks.
+fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
+    if !run.ingest.processes.iter().any(Process::lost_its_sampler) {
+        return;
+    }
+    let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
+    if is_sampled_on {
+        let until = "until another collector sampled on, that time is in the functions before it, or in none but the program";
+        run.notes.add(format!("{what}: {until}"));
+    } else {
+        run.notes.add_loss(format!("{what}: no stack was sampled after that"));
+    }
+}
+
+/// Tells the sampler which processes record their own functions, where that has changed. A process is no longer sampled once it has
+/// been in a function of its own for a while, and is sampled again when its recording ends.
+pub(super) fn sample_unrecorded(run: &mut LiveRun) {
+    let (Some(timeline), Some(stacks)) = (&run.timeline, &run.sampling.stacks) else { return };
+    for process in &mut run.ingest.processes {
+        if let Some(is_recorded) =
+            process.find_recording(&timeline.pipeline.attributor, stacks.failure.is_none())
+        {
+            stacks.set_recorded(process.info.pid, is_recorded);
+        }
+    }
+}
+
+/// The processes that a process has started, without this one.
+fn descendants(process: u32) -> Vec<u32> {
+    let children = |process: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        lists.flat_map(|list| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+    };
+    let mut all: Vec<u32> = children(process).filter(|child| *child != std::process::id()).collect();
+    let mut at = 0;
+    while let Some(process) = all.get(at) {
+        all.extend(children(*process).collect::<Vec<_>>());
+        at += 1;
+    }
+    all
+}

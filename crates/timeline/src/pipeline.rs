@@ -1,0 +1,700 @@
+//! A run's events and samples in the order of time, on their way to the engine.
+//!
+//! Whatever reads events (rings, the spool, a trace) feeds the same pipeline: it puts the events of a location into that location's
+//! stream, and a counter's readings into its device, and says up to which time everything has come.
+//!
+//! The events of one stream are in order; a *merger* brings together the streams that one group of views needs, up to the
+//! watermark: a time before which no further event is expected. The ranks of a node share a merger. In a live run, each device with
+//! GPU streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
+//!
+//! The engine needs the order only around *breaks*: where a location starts or stops running (its outermost frame), and where a
+//! sample ends an interval. From one break to the next, each location's events are handed over together; samples can be queued in
+//! the engine, so that events are handed over up to the next break of a location.
+
+use crate::attributor::{Attributor, Unit};
+use crate::gaps::Gaps;
+use ampere_attribution::{Increase, LocationIndex, Sample, Step, ViewIndex};
+use ampere_model::{LocationKind, RegionRef, Timestamp};
+use std::collections::{BTreeSet, VecDeque};
+use tournament::{Key, Tree};
+
+/// The merger of the ranks views. The others are those of GPUs' kernels views.
+const RANKS: usize = 0;
+
+/// A run's streams and devices, and the attributor that their events and samples are handed to.
+pub struct Pipeline {
+    /// What the events and samples become.
+    pub attributor: Attributor,
+    /// Times without sampling.
+    pub gaps: Gaps,
+    /// By location.
+    streams: Vec<Stream>,
+    /// Two for each device: of its ranks view and of its kernels view.
+    samples: Vec<Samples>,
+    mergers: Vec<Merger>,
+    gpu_streams: GpuStreams,
+}
+
+/// When the events of GPU streams come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuStreams {
+    /// With the events of ranks, as in a trace.
+    InTime,
+    /// Late and in batches.
+    Late,
+}
+
+/// The streams and samples that one group of views needs.
+#[derive(Default)]
+struct Merger {
+    streams: Vec<usize>,
+    samples: Vec<usize>,
+    /// The watermark: everything before it has been handed to the engine.
+    done_until: Timestamp,
+}
+
+/// The samples of one view of a device that wait.
+struct Samples {
+    view: ViewIndex,
+    merger: usize,
+    waiting: VecDeque<(Timestamp, Increase)>,
+    late: u64,
+}
+
+/// The events of one location that wait.
+pub struct Stream {
+    location: LocationIndex,
+    /// `None` for a GPU stream of which no device is known: its events are in no view.
+    merger: Option<usize>,
+    /// Its merger does not wait for its events any more.
+    has_ended: bool,
+    steps: Vec<Step>,
+    /// The number of steps that have been handed over.
+    done: usize,
+    /// The positions of breaks in `steps`.
+    breaks: VecDeque<usize>,
+    /// Whether every step is a break.
+    always_breaks: bool,
+    /// The number of open frames after the last step.
+    depth: usize,
+    /// The time of the last step.
+    last: Timestamp,
+    done_until: Timestamp,
+    late: u64,
+}
+
+/// The capacity that an empty stream may keep, in steps.
+const IDLE_STEPS_MAX: usize = 1 << 10;
+
+impl Stream {
+    fn new(location: LocationIndex) -> Stream {
+        Stream {
+            location,
+            merger: None,
+            has_ended: false,
+            steps: Vec::new(),
+            done: 0,
+            breaks: VecDeque::new(),
+            always_breaks: false,
+            depth: 0,
+            last: 0,
+            done_until: 0,
+            late: 0,
+        }
+    }
+
+    /// Adds an enter. Within one stream, times must not go back. An enter may stand for several calls, or for 0 if it continues
+    /// one that was counted before.
+    #[inline]
+    pub fn enter(&mut self, time: Timestamp, region: RegionRef, calls: u32) {
+        if self.depth == 0 || self.always_breaks {
+            self.breaks.push_back(self.steps.len());
+        }
+        self.depth += 1;
+        self.put(Step::enter(time, region, calls));
+    }
+
+    /// Adds a leave of the innermost frame.
+    #[inline]
+    pub fn leave(&mut self, time: Timestamp) {
+        if self.depth == 1 || self.always_breaks {
+            self.breaks.push_back(self.steps.len());
+        }
+        self.depth = self.depth.saturating_sub(1);
+        self.put(Step::leave(time));
+    }
+
+    /// Leaves every open frame.
+    pub fn close(&mut self, time: Timestamp) {
+        while self.depth > 0 {
+            self.leave(time);
+        }
+    }
+
+    /// Makes every step a break, including those that wait.
+    fn always_break(&mut self) {
+        self.always_breaks = true;
+        self.breaks = (self.done..self.steps.len()).collect();
+    }
+
+    #[inline]
+    fn put(&mut self, step: Step) {
+        // A late step still goes to the engine, which takes it as if it had happened now.
+        self.late += u64::from(step.time < self.done_until);
+        self.last = step.time;
+        self.steps.push(step);
+    }
+
+    /// The number of steps that wait.
+    fn waiting(&self) -> usize {
+        self.steps.len() - self.done
+    }
+
+    /// The time of the first step that waits.
+    #[inline]
+    fn first_time(&self) -> Option<Timestamp> {
+        self.steps.get(self.done).map(|step| step.time)
+    }
+
+    /// The time of the first break that waits.
+    #[inline]
+    fn first_break_time(&self) -> Option<Timestamp> {
+        self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)
+    }
+
+    /// Hands over the next break, and the steps before it.
+    #[inline]
+    fn pass_break(&mut self, into: &mut Attributor) {
+        self.pass_run(Timestamp::MAX, into);
+        into.step(self.location, self.steps[self.done]);
+        self.breaks.pop_front();
+        self.done += 1;
+    }
+
+    /// Hands over the steps before the next break and before `end`.
+    #[inline]
+    fn pass_run(&mut self, end: Timestamp, into: &mut Attributor) {
+        let next_break = self.breaks.front().copied().unwrap_or(self.steps.len());
+        let waiting = &self.steps[self.done..next_break];
+        let count = waiting.iter().position(|step| step.time >= end).unwrap_or(waiting.len());
+        into.steps(self.location, &waiting[..count]);
+        into.engine.pass_queued_samples(self.location);
+        self.done += count;
+    }
+
+    /// Releases the steps that have been handed over, once they are the greater part.
+    fn tidy(&mut self) {
+        if self.done > self.steps.len() / 2 {
+            self.steps.drain(..self.done);
+            self.breaks.iter_mut().for_each(|at| *at -= self.done);
+            self.done = 0;
+        }
+        if self.steps.is_empty() && self.steps.capacity() > IDLE_STEPS_MAX {
+            self.steps = Vec::new(); // the location has ended, or has few events
+        }
+    }
+}
+
+impl Samples {
+    fn put(&mut self, time: Timestamp, increase: Increase, done_until: Timestamp) {
+        self.late += u64::from(time < done_until);
+        self.waiting.push_back((time, increase));
+    }
+
+    #[inline]
+    fn first_time(&self) -> Option<Timestamp> {
+        self.waiting.front().map(|(time, _)| *time)
+    }
+
+    /// Queues the next sample in the engine if that is possible. Returns whether it was.
+    fn enqueue(&mut self, into: &mut Attributor) -> bool {
+        let first = self.waiting.front();
+        let is_queued =
+            first.is_some_and(|(time, increase)| into.enqueue_sample(self.view, *time, *increase));
+        if is_queued {
+            self.waiting.pop_front();
+        }
+        is_queued
+    }
+
+    /// Hands over the next sample.
+    fn pass(&mut self, into: &mut Attributor) {
+        if let Some((time, increase)) = self.waiting.pop_front() {
+            into.sample(self.view, time, increase);
+        }
+    }
+}
+
+impl Pipeline {
+    /// A pipeline to this attributor, which has no devices yet.
+    pub fn new(attributor: Attributor, gpu_streams: GpuStreams) -> Pipeline {
+        Pipeline {
+            attributor,
+            gaps: Gaps::default(),
+            streams: Vec::new(),
+            samples: Vec::new(),
+            mergers: vec![Merger::default()],
+            gpu_streams,
+        }
+    }
+
+    /// Adds the stream of a location that the attributor knows. The devices that a late GPU stream draws from are found by
+    /// [`Pipeline::place_streams`].
+    pub fn add_stream(&mut self, location: LocationIndex) {
+        let place = location.0 as usize;
+        while self.streams.len() <= place {
+            self.streams.push(Stream::new(LocationIndex(self.streams.len() as u32)));
+        }
+        let is_cpu = self.attributor.locations[place].kind == LocationKind::CpuThread;
+        if is_cpu || self.gpu_streams == GpuStreams::InTime {
+            self.put_into(RANKS, place);
+        }
+    }
+
+    fn put_into(&mut self, merger: usize, stream: usize) {
+        self.mergers[merger].streams.push(stream);
+        let stream = &mut self.streams[stream];
+        (stream.merger, stream.done_until) = (Some(merger), self.mergers[merger].done_until);
+    }
+
+    /// Puts new devices, and GPU streams of which no device was known, into mergers. A stream that draws from several devices can be
+    /// handed over only once: their mergers become one.
+    pub fn place_streams(&mut self) {
+        self.add_samples_of_devices();
+        for stream in 0..self.streams.len() {
+            let is_gpu = self.attributor.locations[stream].kind == LocationKind::Gpu;
+            if !is_gpu || self.streams[stream].merger.is_some() {
+                continue;
+            }
+            let devices = self.attributor.kernel_devices_of(LocationIndex(stream as u32));
+            let mergers = devices.iter().map(|device| self.samples[2 * device + 1].merger);
+            let mergers: BTreeSet<usize> = mergers.filter(|merger| *merger != RANKS).collect();
+            let Some(first) = mergers.first().copied() else { continue };
+            mergers.into_iter().skip(1).for_each(|other| self.join(first, other));
+            self.put_into(first, stream);
+        }
+    }
+
+    /// A device without GPU streams does not wait for any: all of its samples are in the merger of the ranks.
+    fn add_samples_of_devices(&mut self) {
+        for device in self.samples.len() / 2..self.attributor.devices.len() {
+            let mut kernels = RANKS;
+            if self.gpu_streams == GpuStreams::Late && self.attributor.counted_part(device).is_gpu() {
+                kernels = self.mergers.len();
+                self.mergers.push(Merger::default());
+            }
+            let views = self.attributor.devices[device].views;
+            for (view, merger) in [(views.ranks, RANKS), (views.kernels, kernels)] {
+                self.mergers[merger].samples.push(self.samples.len());
+                self.samples.push(Samples { view, merger, waiting: VecDeque::new(), late: 0 });
+            }
+        }
+    }
+
+    /// Makes one merger of two. No view was in both, so none sees time go back; what is late for either is late.
+    fn join(&mut self, first: usize, other: usize) {
+        let Merger { streams, samples, done_until } = std::mem::take(&mut self.mergers[other]);
+        streams.iter().for_each(|stream| self.streams[*stream].merger = Some(first));
+        samples.iter().for_each(|samples| self.samples[*samples].merger = first);
+        let merger = &mut self.mergers[first];
+        merger.streams.extend(streams);
+        merger.samples.extend(samples);
+        let done_until = merger.done_until.max(done_until);
+        self.set_done_until(first, done_until);
+    }
+
+    /// The stream of a location; `None` if its events are in no view.
+    #[inline]
+    pub fn stream(&mut self, location: LocationIndex) -> Option<&mut Stream> {
+        self.streams.get_mut(location.0 as usize).filter(|stream| stream.merger.is_some())
+    }
+
+    /// No further events of a stream are waited for.
+    pub fn end_stream(&mut self, location: LocationIndex) {
+        if let Some(stream) = self.streams.get_mut(location.0 as usize) {
+            stream.has_ended = true;
+        }
+    }
+
+    /// Puts the frames of `samples` on the location where calls of the same thread are recorded: from now on the frames of each
+    /// depend on all steps of the other.
+    pub fn put_samples_on(&mut self, samples: LocationIndex, recorded: LocationIndex) {
+        self.attributor.put_samples_on(samples, recorded);
+        for location in [samples, recorded] {
+            self.stream(location).into_iter().for_each(Stream::always_break);
+        }
+    }
+
+    /// Takes the samples of a device that have become known.
+    pub fn queue_samples(&mut self, device: usize) {
+        self.add_samples_of_devices();
+        while let Some(Sample { time, increase, tag }) = self.attributor.devices[device].sample() {
+            self.gaps.add(tag, device, time, increase);
+            for samples in &mut self.samples[2 * device..2 * device + 2] {
+                samples.put(time, increase, self.mergers[samples.merger].done_until);
+            }
+        }
+    }
+
+    /// Takes the samples of all counters that have become known.
+    pub fn queue_all_samples(&mut self) {
+        for device in 0..self.attributor.devices.len() {
+            if self.attributor.devices[device].info.unit == Unit::Joules {
+                self.queue_samples(device);
+            }
+        }
+    }
+
+    /// Decides what is still undecided about readings before a time, and takes the samples that become known by that.
+    pub fn decide_before(&mut self, time: Timestamp) {
+        self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().decide_before(time));
+        self.queue_all_samples();
+    }
+
+    /// Takes all samples: no reading follows.
+    pub fn end_samples(&mut self) {
+        self.attributor.devices.iter_mut().for_each(|device| device.counter_mut().end());
+        self.queue_all_samples();
+    }
+
+    /// The number of events and samples that came after their time had been handed over.
+    pub fn late(&self) -> u64 {
+        let of_samples: u64 = self.samples.iter().map(|samples| samples.late).sum();
+        of_samples + self.streams.iter().map(|stream| stream.late).sum::<u64>()
+    }
+
+    /// The number of events and samples that wait.
+    pub fn waiting(&self) -> usize {
+        (0..self.mergers.len()).map(|merger| self.waiting_in(merger)).sum()
+    }
+
+    /// The number of events and samples that wait for ranks, and not for GPU streams.
+    pub fn waiting_for_ranks(&self) -> usize {
+        self.waiting_in(RANKS)
+    }
+
+    fn waiting_in(&self, merger: usize) -> usize {
+        let Merger { streams, samples, .. } = &self.mergers[merger];
+        let steps: usize = streams.iter().map(|stream| self.streams[*stream].waiting()).sum();
+        steps + samples.iter().map(|samples| self.samples[*samples].waiting.len()).sum::<usize>()
+    }
+
+    /// Hands everything before `watermark` to the engine, but for what late GPU streams and the samples of their devices have.
+    pub fn advance_ranks(&mut self, watermark: Timestamp) {
+        self.advance(RANKS, watermark);
+    }
+
+    /// Hands what GPU streams have to the engine, up to the last event of the one that is furthest behind. A silent stream is waited
+    /// for up to `longest_lag`. `awaits_streams`: a process may still define its first stream.
+    pub fn advance_late(&mut self, watermark: Timestamp, longest_lag: u64, awaits_streams: bool) {
+        for merger in RANKS + 1..self.mergers.len() {
+            let streams = self.mergers[merger].streams.iter().map(|stream| &self.streams[*stream]);
+            // A stream without events keeps its merger waiting, but not for ever.
+            let without = if awaits_streams { 0 } else { watermark };
+            let last = streams.filter(|stream| !stream.has_ended).map(|stream| stream.last);
+            let until = last.min().unwrap_or(without).max(watermark.saturating_sub(longest_lag));
+            self.advance(merger, until.min(watermark));
+        }
+    }
+
+    /// Hands over all that is there: no event and no sample follows.
+    pub fn advance_to_the_end(&mut self) {
+        (0..self.mergers.len()).for_each(|merger| self.advance(merger, Timestamp::MAX));
+    }
+
+    /// Takes the last decisions that figures depend on, once everything has been handed over.
+    pub fn conclude(&mut self) {
+        self.attributor.end_time();
+        self.attributor.learn_silence();
+        self.attributor.learn_rises();
+        self.attributor.judge_devices(true);
+    }
+
+    /// Hands everything of a merger before `watermark` to the engine, with breaks in order.
+    fn advance(&mut self, number: usize, watermark: Timestamp) {
+        let Pipeline { attributor, streams, samples, mergers, .. } = self;
+        let merger = &mergers[number];
+        let mut fronts = Tree::new(merger.streams.iter().map(|stream| streams[*stream].first_time()));
+        // Streams have the first places, samples the others.
+        let breaks = merger.streams.iter().map(|stream| streams[*stream].first_break_time());
+        let breaks: Vec<_> =
+            breaks.chain(merger.samples.iter().map(|at| samples[*at].first_time())).collect();
+        let mut breaks = Tree::new(breaks.into_iter());
+        loop {
+            // Samples are queued up to the next location that starts or stops running.
+            let next = loop {
+                let Some(next) = breaks.first().filter(|next| next.time < watermark) else { break None };
+                let Some(at) = next.place.checked_sub(merger.streams.len()) else { break Some(next) };
+                let samples = &mut samples[merger.samples[at]];
+                if !samples.enqueue(attributor) {
+                    break Some(next);
+                }
+                breaks.set(next.place, samples.first_time());
+            };
+            let end = next.map_or(watermark, |next| next.time);
+            // Locations are visited by place, not by time, because the engine does not need it: what neighbours need is adjacent
+            // in memory.
+            fronts.pass_before(end, &mut |place| {
+                let stream = &mut streams[merger.streams[place]];
+                stream.pass_run(end, attributor);
+                stream.first_time()
+            });
+            attributor.take_queued_samples();
+            let Some(Key { place, .. }) = next else { break };
+            if let Some(at) = place.checked_sub(merger.streams.len()) {
+                let samples = &mut samples[merger.samples[at]];
+                samples.pass(attributor);
+                breaks.set(place, samples.first_time());
+            } else {
+                let stream = &mut streams[merger.streams[place]];
+                stream.pass_break(attributor);
+                fronts.set(place, stream.first_time());
+                breaks.set(place, stream.first_break_time());
+            }
+        }
+        merger.streams.iter().for_each(|stream| streams[*stream].tidy());
+        let done_until = merger.done_until.max(watermark);
+        self.set_done_until(number, done_until);
+    }
+
+    fn set_done_until(&mut self, merger: usize, time: Timestamp) {
+        let merger = &mut self.mergers[merger];
+        merger.done_until = time;
+        merger.streams.iter().for_each(|stream| self.streams[*stream].done_until = time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributor::{FoundDevice, LocationInfo, ViewKind};
+    use crate::topology::Evidence;
+    use ampere_attribution::{CallpathRow, ViewTotals};
+    use ampere_model::{Quality, Region, RegionHandle};
+    use ampere_settings::Config;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use scorep_abi::{paradigm, region_type};
+
+    fn attributor() -> (Attributor, [LocationIndex; 2]) {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        attributor.add_device(FoundDevice {
+            node: "n".to_owned(),
+            metric: "estimate:::energy".to_owned(),
+            source: "estimate".to_owned(),
+            quality: Quality::Estimated,
+            joules_per_unit: Some(1.0),
+        });
+        let location = |rank| LocationInfo {
+            node: "n".to_owned(),
+            group: format!("MPI Rank {rank}"),
+            name: "Master thread".to_owned(),
+            kind: LocationKind::CpuThread,
+            rank: Some(rank),
+            main: true,
+        };
+        let locations = [attributor.add_location(location(0)), attributor.add_location(location(1))];
+        (attributor, locations)
+    }
+
+    fn pipeline() -> (Pipeline, [LocationIndex; 2]) {
+        let (attributor, locations) = attributor();
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+        locations.iter().for_each(|location| pipeline.add_stream(*location));
+        pipeline.place_streams();
+        (pipeline, locations)
+    }
+
+    impl Pipeline {
+        fn stream_of(&mut self, location: LocationIndex) -> &mut Stream {
+            self.stream(location).expect("it is in a view")
+        }
+
+        /// A sample of the only device's ranks view.
+        fn sample(&mut self, time: Timestamp, increase: Increase) {
+            self.samples[0].put(time, increase, self.mergers[RANKS].done_until);
+        }
+    }
+
+    /// The same events, handed over in any batches, give the same figures to the last bit.
+    #[test]
+    fn figures_do_not_depend_on_the_batches() {
+        let results: Vec<_> = [1, 7, 50, 1000]
+            .into_iter()
+            .map(|batch| {
+                let (mut pipeline, locations) = pipeline();
+                let view = pipeline.attributor.devices[0].view(ViewKind::Ranks);
+                for step in 0..1000u64 {
+                    let time = step * 3;
+                    for (at, location) in locations.iter().enumerate() {
+                        let (time, stream) = (time + at as u64, pipeline.stream_of(*location));
+                        if (step + at as u64).is_multiple_of(2) {
+                            stream.enter(time, RegionRef((step % 5) as u32), 1);
+                        } else {
+                            stream.leave(time);
+                        }
+                    }
+                    if step % 4 == 0 {
+                        pipeline.sample(time, Increase::Joules((2 * step) as f64));
+                    }
+                    if step % batch == 0 {
+                        pipeline.advance_ranks(time.saturating_sub(10));
+                    }
+                }
+                pipeline.advance_to_the_end();
+                assert_eq!((pipeline.late(), pipeline.waiting()), (0, 0));
+                assert_eq!(pipeline.attributor.engine.oddities().late, 0);
+                pipeline.attributor.engine.report(view).callpaths
+            })
+            .collect();
+        assert!(results.windows(2).all(|pair| pair[0] == pair[1]));
+    }
+
+    #[test]
+    fn joined_mergers_lose_no_event() {
+        let (attributor, [first, second]) = attributor();
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+        pipeline.add_stream(first);
+        pipeline.streams.push(Stream::new(second));
+        pipeline.mergers.push(Merger::default());
+        pipeline.put_into(1, 1);
+        pipeline.stream_of(first).enter(10, RegionRef(0), 1);
+        pipeline.stream_of(second).enter(5, RegionRef(1), 1);
+        pipeline.join(RANKS, 1);
+        pipeline.stream_of(second).leave(20);
+        pipeline.stream_of(first).leave(30);
+        pipeline.advance_ranks(Timestamp::MAX);
+        let engine = &pipeline.attributor.engine;
+        assert_eq!((pipeline.late(), pipeline.waiting(), engine.oddities().late), (0, 0, 0));
+        assert!([first, second].iter().all(|location| !engine.is_open(*location)));
+    }
+
+    /// A silent GPU stream holds back its own views, for a while, and no others.
+    #[test]
+    fn ranks_do_not_wait_for_gpu_streams() {
+        let (mut attributor, [rank, _]) = attributor();
+        attributor.add_device(FoundDevice {
+            node: "n".to_owned(),
+            metric: "rocm_smi:::energy_count:device=0".to_owned(),
+            source: "rocm_smi".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1.0),
+        });
+        let info = attributor.locations[0].clone();
+        let info = LocationInfo { name: "HIP[0:0]".to_owned(), kind: LocationKind::Gpu, main: false, ..info };
+        let [gpu, silent] = [0, 1].map(|_| attributor.add_location(info.clone()));
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::Late);
+        [rank, gpu, silent].iter().for_each(|location| pipeline.add_stream(*location));
+        assert!(pipeline.stream(gpu).is_none(), "no device is known yet");
+        pipeline.place_streams();
+        for location in [rank, gpu] {
+            pipeline.stream_of(location).enter(10, RegionRef(0), 1);
+            pipeline.stream_of(location).leave(20);
+        }
+        pipeline.advance_ranks(100);
+        pipeline.advance_late(100, 1000, false);
+        assert_eq!((pipeline.waiting_for_ranks(), pipeline.waiting()), (0, 2));
+        pipeline.advance_late(100, 85, false);
+        assert_eq!(pipeline.waiting(), 1, "the limit is 15");
+        pipeline.end_stream(silent);
+        pipeline.advance_late(100, 1000, false);
+        assert_eq!(pipeline.waiting(), 1, "the other one may go on at 20");
+        pipeline.end_stream(gpu);
+        pipeline.advance_late(100, 1000, true);
+        assert_eq!(pipeline.waiting(), 1, "another one may come");
+        pipeline.advance_late(100, 1000, false);
+        assert_eq!((pipeline.waiting(), pipeline.late()), (0, 0));
+    }
+
+    fn region(attributor: &mut Attributor, name: &str, paradigm: i32, kind: i32) -> RegionRef {
+        attributor.regions.add(&Region {
+            handle: RegionHandle(0),
+            name: name.to_owned(),
+            canonical_name: name.to_owned(),
+            source_file: String::new(),
+            begin_line: 0,
+            end_line: 0,
+            region_type: kind as u8,
+            paradigm: paradigm as u8,
+        })
+    }
+
+    /// Computes the joules of threads whose stacks are sampled and whose calls are recorded. The first thread has the program's
+    /// frame, the other, like OpenMP's threads, has none. Each event: the time since the previous one, the thread, whether it is
+    /// one of its samples, and what it is.
+    fn joules_of_threads(events: &[(u64, usize, bool, u8)], batch: u64) -> (Vec<CallpathRow>, ViewTotals) {
+        let (mut attributor, recorded) = attributor();
+        let program = region(&mut attributor, "a.out", paradigm::MEASUREMENT, region_type::ARTIFICIAL);
+        let functions = ["f", "g"].map(|name| region(&mut attributor, name, paradigm::SAMPLING, 0));
+        let in_call = region(&mut attributor, "(recorded call)", paradigm::SAMPLING, region_type::ARTIFICIAL);
+        let calls = ["parallel", "for"].map(|name| region(&mut attributor, name, paradigm::OPENMP, 0));
+        let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
+        let threads = recorded.map(|recorded| {
+            let attributor = &mut pipeline.attributor;
+            let info = attributor.locations[recorded.0 as usize].clone();
+            let info = LocationInfo { name: "sampled".to_owned(), ..info };
+            let samples = attributor.add_samples(info, Evidence::default());
+            [samples, recorded].iter().for_each(|location| pipeline.add_stream(*location));
+            pipeline.put_samples_on(samples, recorded);
+            [recorded, samples]
+        });
+        pipeline.place_streams();
+        pipeline.stream_of(threads[0][0]).enter(0, program, 1);
+        threads.iter().for_each(|[_, samples]| pipeline.stream_of(*samples).enter(0, program, 0));
+        let view = pipeline.attributor.devices[0].view(ViewKind::Ranks);
+        let (mut depths, mut time, mut sampled) = ([[1, 1], [0, 1]], 0, 0);
+        for (wait, thread, is_sample, what) in events {
+            time += wait;
+            while sampled < time {
+                let increase =
+                    if sampled == 0 { Increase::First } else { Increase::Joules(0.1 * sampled as f64) };
+                pipeline.sample(sampled, increase);
+                sampled += 10;
+            }
+            let depth = &mut depths[*thread][usize::from(*is_sample)];
+            let least = usize::from(*is_sample || *thread == 0);
+            let stream = pipeline.stream_of(threads[*thread][usize::from(*is_sample)]);
+            let entered = match (*is_sample, *what) {
+                (true, 0) => in_call,
+                (true, _) => functions[usize::from(*what) % 2],
+                (false, _) => calls[usize::from(*what) % 2],
+            };
+            match what % 3 == 2 {
+                true if *depth > least => (stream.leave(time), *depth -= 1).1,
+                _ => (stream.enter(time, entered, 1), *depth += 1).1,
+            }
+            if batch > 0 && time.is_multiple_of(batch) {
+                pipeline.advance_ranks(time);
+            }
+        }
+        threads.iter().flatten().for_each(|location| pipeline.stream_of(*location).close(time + 1));
+        pipeline.advance_to_the_end();
+        let engine = &pipeline.attributor.engine;
+        assert_eq!((pipeline.late(), engine.oddities().late), (0, 0));
+        let mut report = engine.report(view);
+        report.callpaths.sort_by(|a, b| (a.location, &a.path).cmp(&(b.location, &b.path)));
+        (report.callpaths, report.totals)
+    }
+
+    proptest! {
+        #[test]
+        fn joules_of_sampled_threads_do_not_depend_on_the_batches(
+            events in vec((0u64..12, 0usize..2, any::<bool>(), 0u8..6), 1..80),
+        ) {
+            let at_once = joules_of_threads(&events, 0);
+            let totals = at_once.1;
+            prop_assert!(totals.conservation_error_joules <= 1e-9 * totals.total_joules.max(1.0));
+            prop_assert_eq!(&at_once, &joules_of_threads(&events, 1));
+            prop_assert_eq!(&at_once, &joules_of_threads(&events, 7));
+        }
+    }
+
+    #[test]
+    fn late_events_are_counted() {
+        let (mut pipeline, [location, _]) = pipeline();
+        pipeline.stream_of(location).enter(10, RegionRef(0), 1);
+        pipeline.advance_ranks(20);
+        pipeline.stream_of(location).leave(15);
+        assert_eq!(pipeline.late(), 1);
+    }
+}
