@@ -6,7 +6,7 @@ use std::fmt::Write;
 const HEAD: &str = "\
 # Metrics
 
-<!-- Made from server/src/metrics.rs and crates/figures/src/losses.rs: edit these, and run\nUPDATE_EXPECT=1 cargo test -p ampere-collector reference -->
+<!-- Made from server/src/metrics.rs and crates/figures/src/losses.rs: edit these, and run\nUPDATE_EXPECT=1 cargo test -p ampere-server reference -->
 
 `/metrics` is OpenMetrics text with base units and true counters. Summed over regions, plus idle and lost energy, the
 energy counters equal the device's at every scrape; what the limit on the number of series leaves out is in
