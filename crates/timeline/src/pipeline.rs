@@ -580,7 +580,8 @@ mod tests {
             quality: Quality::Measured,
             joules_per_unit: Some(1.0),
         });
-        let info = LocationInfo { kind: LocationKind::Gpu, main: false, ..attributor.locations[0].clone() };
+        let info = attributor.locations[0].clone();
+        let info = LocationInfo { name: "HIP[0:0]".to_owned(), kind: LocationKind::Gpu, main: false, ..info };
         let [gpu, silent] = [0, 1].map(|_| attributor.add_location(info.clone()));
         let mut pipeline = Pipeline::new(attributor, GpuStreams::Late);
         [rank, gpu, silent].iter().for_each(|location| pipeline.add_stream(*location));
