@@ -4,15 +4,15 @@
 //! load.rs      the square wave: ampere's own threads, or a command that prints its edges      wave.rs    the edges
 //! sample.rs    reads the counters meanwhile
 //! estimate.rs  edges and movements -> delay, levels, noise; pure
-//! report.rs    the table and the JSON                  write.rs    the delays in a file of settings
+//! report.rs    the table and the JSON                  settings.rs the delays, for a file of settings
 //! ```
 
 mod estimate;
 mod load;
 mod report;
 mod sample;
+mod settings;
 mod wave;
-mod write;
 
 use crate::terminal::progress::StatusLine;
 use crate::terminal::words::{given, path_parser, print};
@@ -26,6 +26,7 @@ use clap::error::ErrorKind;
 use estimate::Verdict;
 use report::{Found, Load, Report};
 use sample::Sampling;
+use settings::Setting;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -34,7 +35,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use wave::{Edge, PERIODS_MIN, Wave};
-use write::{Setting, Target};
 
 #[derive(Args)]
 pub struct CalibrateArguments {
@@ -44,9 +44,6 @@ pub struct CalibrateArguments {
     /// How long, at least four periods
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = duration, conflicts_with = "command")]
     duration: Duration,
-    /// Write the delays into this file of settings; one that is there is amended
-    #[arg(short, long, value_name = "FILE", value_parser = path_parser())]
-    output: Option<PathBuf>,
     /// Settings of the counters, a file such as ampere.toml
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
@@ -76,7 +73,6 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     run::check_counters(&config)?;
     let program = arguments.command.first().map(|program| installation::program(program)).transpose();
     let program = program.map_err(|why| anyhow!("{why}"))?; // 126 and 127 are statuses of ampere run
-    let target = given(&arguments.output).map(Target::check).transpose()?;
     let opened = ampere_counters::open_sources(&config.sources);
     for note in &opened.notes {
         say!("ampere: {note}");
@@ -108,20 +104,16 @@ pub fn calibrate(arguments: CalibrateArguments) -> anyhow::Result<ExitCode> {
     let node = ampere_ring::process::node_name();
     let report = Report { node: &node, date: &date, load: &load, wave: &wave, found: &found };
     let settings = settings_of(&report);
-    // The figures took time to measure, so they are shown even if the file cannot be written.
-    let written = match &target {
-        Some(target) if !settings.is_empty() => Some(target.write(&node, &settings)),
-        _ => None,
+    let text = if arguments.json {
+        format!("{:#}\n", report.json(&settings))
+    } else if settings.is_empty() {
+        report.text()
+    } else {
+        format!("{}\nfor ampere.toml:\n\n{}", report.text(), settings::sections(&settings))
     };
-    let path = given(&arguments.output).filter(|_| matches!(written, Some(Ok(_))));
-    let text = if arguments.json { format!("{:#}\n", report.json(path)) } else { report.text() };
     print("what was found", |out| out.write_all(text.as_bytes()))?;
-    for line in written.transpose()?.unwrap_or_default() {
-        say!("ampere: {line}");
-    }
     if settings.is_empty() {
-        let nothing = if target.is_some() { "; nothing was written" } else { "" };
-        bail!("no counter's delay could be found{nothing}");
+        bail!("no counter's delay could be found");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -222,7 +214,6 @@ fn settings_of(report: &Report) -> Vec<Setting> {
             name: device.name.clone(),
             metric: device.metric.clone(),
             delay: response.delay_to_set(),
-            error: response.delay_error,
             // A file name can contain anything, for example a line break.
             how: format!(
                 "{}, on {}: an estimate, {} by {} periods of {} ({})",

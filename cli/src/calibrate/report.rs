@@ -2,6 +2,7 @@
 
 use super::estimate::{CELLS, Estimate, Response, Verdict};
 use super::sample::Counter;
+use super::settings::{self, Setting};
 use super::wave::Wave;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -159,7 +160,7 @@ impl Report<'_> {
         lines.into_iter().map(|line| format!("{}: {line}", counter.device.name)).collect()
     }
 
-    pub fn json(&self, written: Option<&std::path::Path>) -> Value {
+    pub fn json(&self, settings: &[Setting]) -> Value {
         let devices: Vec<Value> = self.found.iter().map(|found| self.device(found)).collect();
         json!({
             "schema": "ampere-calibration/1",
@@ -174,7 +175,7 @@ impl Report<'_> {
                 "duty": self.wave.duty(),
             },
             "devices": devices,
-            "written": written.map(|path| path.display().to_string()),
+            "settings": settings::sections(settings),
         })
     }
 

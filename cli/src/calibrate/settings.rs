@@ -1,0 +1,90 @@
+//! The delays as `[[device]]` sections, which the user pastes into a file of settings.
+
+/// A delay that was found.
+pub struct Setting {
+    pub name: String,
+    pub metric: String,
+    /// The delay in seconds, 0 or more.
+    pub delay: f64,
+    /// When and how it was measured, on one line.
+    pub how: String,
+}
+
+/// A section for each of them.
+pub fn sections(settings: &[Setting]) -> String {
+    settings.iter().map(section).collect::<Vec<_>>().join("\n")
+}
+
+fn section(setting: &Setting) -> String {
+    let metric = escape_pattern(&setting.metric);
+    let is_literal = !metric.contains('\'') && !metric.contains(char::is_control);
+    // A literal string, as patterns are written everywhere: with backslashes as they are.
+    let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
+    format!(
+        "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\n",
+        // In a device's name `$` begins what the pattern captured.
+        quoted(&setting.name.replace('$', "$$")),
+        setting.how,
+        setting.delay * 1e3
+    )
+}
+
+/// A basic string of TOML, whose escapes are those of JSON, and one more.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+/// A regular expression that matches this text and nothing else.
+fn escape_pattern(text: &str) -> String {
+    let escaped = text.chars().flat_map(|c| [Some('\\').filter(|_| r"\.+*?()|[]{}^$".contains(c)), Some(c)]);
+    escaped.flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_settings::Config;
+
+    fn setting(name: &str, metric: &str, milliseconds: f64) -> Setting {
+        let how = "2026-11-20, on n1: an estimate, by 20 periods of 1 s".to_owned();
+        Setting { name: name.to_owned(), metric: metric.to_owned(), delay: milliseconds * 1e-3, how }
+    }
+
+    #[test]
+    fn each_counter_has_a_section() {
+        let text = sections(&[
+            setting("GPU-0", "rocm_smi:::energy_count:device=0", 119.84),
+            setting("package-0", "rapl:::energy:package-0", 0.0),
+        ]);
+        assert_eq!(
+            text,
+            r#"[[device]]
+name = "GPU-0"
+metric = 'rocm_smi:::energy_count:device=0'
+# ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
+delay = "119.8ms"
+
+[[device]]
+name = "package-0"
+metric = 'rapl:::energy:package-0'
+# ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
+delay = "0.0ms"
+"#
+        );
+    }
+
+    #[test]
+    fn a_section_is_about_its_counter_whatever_its_name() {
+        let settings = [
+            setting("GPU $", r"a'b.c\d", 1.0),
+            setting("\"x\"\n\u{7f}", "m\u{7f}\t[0]", 2.0),
+            setting("other", "axb", 3.0),
+        ];
+        let config = Config::parse(&sections(&settings), "pasted").unwrap();
+        for (device, setting) in config.devices.iter().zip(&settings) {
+            assert_eq!(device.name_for("n1", &setting.metric).as_deref(), Some(setting.name.as_str()));
+            assert_eq!(device.delay.as_secs_f64(), setting.delay);
+        }
+        assert_eq!(config.devices[0].name_for("n1", "a'bxc\\d"), None, "another counter");
+    }
+}
