@@ -33,6 +33,7 @@ pub fn markdown() -> String {
 mod tests {
     #[test]
     fn the_page_in_the_documentation_is_current() {
-        expect_test::expect_file!["../../docs/src/metrics.md"].assert_eq(&super::markdown());
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/src/metrics.md");
+        expect_test::expect_file![page].assert_eq(&super::markdown());
     }
 }

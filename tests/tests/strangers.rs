@@ -414,7 +414,7 @@ fn hostile_results_do_nothing_to_a_terminal() {
     }
     // A shell's pattern expands to names of files that anybody may have made.
     for name in ["1", "2"] {
-        std::fs::create_dir(place.path(&format!("theirs/{HOSTILE}{name}"))).expect("a directory");
+        std::fs::create_dir(place.path(format!("theirs/{HOSTILE}{name}"))).expect("a directory");
     }
     let words = format!("{} report theirs/x*", ampere_tests::artifact("ampere").display());
     let done = run(place.command("script").args(["-qec", &words, "/dev/null"]));

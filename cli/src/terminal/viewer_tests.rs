@@ -1,6 +1,6 @@
 use super::*;
 use crate::terminal::paint::{framed, text};
-use ampere_figures::losses::RecordLosses;
+use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::snapshot::{
     DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
 };
@@ -283,6 +283,10 @@ fn of_several_nodes_all_are_shown_or_the_first_alone() {
     let mut viewer = viewer();
     viewer.figures.job = Some(Job {
         totals: Totals { joules: 3000.0, watts: Some(120.0), ..Totals::default() },
+        losses: Losses {
+            records: RecordLosses { dropped_records: 5, ..RecordLosses::default() },
+            ..Losses::default()
+        },
         nodes: vec![node("n1", NodeState::Running, 2400.0), node("n2", NodeState::Gone, 600.0)],
         functions: vec![ampere_report::page::job::NamedJoules { name: "of_all".to_owned(), joules: 900.0 }],
         ..Job::default()
@@ -295,7 +299,7 @@ fn of_several_nodes_all_are_shown_or_the_first_alone() {
         expect![[r#"
              ampere mpirun ./solver 2 nodes: 3000.0 J 120 W  12.0 s  2 ranks  35000 events
              2 devices       2400.0 J     200 W  estimated
-             lag 0.0 s  idle 600.000 J  3 dropped
+             lag 0.0 s  idle 600.000 J  5 dropped
              1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                   JOULES▼   SHARE     WATTS    IDLE  RANKS STATE    NODE
                    2400.0   80.0%       120       -      2 running  n1

@@ -146,12 +146,15 @@ pub fn other_parts(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ampere_report::summary::SCHEMA;
+    use ampere_figures::losses::Losses;
+    use ampere_figures::summary::SCHEMA;
 
     fn of(node: &str, id: &str) -> String {
         let run =
             Run { id: id.to_owned(), nodes: vec![node.to_owned()], total_joules: 2.0, ..Run::default() };
-        format!(r#"{{"schema": "{SCHEMA}", "run": {}}}"#, serde_json::to_string(&run).unwrap())
+        let (run, quality) =
+            (serde_json::to_string(&run).unwrap(), serde_json::to_string(&Losses::default()).unwrap());
+        format!(r#"{{"schema": "{SCHEMA}", "run": {run}, "quality": {quality}}}"#)
     }
 
     #[test]

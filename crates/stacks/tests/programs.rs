@@ -357,5 +357,7 @@ fn what_is_lost_is_counted() {
     // 400 ms with four samples in each millisecond: all are recorded or counted, unless the timer itself is late. Lost records
     // include switches of threads.
     assert!((800..6000).contains(&(figures.samples + figures.lost)), "{figures:?}");
-    assert!(figures.complete as f64 > 0.99 * figures.samples as f64, "{figures:?}");
+    // A mapping can be among the lost records: the samples that need it are cut off, and counted with the reason.
+    let cut_off: u64 = figures.cut_off.iter().map(|of| of.samples).sum();
+    assert!(figures.complete > 0 && figures.complete + cut_off == figures.samples, "{figures:?}");
 }
