@@ -179,7 +179,7 @@ fn join() -> Result<State, Error> {
         pid: std::process::id(),
         joined,
         overload_policy: overload_policy(variable("AMPERE_EVENTS").as_deref()).unwrap_or_else(|why| {
-            report(&why);
+            report(&why.to_string());
             OverloadPolicy::CoalesceUnderPressure
         }),
         ring_sizes,
@@ -435,13 +435,18 @@ pub fn new_location(location: *const Location) {
     }
 }
 
-/// The policy for a value of `AMPERE_EVENTS`. The error is the line for the user; it means `auto`.
-fn overload_policy(value: Option<&str>) -> Result<OverloadPolicy, String> {
+/// A value of `AMPERE_EVENTS` that is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("AMPERE_EVENTS={0:?}: use all, auto or folded; continuing with auto")]
+struct UnknownPolicy(String);
+
+/// The policy for a value of `AMPERE_EVENTS`.
+fn overload_policy(value: Option<&str>) -> Result<OverloadPolicy, UnknownPolicy> {
     match value.map(str::trim) {
         None | Some("" | "auto") => Ok(OverloadPolicy::CoalesceUnderPressure),
         Some("all") => Ok(OverloadPolicy::Wait),
         Some("folded") => Ok(OverloadPolicy::Coalesce),
-        Some(other) => Err(format!("AMPERE_EVENTS={other:?}: use all, auto or folded; continuing with auto")),
+        Some(other) => Err(UnknownPolicy(other.to_owned())),
     }
 }
 
@@ -509,7 +514,7 @@ mod tests {
             policies,
             [CoalesceUnderPressure, CoalesceUnderPressure, CoalesceUnderPressure, Wait, Coalesce]
         );
-        assert!(overload_policy(Some("most")).unwrap_err().contains("AMPERE_EVENTS=\"most\""));
+        assert!(overload_policy(Some("most")).unwrap_err().to_string().contains("AMPERE_EVENTS=\"most\""));
     }
 
     /// This process may have been started with another program, as by `exec`, and other processes may have had its pid.

@@ -341,8 +341,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
         let words = |key: &str| shown[key].as_str().unwrap_or_default();
         assert!(words("about").starts_with("2 ranks on "), "{}", words("about"));
         assert!(words("words").starts_with("2 ranks: "), "{}", words("words"));
-        // The launcher, and on a busy machine a child of it that has not yet become a rank.
-        assert!(words("words").contains(" other process"), "{}", words("words"));
+        assert!(words("words").contains("; and 1 other process: "), "{}", words("words"));
         assert!(words("heat").ends_with(" functions on 2 ranks or groups of ranks"), "{}", words("heat"));
         let more = words("more");
         assert!(more.starts_with("Show more (") && more.ends_with(" %)"), "{more}");

@@ -39,6 +39,8 @@ const WORK: &str = r#"
         if (argc > 2) { fclose(fopen(argv[2], "w")); for (;;) spin(0.01); }
     #ifdef WITH_MPI
         MPI_Finalize();
+        // mpirun kills the other ranks, which may still be ending, when one returns anything else.
+        return 0;
     #endif
         return 3;
     }
@@ -93,10 +95,10 @@ fn a_short_mpi_run_is_complete() {
     let place = Place::new();
     let ranks = place.compile("mpicc.openmpi", "mpi", WORK, &["-DWITH_MPI", "-finstrument-functions"]);
     let command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", text(&ranks), "1"];
-    let summary = is_complete(&place, "ranks", &command, 3);
+    let summary = is_complete(&place, "ranks", &command, 0);
     assert_eq!(summary["run"]["ranks"], 2);
     // A single rank needs no launcher, and ends before a longer run would have measured its clock.
-    is_complete(&place, "alone", &[text(&ranks), "1"], 3);
+    is_complete(&place, "alone", &[text(&ranks), "1"], 0);
     place.is_clean();
 }
 

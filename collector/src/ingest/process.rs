@@ -313,8 +313,7 @@ impl Process {
         if !self.threads.looks.is_due() {
             return;
         }
-        let Some(whole) = Stat::of(pid).filter(|stat| stat.started == self.info.start_time) else { return };
-        let Some(main) = Stat::of_thread(pid, pid) else { return };
+        let Some((whole, main)) = self.whole_and_main_thread() else { return };
         let seconds = |ns: u64| ns as f64 * 1e-9;
         self.threads.seconds = Some(ThreadSeconds {
             main: seconds(main.cpu_ns),
@@ -366,12 +365,17 @@ impl Process {
         if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_looks.is_due() {
             return;
         }
-        let pid = self.info.pid;
-        let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time);
-        if let Some((whole, main)) = whole.zip(Stat::of_thread(pid, pid)) {
+        if let Some((whole, main)) = self.whole_and_main_thread() {
             let others = whole.cpu_ns.saturating_sub(main.cpu_ns) as f64 * 1e-9;
             self.threads.unsampled.get_or_insert((others, others)).1 = others;
         }
+    }
+
+    /// The figures of the whole process and of its main thread, as long as it runs.
+    fn whole_and_main_thread(&self) -> Option<(Stat, Stat)> {
+        let pid = self.info.pid;
+        let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
+        Some((whole, Stat::of_thread(pid, pid)?))
     }
 
     /// CPU time of all but the main thread while it was not sampled.

@@ -287,6 +287,16 @@ impl Events {
         if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
+    /// Called when a process has executed a program: if it was added as a launcher, it is itself sampled since then.
+    pub(crate) fn executed(&mut self, process: u32) {
+        self.sampled.entry(process).and_modify(|opened| opened.begin = SamplingStart::Now);
+    }
+
+    /// When the events of a process start if they are opened again. A launcher is still not to be sampled itself.
+    pub(crate) fn start_of(&self, process: u32) -> SamplingStart {
+        self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
+    }
+
     /// Stops sampling all processes, once the returned events are dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)

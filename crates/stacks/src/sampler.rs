@@ -171,13 +171,12 @@ impl Sampler {
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
         // Inherited events end with those that they were inherited from. Therefore the other processes get their own.
+        let kept: Vec<u32> =
+            self.processes.all().into_iter().filter(|process| is_sampled(*process)).collect();
+        let kept: Vec<_> = kept.into_iter().map(|process| (process, self.events.start_of(process))).collect();
         let before = self.events.take();
-        for process in self.processes.all() {
-            if !is_sampled(process) {
-                continue;
-            }
-            let added =
-                threads_of(process).and_then(|threads| self.add(process, threads, SamplingStart::Now));
+        for (process, start) in kept {
+            let added = threads_of(process).and_then(|threads| self.add(process, threads, start));
             match added {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
                 Err(why) => {
@@ -388,6 +387,7 @@ impl Sampler {
                 self.files.forget(process);
                 self.files.maps.executed(process, self.time_of_day(time));
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
+                self.events.executed(process);
                 self.switch_in(process, time);
             }
             Record::Forked { process, parent, thread } => {

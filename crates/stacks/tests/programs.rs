@@ -283,6 +283,42 @@ fn a_launcher_that_has_ended_and_odd_settings_are_errors() {
     );
 }
 
+#[test]
+fn a_launcher_is_not_sampled_when_others_stop_being_sampled_and_its_commands_are() {
+    // It executes a command, works itself after the first word, and executes another command after the second.
+    const LAUNCHER: &str =
+        "read go; true; echo; read stopped; i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; \"$@\"";
+    let programs = compile(TABLES);
+    let mut launcher = Command::new("sh")
+        .args(["-c", LAUNCHER, "sh", programs.path.to_str().unwrap(), "two"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let Ok(mut sampler) = sampler_of(launcher.id(), &Options::default()) else {
+        println!("skipped: perf_event_open is not allowed here");
+        launcher.kill().unwrap();
+        launcher.wait().unwrap();
+        return;
+    };
+    let mut words = launcher.stdin.take().unwrap();
+    words.write_all(b"\n").unwrap();
+    launcher.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    let mut received = Received::default();
+    sampler.poll(&mut received);
+    sampler.retain(|process| process == launcher.id()).unwrap();
+    words.write_all(b"\n").unwrap();
+    while launcher.try_wait().unwrap().is_none() {
+        sampler.poll(&mut received);
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    sampler.finish(&mut received);
+    let (own, others): (Vec<_>, Vec<_>) =
+        received.samples.iter().partition(|(process, ..)| *process == launcher.id());
+    assert_eq!(own.len(), 0, "{} of {}", own.len(), received.samples.len());
+    assert!(others.len() > 100, "{}", others.len());
+}
+
 /// The share of each function among perf's samples, in percent.
 fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
     let record = Command::new("perf")
@@ -357,7 +393,5 @@ fn what_is_lost_is_counted() {
     // 400 ms with four samples in each millisecond: all are recorded or counted, unless the timer itself is late. Lost records
     // include switches of threads.
     assert!((800..6000).contains(&(figures.samples + figures.lost)), "{figures:?}");
-    // A mapping can be among the lost records: the samples that need it are cut off, and counted with the reason.
-    let cut_off: u64 = figures.cut_off.iter().map(|of| of.samples).sum();
-    assert!(figures.complete > 0 && figures.complete + cut_off == figures.samples, "{figures:?}");
+    assert!(figures.complete as f64 > 0.99 * figures.samples as f64, "{figures:?}");
 }

@@ -77,8 +77,8 @@ pub struct Stream {
     always_breaks: bool,
     /// The number of open frames after the last step.
     depth: usize,
-    /// The time of the last step.
-    last: Timestamp,
+    /// The time of the last step that was released.
+    last_released: Timestamp,
     done_until: Timestamp,
     late: u64,
 }
@@ -97,7 +97,7 @@ impl Stream {
             breaks: VecDeque::new(),
             always_breaks: false,
             depth: 0,
-            last: 0,
+            last_released: 0,
             done_until: 0,
             late: 0,
         }
@@ -141,13 +141,17 @@ impl Stream {
     fn put(&mut self, step: Step) {
         // A late step still goes to the engine, which takes it as if it had happened now.
         self.late += u64::from(step.time < self.done_until);
-        self.last = step.time;
         self.steps.push(step);
     }
 
     /// The number of steps that wait.
     fn waiting(&self) -> usize {
         self.steps.len() - self.done
+    }
+
+    /// The time of the last step.
+    fn last_time(&self) -> Timestamp {
+        self.steps.last().map_or(self.last_released, |step| step.time)
     }
 
     /// The time of the first step that waits.
@@ -185,6 +189,7 @@ impl Stream {
     /// Releases the steps that have been handed over, once they are the greater part.
     fn tidy(&mut self) {
         if self.done > self.steps.len() / 2 {
+            self.last_released = self.steps[self.done - 1].time;
             self.steps.drain(..self.done);
             self.breaks.iter_mut().for_each(|at| *at -= self.done);
             self.done = 0;
@@ -391,7 +396,7 @@ impl Pipeline {
             let streams = self.mergers[merger].streams.iter().map(|stream| &self.streams[*stream]);
             // A stream without events keeps its merger waiting, but not for ever.
             let without = if awaits_streams { 0 } else { watermark };
-            let last = streams.filter(|stream| !stream.has_ended).map(|stream| stream.last);
+            let last = streams.filter(|stream| !stream.has_ended).map(Stream::last_time);
             let until = last.min().unwrap_or(without).max(watermark.saturating_sub(longest_lag));
             self.advance(merger, until.min(watermark));
         }
