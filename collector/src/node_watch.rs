@@ -4,8 +4,8 @@
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
 use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
+use ampere_figures::summary::NodeCpu;
 use ampere_model::Quality;
-use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

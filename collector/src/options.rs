@@ -3,7 +3,7 @@
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::Output;
-use ampere_report::summary::Summary;
+use ampere_figures::summary::Summary;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
 use ampere_trace::spool::SpoolDirectory;

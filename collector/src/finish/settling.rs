@@ -2,9 +2,9 @@
 
 use super::{Finish, Traced};
 use crate::run_directory::output;
+use ampere_figures::build::uncovered_note;
 use ampere_figures::summary::topmost;
-use ampere_report::summary::{Device, Summary};
-use ampere_report::uncovered_note;
+use ampere_figures::summary::{Device, Summary};
 use ampere_timeline::attributor::Attributor;
 use ampere_trace::offline::{self, Attributed};
 use ampere_trace::power;

@@ -43,10 +43,7 @@ pub mod timeline;
 mod tree;
 
 use crate::highlights::Sums;
-pub use ampere_figures::build::uncovered_note;
-pub use ampere_figures::nodes::summaries as nodes;
 use ampere_figures::summary::Summary;
-pub use ampere_figures::{assignment, batch_job as job, clock_text, gauges, missing, summary};
 use ampere_model::text::{joules, printable};
 pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
