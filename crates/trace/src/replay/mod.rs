@@ -8,11 +8,13 @@ mod play;
 
 pub use play::{InvalidSpeed, Player, Speed};
 
-use crate::devices::{Found, Metrics, Series, TraceDevices};
+use crate::devices::TraceDevices;
 use crate::metric_recorders::{Recorders, are_in_doubt};
+use crate::metrics::{Found, Metrics};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, doubt_of_nodes, node_of, node_of_group};
+use crate::series::Series;
 use crate::value_type;
 use crate::{evidence, index, left_out};
 use ampere_attribution::Increase;
