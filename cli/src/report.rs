@@ -37,7 +37,7 @@ const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct ReportArguments {
-    /// Output directory of a run, which may still go on; or a summary.json
+    /// Output directory of a run, which may still be running; or a summary.json
     #[arg(value_parser = path_parser())]
     directory: PathBuf,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]

@@ -11,18 +11,18 @@ use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::pipeline::{Pipeline, Stream};
 use otf2::{Definitions, LocationRef, LocationType};
 
-/// How far a location has been read.
+/// The state of reading a location.
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
-    /// Time of its last enter or leave.
+    /// The time of the last enter or leave.
     pub(crate) last: u64,
-    /// How many there were.
+    /// The number of enters and leaves so far.
     pub(crate) events: u64,
-    /// Open frames.
+    /// The number of open frames.
     pub(crate) depth: u64,
-    /// After so many events, its open frames end.
+    /// The number of events after which the open frames end, if it is known.
     pub(crate) ends_after: Option<u64>,
-    /// Calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
+    /// The number of calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
     pub(crate) calls: u32,
     pub(crate) index: LocationIndex,
 }
@@ -39,7 +39,7 @@ impl LocationState {
     }
 }
 
-/// The attributor's regions by the trace's numbers, which may be any: some tools number regions by a hash.
+/// Adds the trace's regions. Returns them by their numbers in the trace, which some tools make from a hash.
 pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> NumberTable<RegionRef> {
     let mut regions = NumberTable::default();
     for (reference, region) in definitions.regions.iter() {
@@ -49,7 +49,7 @@ pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor
     regions
 }
 
-/// `share`: only its locations.
+/// Adds the trace's locations, or only those of a share.
 pub(crate) fn add_locations(
     definitions: &Definitions,
     share: Option<&Share>,

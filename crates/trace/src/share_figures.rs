@@ -24,9 +24,9 @@ use std::path::Path;
 
 const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
 
-/// A trace's figures.
+/// The figures of a trace, and what is printed with them.
 pub struct Attributed {
-    /// As `--json` prints it.
+    /// The summary that `--json` prints.
     pub summary: Summary,
     /// One line for each part of the trace that was not read.
     pub warnings: Vec<String>,
