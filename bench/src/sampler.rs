@@ -5,7 +5,7 @@ use crate::{Figure, child};
 use ampere_collector::sampling::clock::Timer;
 use ampere_collector::sampling::sampler::{RING_NAME, Sampler, SamplerOptions};
 use ampere_counters::Settings;
-use ampere_report::summary::{Readings, SamplerOverhead};
+use ampere_figures::summary::{Readings, SamplerOverhead};
 use ampere_ring::RingConsumer;
 use ampere_settings::Config;
 use std::process::Command;

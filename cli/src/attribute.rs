@@ -10,7 +10,8 @@ use ampere_report::{json, text};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
-use ampere_trace::offline::{self, Attributed, How};
+use ampere_trace::offline::{self, How};
+use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use std::io::{BufWriter, IsTerminal, Write};
@@ -33,13 +34,13 @@ pub struct AttributeArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
-    /// Write a row for each call there, as a Parquet file, with the call paths beside it (FILE.callpaths.parquet)
+    /// Write a row for each call there, as a Parquet file, and the call paths next to it (FILE.callpaths.parquet)
     #[arg(long, value_name = "FILE.parquet", value_parser = path_parser())]
     calls: Option<PathBuf>,
     /// Also write summary.json, summary.txt and report.html there
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// So many threads at most; their number changes no figure [default: one for each core]
+    /// Use at most this many threads; no figure depends on the number [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Print the summary as JSON

@@ -55,13 +55,13 @@ enum Command {
     Attribute(attribute::AttributeArguments),
     /// Measure how fast the counters are, how far they lag and how noisy they are
     Calibrate(calibrate::CalibrateArguments),
-    /// Play an existing OTF2 trace as if it ran now, with live metrics and all
+    /// Play an existing OTF2 trace as if it ran now, with live metrics
     Replay(replay::ReplayArguments),
     /// Show a run's summary: as a table, a page with pictures, rows for other programs
     Report(report::ReportArguments),
-    /// Watch a run while it goes on, on the whole terminal, with keys as in htop
+    /// Watch a run while it is running, on the whole terminal, with keys as in htop
     Top(top::TopArguments),
-    /// Show runs beside each other, and where they differ most
+    /// Compare runs, and show where they differ most
     Compare(compare::CompareArguments),
     /// Finish a run that was killed together with its collector
     Recover(recover::RecoverArguments),

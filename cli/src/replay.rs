@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 pub struct ReplayArguments {
     /// The trace's anchor file, traces.otf2
     trace: PathBuf,
-    /// Times as fast as it was; 0 or "max": as fast as can be
+    /// Play this many times as fast as the trace was recorded; 0 or "max": as fast as possible
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
     /// Settings, a file such as ampere.toml: above all which metric is which device
@@ -35,10 +35,10 @@ pub struct ReplayArguments {
     /// Where the results go [default: ./ampere-<date>_<time>_<id>]
     #[arg(short, long, env = "AMPERE_OUTPUT", value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// GPU streams report so many seconds late, in batches; "end": at the end
+    /// Delay the events of GPU streams by this many seconds, in batches; "end": to the end
     #[arg(long, value_name = "SECONDS", default_value = "0.5")]
     gpu_lag: Lag,
-    /// Go on serving /metrics for so many seconds when the trace has been played
+    /// Keep serving /metrics for this many seconds after the trace has been played
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     hold: Duration,
 }

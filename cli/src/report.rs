@@ -12,8 +12,8 @@ use ampere_collector::run_directory::leftover::spools_below;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::foreign_run;
 use ampere_endpoint::access::Access;
+use ampere_figures::summary::{BYTES_MAX, Summary};
 use ampere_model::text::{one_line, printable};
-use ampere_report::summary::{BYTES_MAX, Summary};
 use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
@@ -37,7 +37,7 @@ const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct ReportArguments {
-    /// Output directory of a run, which may still go on; or a summary.json
+    /// Output directory of a run, which may still be running; or a summary.json
     #[arg(value_parser = path_parser())]
     directory: PathBuf,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
@@ -104,7 +104,8 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     let first = summary_of_node(directory)?;
     let trace = chrome::trace_beside(directory)?;
     let others = nodes::other_parts(directory, &first.run.id, summary_of_node)?;
-    let mut parts = vec![Part { trace, summary: ampere_report::nodes::joined(first, others.joined) }];
+    let mut parts =
+        vec![Part { trace, summary: ampere_figures::nodes::summaries::joined(first, others.joined) }];
     parts.extend(others.parts);
     others.missing.iter().for_each(|line| say!("ampere: {line}"));
     let mut unknown = None;
@@ -227,7 +228,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
             }
         }
     }
-    let mut whole = ampere_report::nodes::joined(first, others);
+    let mut whole = ampere_figures::nodes::summaries::joined(first, others);
     whole.run.complete &= missing.is_empty();
     whole.run.notes.extend(missing);
     Ok(whole)

@@ -14,7 +14,7 @@ use ampere_timeline::recorder::Recorder;
 use ampere_trace::calls::{CallTable, Clock, Span, nameless, span_of};
 use ampere_trace::chrome::Part;
 use ampere_trace::offline::{self, How};
-use ampere_trace::timeline::{Bins, Kept, MOST_BINS, RegionSink, Wanted};
+use ampere_trace::timeline::{BINS_MAX, Bins, Kept, RegionSink, Wanted};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::{Map, Value};
@@ -28,7 +28,7 @@ const BINS: u32 = 100;
 
 #[derive(Args)]
 pub struct TimelineArguments {
-    /// `timeline`: so many bins over the run [default: 100]
+    /// `timeline`: the number of bins over the run [default: 100]
     #[arg(long, value_name = "N", conflicts_with = "every", value_parser = clap::value_parser!(u32).range(1..))]
     bins: Option<u32>,
     /// `timeline`: bins of this length, 10ms for example
@@ -37,7 +37,7 @@ pub struct TimelineArguments {
     /// `timeline`: what joules are summed by [default: rank]
     #[arg(long, value_enum)]
     by: Option<By>,
-    /// `timeline`: only the time in which a device has at least so many watts, and the joules of that time; no parts
+    /// `timeline`: only the time in which a device has at least this many watts, and the joules of that time; no parts
     #[arg(long, value_name = "WATTS", conflicts_with_all = ["bins", "every", "region"], value_parser = watts)]
     above: Option<f64>,
     /// `timeline`: the joules of each call of this region instead, in order
@@ -112,7 +112,7 @@ impl Run<'_> {
         };
         ensure!(seconds > 0.0, "the trace does not say how long it is: give a length of bins with --every");
         let bins = if arguments.above.is_some() { 1.0 } else { length / seconds };
-        ensure!(bins <= MOST_BINS as f64, "that would be {bins:.0} bins: at most {MOST_BINS} are made");
+        ensure!(bins <= BINS_MAX as f64, "that would be {bins:.0} bins: at most {BINS_MAX} are made");
         let by = arguments.by.unwrap_or_default();
         ensure!(
             by != By::Balance || arguments.above.is_none(),

@@ -1,31 +1,29 @@
-//! What else happens on the node while the run goes on: CPU time of the run's processes and of all others, GPUs that processes
-//! use, and other runs.
+//! Watches the node while the run is running: CPU time of the run's processes and of all others, GPUs that processes use, and
+//! other runs.
 
 use crate::overhead;
 use crate::run_directory::other_runs::Neighbours;
 use ampere_counters::{ProcessCpu, Queues, RunCpu, Settings, SharedRunCpu, UsedGpus};
+use ampere_figures::summary::NodeCpu;
 use ampere_model::Quality;
-use ampere_report::summary::NodeCpu;
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often other runs are looked for.
+/// The time between two searches for other runs.
 const NEIGHBOURS_PERIOD: Duration = Duration::from_secs(1);
 
-/// Looked at by the collector's loop; the CPU time also by the estimate.
 pub struct NodeWatch {
     run_cpu: SharedRunCpu,
     queues: Option<Queues>,
-    /// As last read.
     cpu: Option<NodeCpu>,
     neighbours: Neighbours,
     next_neighbours: Instant,
 }
 
 impl NodeWatch {
-    /// Begins to count. `cpus`: how many the run may use. `launcher`: the `ampere run` whose run it is.
+    /// Starts to count. `cpus`: the number of CPUs that the run may use. `launcher`: the `ampere run` that started the run.
     pub fn begin(session: &Path, settings: &Settings, cpus: usize, launcher: Option<u32>) -> NodeWatch {
         let mut run_cpu = RunCpu::new(settings, cpus);
         launcher.iter().for_each(|launcher| run_cpu.add_launcher(*launcher));
@@ -38,7 +36,7 @@ impl NodeWatch {
         }
     }
 
-    /// For the estimate, which reads it in the sampler's thread.
+    /// Returns the CPU time for the estimate, which reads it in the sampler's thread.
     pub(crate) fn shared(&self) -> SharedRunCpu {
         self.run_cpu.clone()
     }
@@ -47,27 +45,27 @@ impl NodeWatch {
         self.with(|run| run.add(pid, start_time));
     }
 
-    /// A process that waits until it may become a program of the run.
+    /// Adds a process that waits until it may become a program of the run.
     pub(crate) fn add_command(&self, pid: u32, start_time: u64) {
         self.with(|run| run.add_command(pid, start_time));
     }
 
-    /// What the command has used from its begin to its end, with the children that it waited for.
+    /// Adds the CPU time of the command and of the children that it waited for.
     pub(crate) fn command_used(&self, cpu_ns: u64) {
         self.with(|run| run.command_used(cpu_ns));
     }
 
-    /// What the run's processes have used until now.
+    /// Reads the CPU time of the run's processes.
     pub(crate) fn read_processes(&self) {
         self.with(RunCpu::look);
     }
 
-    /// What each of the run's processes has used.
+    /// Returns the CPU time of each of the run's processes.
     pub(crate) fn processes(&self) -> Vec<ProcessCpu> {
         self.with(|run| run.processes().collect())
     }
 
-    /// The GPUs that a process uses now, where AMD's driver tells.
+    /// Returns the GPUs that a process uses now, if AMD's driver reports them.
     pub(crate) fn gpus_of(&self, pid: u32) -> UsedGpus {
         self.queues.as_ref().map_or(UsedGpus::Unknown, |queues| queues.of(pid))
     }
@@ -76,7 +74,7 @@ impl NodeWatch {
         self.cpu
     }
 
-    /// Why the run's joules are not its own alone; a loss, unlike a neighbour that does something else.
+    /// Returns why the run's joules include those of other runs of the same command.
     pub(crate) fn loss(&self) -> Option<&'static str> {
         self.neighbours.has_siblings().then_some(
             "the same ampere run was started several times at once on this node, as by a launcher whose variables are not known: each of \
@@ -104,7 +102,7 @@ impl NodeWatch {
         }
     }
 
-    /// What the counters have counted of others' work.
+    /// Returns notes about the work of others that the counters include.
     pub(crate) fn notes(&self, attributor: &Attributor) -> Vec<String> {
         let mut energies = attributor.devices.iter().filter(|d| d.info.unit == Unit::Joules).peekable();
         if energies.peek().is_none() {

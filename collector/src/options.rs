@@ -1,43 +1,43 @@
-//! What a run is: its settings, where its results go, and how its collector came to be.
+//! A run's settings, the place of its results, and the reason for its collector.
 
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::Output;
-use ampere_report::summary::Summary;
+use ampere_figures::summary::Summary;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
 use ampere_trace::spool::SpoolDirectory;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Records taken from one ring at a time.
+/// The number of records that are taken from one ring at a time.
 pub(crate) const BATCH: usize = 1 << 14;
-/// How often it is checked which processes still live.
+/// The time between two checks of which processes are alive.
 pub(crate) const LIVENESS_PERIOD: Duration = Duration::from_millis(100);
 
-/// What a run is.
+/// The description of a run.
 pub struct Options {
-    /// Where the results go.
+    /// The directory of the results.
     pub output: PathBuf,
-    /// The claim in the output directory. The manifest says where records lie until the trace is written.
+    /// The claim in the output directory. The manifest has the place of the records until the trace is written.
     pub spool: PathBuf,
-    /// The settings.
+    /// The settings of all parts.
     pub config: Config,
-    /// What was started.
+    /// The command line that was started.
     pub command: Vec<String>,
-    /// The same on all nodes.
+    /// The run's id, which is the same on all nodes.
     pub run_id: String,
-    /// The run is a trace's that is played: it says what there is and what time it is.
+    /// In a replay, the trace that is played.
     pub replay: Option<Replay>,
-    /// What an earlier collector has found out, if there was one.
+    /// The manifest, with what an earlier collector has found out, if there was one.
     pub manifest: Manifest,
-    /// Of a run that was cut off: the summary that it left, for what no record says.
+    /// The summary that a run has left that was cut off: it has what is in no record.
     pub left: Option<Box<Summary>>,
-    /// Why there is this collector.
+    /// The reason for this collector.
     pub mode: Mode,
 }
 
-/// Why this collector runs.
+/// The reason why this collector runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The run's collector: the first, or one that replaces a killed one.
@@ -49,7 +49,7 @@ pub enum Mode {
 }
 
 impl Options {
-    /// Of a claimed output directory; command and id of the run are the manifest's.
+    /// Returns the options for a claimed output directory, with command and id from the manifest.
     pub fn new(
         output: &Output,
         config: Config,

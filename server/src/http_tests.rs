@@ -23,7 +23,7 @@ fn start(wanted: &str, token: Option<&Path>) -> (Server, Access) {
         let attributor = ampere_timeline::attributor::Attributor::new(Config::default(), 1);
         while let Ok(wanted) = asked.recv() {
             let run =
-                ampere_report::summary::Run { id: "one".to_owned(), running: true, ..Default::default() };
+                ampere_figures::summary::Run { id: "one".to_owned(), running: true, ..Default::default() };
             let summary = Summary::new(&attributor, None, run, Default::default());
             match wanted {
                 Wanted::Summary(told) => _ = told.send(Box::new(summary)),

@@ -5,9 +5,9 @@
 
 use ampere_counters::Quantity;
 use ampere_figures::losses::{ReadingLosses, RecordLosses};
+use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, Snapshot};
-use ampere_report::page::job::{Job, NodeLine, NodeState};
-use ampere_report::summary::{NodeCpu, Readings, SamplerOverhead};
+use ampere_figures::summary::{NodeCpu, Readings, SamplerOverhead};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;

@@ -85,9 +85,10 @@ fn a_part_of_a_device_names_the_device_that_contains_it() {
 #[test]
 fn readings_are_exported_unless_the_run_is_a_replay() {
     let mut one = device("cpu");
-    one.readings = ampere_report::summary::Readings { readings: 17, read_seconds: 0.5, ..Default::default() };
+    one.readings =
+        ampere_figures::summary::Readings { readings: 17, read_seconds: 0.5, ..Default::default() };
     let sampler =
-        ampere_report::summary::SamplerOverhead { deadlines: 20, missed_deadlines: 3, ..Default::default() };
+        ampere_figures::summary::SamplerOverhead { deadlines: 20, missed_deadlines: 3, ..Default::default() };
     let snapshot = Snapshot { node: "n".to_owned(), devices: vec![one], ..Snapshot::default() };
     assert!(!body(snapshot.clone()).contains("ampere_sampler"), "a replay samples nothing");
     let collector = CollectorFigures { sampler: Some(sampler), ..CollectorFigures::default() };

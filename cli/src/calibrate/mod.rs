@@ -18,7 +18,7 @@ use crate::terminal::progress::StatusLine;
 use crate::terminal::words::{given, path_parser, print};
 use crate::{installation, run};
 use ampere_collector::signals::asked_to_end;
-use ampere_report::clock_text::rfc3339;
+use ampere_figures::clock_text::rfc3339;
 use ampere_settings::{Config, parse_duration};
 use anyhow::{Context, anyhow, bail};
 use clap::Args;

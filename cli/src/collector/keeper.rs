@@ -2,7 +2,7 @@
 
 use super::SAMPLE;
 use ampere_collector::supervise::{Restarts, start_patiently};
-use ampere_report::summary::SignalNumber;
+use ampere_figures::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
 use anyhow::Context;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};

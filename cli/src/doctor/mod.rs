@@ -42,7 +42,7 @@ pub struct DoctorArguments {
     /// The output directory of the planned run [default: AMPERE_OUTPUT, or a new one here]
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
-    /// Its settings [default: AMPERE_CONFIG]
+    /// Settings of the run to check for [default: AMPERE_CONFIG]
     #[arg(long, value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where it is to serve /metrics [default: AMPERE_LISTEN, or 127.0.0.1:9977]

@@ -3,8 +3,8 @@
 use crate::collector::keeper::Results;
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::output::holds_foreign_page;
+use ampere_figures::summary::{BYTES_MAX, Run, Summary};
 use ampere_model::text::{joules as joules_text, printable};
-use ampere_report::summary::{BYTES_MAX, Run, Summary};
 use ampere_report::text::render;
 use ampere_ring::{Session, files};
 use std::io::IsTerminal;

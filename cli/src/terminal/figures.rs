@@ -2,10 +2,10 @@
 
 use super::table::{Column, Row, Table, Value, column};
 use ampere_figures::nodes::gathered::Nodes;
+use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::nodes::report::NodeReport;
 use ampere_figures::snapshot::{DeviceFigures, RankFigures, RegionEnergy, Snapshot};
 use ampere_model::order::largest_first;
-use ampere_report::page::job::{Job, NodeLine, NodeState};
 use ampere_report::page::{Page, PowerSeries};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 

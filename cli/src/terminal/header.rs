@@ -2,10 +2,10 @@
 
 use super::figures::Figures;
 use super::table::watts_text;
+use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::{DeviceFigures, Snapshot};
+use ampere_figures::summary::least_trusted;
 use ampere_model::text::{joules, printable, short};
-use ampere_report::page::job::Job;
-use ampere_report::summary::least_trusted;
 use ratatui_core::style::Stylize;
 use ratatui_core::text::{Line, Span};
 

@@ -1,11 +1,12 @@
 use super::*;
 use crate::terminal::paint::{framed, text};
 use ampere_figures::losses::{Losses, RecordLosses};
+use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::snapshot::{
     DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
 };
-use ampere_report::page::job::{Job, NodeLine, NodeState};
-use ampere_report::page::{Flame, Page, Tables, Totals};
+use ampere_figures::totals::Totals;
+use ampere_report::page::{Flame, Page, Tables};
 use expect_test::{Expect, expect};
 use std::sync::Arc;
 
@@ -288,7 +289,7 @@ fn of_several_nodes_all_are_shown_or_the_first_alone() {
             ..Losses::default()
         },
         nodes: vec![node("n1", NodeState::Running, 2400.0), node("n2", NodeState::Gone, 600.0)],
-        functions: vec![ampere_report::page::job::NamedJoules { name: "of_all".to_owned(), joules: 900.0 }],
+        functions: vec![ampere_figures::nodes::job::NamedJoules { name: "of_all".to_owned(), joules: 900.0 }],
         ..Job::default()
     });
     viewer.refresh();

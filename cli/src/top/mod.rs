@@ -11,9 +11,9 @@ mod watching;
 
 use crate::terminal::live_table::{ANSWER_LIMIT, NODES, line};
 use ampere_endpoint::access::{Access, Token};
+use ampere_figures::nodes::job::Job;
 use ampere_figures::snapshot::Snapshot;
 use ampere_model::text::printable;
-use ampere_report::page::job::Job;
 use ampere_settings::Config;
 use asked::Asked;
 use clap::Args;

@@ -26,9 +26,9 @@ use crate::run_directory::manifest::{self, SavedLosses};
 use crate::run_directory::{nodes, output, spool_place};
 use crate::sampling::clock::{CALIBRATION_MIN, Timer};
 use ampere_counters::ProcessCpu;
+use ampere_figures::summary::Summary;
 use ampere_model::Timestamp;
 use ampere_model::text::printable;
-use ampere_report::summary::Summary;
 use ampere_ring::Session;
 use ampere_ring::process::{is_alive, is_ending};
 use ampere_timeline::conflicts;
@@ -279,7 +279,9 @@ impl Finish {
         let missing = self.run_summary().note_of_missing_ranks(other_nodes.is_none());
         missing.into_iter().for_each(|note| self.run.notes.add_loss(note));
         if let Some(first) = &other_nodes {
-            self.run.notes.add(ampere_report::nodes::note(&self.run.options.manifest.node, first));
+            self.run
+                .notes
+                .add(ampere_figures::nodes::summaries::note(&self.run.options.manifest.node, first));
         } else if self.run.ingest.processes.is_empty()
             && !self.is_empty()
             && self.run.options.mode == Mode::Collector

@@ -5,8 +5,8 @@ use crate::live::Mode;
 use crate::run_directory::files::{WriteError, write_result, write_result_with};
 use crate::run_directory::output::{self, ClaimError};
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, Summary};
 use ampere_report::json;
-use ampere_report::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, Summary};
 use std::path::{Path, PathBuf};
 
 /// Why results are not where they belong, in one line.

@@ -1,5 +1,5 @@
-//! The summary that is on disk while a run goes on. A batch system may kill run and collector at any time, and where its
-//! records are then may be out of reach: this is what is always left.
+//! The summary that is on disk while a run is running. A batch system may kill run and collector at any time, and the records may
+//! then be out of reach: the results always include this summary.
 
 use super::results::{ResultsError, write_summary};
 use super::summary::RunSummary;
@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// When the first is written, and how long after it the next.
+/// The time of the first summary, and the time from one to the next.
 const FIRST: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(10);
-/// Making and writing it takes at most this fraction of the run's time, one in 100.
+/// Making and writing summaries takes at most one part in this many of the run's time.
 const PART: u32 = 100;
 
 /// Keeps `summary.json` up to date. When this is dropped, nothing is written any more.
@@ -21,20 +21,19 @@ pub struct RunningSummary {
     due: Instant,
     /// The time that making and writing have taken so far.
     spent: Duration,
-    /// The end may be near.
+    /// Whether the end may be near.
     is_urgent: bool,
     writing: Option<Writing>,
     has_failed: bool,
 }
 
-/// A file system may take its time: the rings do not wait for it.
+/// The summary that a thread is writing: the rings do not wait for a slow file system.
 struct Writing {
     begun: Instant,
     thread: JoinHandle<Result<(), ResultsError>>,
 }
 
 impl RunningSummary {
-    /// Writes to the output directory of that run.
     pub fn new(run: &LiveRun) -> RunningSummary {
         RunningSummary {
             directory: run.options.output.clone(),
@@ -47,7 +46,7 @@ impl RunningSummary {
         }
     }
 
-    /// Writes the figures as of the last round if it is time to, or if the end may be near.
+    /// Writes the figures of the last round if a summary is due, or if the end may be near (`is_urgent`).
     pub fn keep(&mut self, run: &LiveRun, is_urgent: bool) {
         self.is_urgent |= is_urgent;
         if self.writing.as_ref().is_some_and(|writing| writing.thread.is_finished()) {
@@ -79,8 +78,8 @@ impl RunningSummary {
     }
 }
 
-/// When the next is due, after one that was begun at that time of the run and took `took`, all of them `spent`. The next one may
-/// take as long.
+/// Returns when the next summary is due, after one that was started at the time `begun` of the run and took `took`; all of them
+/// took `spent`. The next one may take as long as the last.
 fn next_after(begun: Duration, spent: Duration, took: Duration) -> Duration {
     (begun + PERIOD).max((spent + took) * PART)
 }

@@ -2,12 +2,13 @@
 
 use super::{Finish, Traced};
 use crate::run_directory::output;
+use ampere_figures::build::uncovered_note;
 use ampere_figures::summary::topmost;
-use ampere_report::summary::{Device, Summary};
-use ampere_report::uncovered_note;
+use ampere_figures::summary::{Device, Summary};
 use ampere_timeline::attributor::Attributor;
-use ampere_trace::offline::{self, Attributed};
+use ampere_trace::offline;
 use ampere_trace::power;
+use ampere_trace::share_figures::Attributed;
 use ampere_trace::write::{NoTrace, Power};
 use std::sync::PoisonError;
 

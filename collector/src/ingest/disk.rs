@@ -7,8 +7,8 @@ use ampere_trace::spool::Spool;
 use std::path::Path;
 
 impl Ingest {
-    /// Leaves the directory of the records for the claim in the output directory once others need what space it has left.
-    /// `directory`: if it is not that.
+    /// Writes further records to the claim in the output directory once others need the space that is left in `directory`, the
+    /// directory of the records if they are not in the claim.
     pub fn leave_full_directory(&mut self, directory: Option<&Path>, notes: &mut Notes) {
         let mut store = self.spool.store();
         let is_there = |path: &Path| directory.is_some_and(|directory| path.parent() == Some(directory));
@@ -20,7 +20,7 @@ impl Ingest {
         }
     }
 
-    /// The bytes that are left, once the disk has only the space that the trace needs.
+    /// Returns the bytes that are left, once the disk has only the space that the trace needs.
     pub fn shortage(&mut self) -> Option<u64> {
         let spools = || self.locations().filter_map(|location| location.spool.as_ref());
         let recorded = spools().map(Spool::bytes).sum();

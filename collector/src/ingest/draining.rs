@@ -1,4 +1,4 @@
-//! From the rings into the pipeline: records are copied out, spooled and decoded.
+//! Copies records out of the rings, decodes them, and feeds the events to the pipeline.
 
 use super::{Ingest, Round};
 use crate::ingest::limits;
@@ -13,24 +13,24 @@ use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Kind, Record};
 use ampere_timeline::pipeline::Stream;
 
-/// A ring that is no fuller waits for its turn.
+/// A ring that is less full than this is only read in thorough rounds.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
-/// Batches that are taken from one ring in a round: the others wait.
-const MOST_BATCHES: usize = 4;
+/// An upper bound on the batches that are taken from one ring in a round.
+const BATCHES_MAX: usize = 4;
 
 impl Ingest {
-    /// Whether it is time to bring to disk what was taken out of the rings, the sampler's among them.
+    /// Whether it is time to write records to disk that were taken out of the rings, including the sampler's.
     pub fn is_spooling_due(&mut self, samples: Option<&Samples>) -> bool {
         samples.into_iter().for_each(|samples| self.unspooled.add(&samples.ring));
         self.unspooled.is_due()
     }
 
-    /// Whether a ring needs the room of what was taken out of it at once.
+    /// Whether a ring needs the slots at once of records that were taken out of it.
     pub fn is_ring_pressed(&self) -> bool {
         self.unspooled.is_pressed
     }
 
-    /// All rings, or only those that would not have room for long. `now`: when what is given up ends.
+    /// Drains all rings (`thorough`), or only those that are filling up. Locations that are given up end at `now`.
     pub fn drain_all(
         &mut self,
         timeline: &mut LiveTimeline,
@@ -64,7 +64,7 @@ impl Ingest {
         round
     }
 
-    /// Returns how many records were taken.
+    /// Returns the number of records that were taken.
     pub fn drain_location(
         &mut self,
         process: usize,
@@ -74,7 +74,7 @@ impl Ingest {
         notes: &mut Notes,
     ) -> usize {
         if self.processes[process].locations[location].index.is_none() {
-            return 0; // the attributor gets to know it first
+            return 0; // the attributor must know it first
         }
         let mut batch = std::mem::take(&mut self.batch);
         let mut total = 0;
@@ -84,11 +84,11 @@ impl Ingest {
             match drained {
                 Ok(count) => {
                     total += count;
-                    // A full batch may have more behind it.
+                    // A full batch may be followed by more records.
                     if count < BATCH {
                         break;
                     }
-                    if total >= MOST_BATCHES * BATCH {
+                    if total >= BATCHES_MAX * BATCH {
                         self.stays_behind(process, location, timeline);
                         break;
                     }
@@ -96,7 +96,7 @@ impl Ingest {
                 Err(why) => {
                     notes.add(why.to_string());
                     if self.processes[process].locations[location].given_up {
-                        // Or what it was in would have the energy of all that follows.
+                        // Otherwise the open frame would be charged for everything after it.
                         self.end_frames(process, location, now, timeline);
                     }
                     break;
@@ -107,7 +107,7 @@ impl Ingest {
         total
     }
 
-    /// What is left in a ring is not late: the others wait for it.
+    /// Makes the others wait for the records that are left in a ring, so that these are not late.
     fn stays_behind(&mut self, process: usize, location: usize, timeline: &mut LiveTimeline) {
         let live = &mut self.processes[process].locations[location];
         // Only its own merger waits for a GPU stream, and that one does anyway.
@@ -117,7 +117,7 @@ impl Ingest {
         }
     }
 
-    /// Records of one location become events of its stream.
+    /// Decodes records of one location to events of its stream.
     pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut LiveTimeline) {
         let process = &mut self.processes[process];
         let is_sampled = process.is_sampled();
@@ -130,7 +130,7 @@ impl Ingest {
             done += feeder.take(&batch[done..], &mut process.life.program_end);
             let regions = &mut timeline.pipeline.attributor.regions;
             let Some(unknown) = batch.get(done) else { return };
-            // Its region's definition was written before the event was: it is in the log by now.
+            // The region's definition was written before the event, so it is in the log by now.
             if process.looks_for_definitions() {
                 process.read_log(&self.spool);
             }
@@ -147,7 +147,7 @@ impl Ingest {
         }
     }
 
-    /// Ends what is open on a location.
+    /// Ends the open frames of a location.
     pub fn end_frames(
         &mut self,
         process: usize,
@@ -155,7 +155,7 @@ impl Ingest {
         end: Timestamp,
         timeline: &mut LiveTimeline,
     ) {
-        // The end comes after all that was in the ring.
+        // The end follows all records of the ring.
         self.spool_location(process, location);
         let live = &mut self.processes[process].locations[location];
         if live.decoder.is_open() {
@@ -167,7 +167,7 @@ impl Ingest {
         }
     }
 
-    /// A location is not read any further. What it was in ends here, or it would have the energy of all that follows.
+    /// Stops reading a location. Its open frames end here: otherwise they would be charged for everything after that.
     fn give_up(
         &mut self,
         (process, location): (usize, usize),
@@ -182,7 +182,7 @@ impl Ingest {
         self.end_frames(process, location, now, timeline);
     }
 
-    /// A location whose call tree, or stack, grows without end is not read any further.
+    /// Stops reading locations whose call tree or stack grows without end.
     pub fn look_at_callpaths(&mut self, timeline: &mut LiveTimeline, now: Timestamp, notes: &mut Notes) {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
@@ -199,9 +199,9 @@ impl Ingest {
         }
     }
 
-    /// Too much waits in the pipeline. Where it is for a silent GPU stream, streams are waited for half as long from now on. Else no
-    /// ring is waited for that is not emptied. A location with events of times that are yet to come, which would wait until then,
-    /// is not read any further.
+    /// Reduces the number of events that wait in the pipeline. If they wait for a silent GPU stream, the wait for streams is
+    /// halved. Otherwise no longer waits for rings that were not emptied. A location with events in the future, which would wait
+    /// until then, is not read any further.
     pub fn relieve(
         &mut self,
         timeline: &mut LiveTimeline,
@@ -209,11 +209,11 @@ impl Ingest {
         future: Timestamp,
         notes: &mut Notes,
     ) {
-        if timeline.pipeline.waiting_for_ranks() < limits::MOST_WAITING / 2 {
+        if timeline.pipeline.waiting_for_ranks() < limits::WAITING_MAX / 2 {
             timeline.stream_lag_factor /= 2.0;
             notes.add(
-                "so many GPU events waited for streams that said nothing that these are waited for less long: what they say \
-                 later is late, and settled when the run ends",
+                "too many GPU events are queued behind idle streams: the wait was shortened. Later events count as late and are \
+                 corrected at the end of the run",
             );
         } else {
             timeline.behind = None;
@@ -230,22 +230,22 @@ impl Ingest {
     }
 }
 
-/// Makes events of one location's records.
+/// Decodes one location's records to events.
 struct StreamFeeder<'a> {
     regions: &'a mut Handles,
     decoder: &'a mut Decoder,
     stream: Option<&'a mut Stream>,
     events: &'a mut u64,
-    /// How often a frame was entered is not known.
+    /// Whether the frames are samples, so that the number of calls is unknown.
     is_sampled: bool,
 }
 
 impl StreamFeeder<'_> {
-    /// Returns how many were taken: all, or those before the first whose region is not known.
+    /// Returns the number of records that were taken: all, or those before the first with an unknown region.
     fn take(mut self, records: &[Record], program_end: &mut Option<Timestamp>) -> usize {
         let mut at = 0;
         while let Some(record) = records.get(at) {
-            // It is of the trace alone.
+            // Communication is only in the trace.
             if let Some(count) = self.decoder.skip_communication(&records[at..]) {
                 at += count;
                 continue;

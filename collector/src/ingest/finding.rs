@@ -1,4 +1,4 @@
-//! Processes are found by their logs, and what these define becomes known to the attributor.
+//! Finds processes by their logs, and adds what these define to the attributor.
 
 use super::Ingest;
 use crate::ingest::limits;
@@ -17,7 +17,7 @@ use ampere_trace::write::SampledFrames;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Reads logs if a process has said that there is something new. `true`: there was.
+/// Reads the logs if a process has announced new entries. Returns whether one has.
 pub fn read_logs(
     ingest: &mut Ingest,
     session: &Session,
@@ -53,8 +53,8 @@ fn find_processes(
         if ingest.known_logs.contains(&path) {
             continue;
         }
-        if ingest.known_logs.len() >= limits::MOST_PROCESSES {
-            let most = limits::MOST_PROCESSES;
+        if ingest.known_logs.len() >= limits::PROCESSES_MAX {
+            let most = limits::PROCESSES_MAX;
             return notes.add_loss(format!("more than {most} processes: the others are not measured"));
         }
         match Process::open(&path, &ingest.spool, replay) {
@@ -65,7 +65,7 @@ fn find_processes(
                     process.info.hostname = node;
                 }
                 ingest.known_logs.insert(path);
-                if ingest.processes.len() >= limits::MOST_WITH_DESCRIPTORS {
+                if ingest.processes.len() >= limits::WITH_DESCRIPTORS_MAX {
                     process.release_descriptors();
                 }
                 node.iter().for_each(|node| node.add_process(process.info.pid, process.info.start_time));
@@ -82,7 +82,7 @@ fn find_processes(
 
 fn find_commands(ingest: &mut Ingest, session: &Session, node: Option<&NodeWatch>) {
     for command in session.commands() {
-        if ingest.commands.len() >= limits::MOST_PROCESSES {
+        if ingest.commands.len() >= limits::PROCESSES_MAX {
             return;
         }
         if ingest.commands.iter().any(|(known, _)| known.pid == command.pid) {
@@ -100,7 +100,7 @@ fn find_commands(ingest: &mut Ingest, session: &Session, node: Option<&NodeWatch
     }
 }
 
-/// Logs that are gone and of which an earlier collector has kept copies: their records are there, too.
+/// Adds the copies that an earlier collector has kept of logs that are gone: their records were kept, too.
 fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     let is_lost = |name: &str| logs.iter().all(|log| log.file_stem() != Some(name.as_ref()));
     let unpacked = ingest.spool.store().unpack_logs(&ingest.spool.directory, is_lost);
@@ -113,13 +113,13 @@ fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
     }
 }
 
-/// Logs of processes that are not among those that are measured.
+/// Returns the number of logs of processes that are not measured.
 pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
     let logs = leftover::logs_in(session.directory());
     logs.iter().filter(|log| !ingest.known_logs.contains(*log)).count()
 }
 
-/// Makes new regions, locations and ranks known to the attributor.
+/// Adds new regions, locations and ranks to the attributor.
 pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut Notes) {
     find_ranks_of_sampled(ingest);
     for (number, process) in ingest.processes.iter_mut().enumerate() {
@@ -131,7 +131,7 @@ pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut N
     timeline.pipeline.place_streams();
 }
 
-/// What is sampled of a rank, before it was one or in threads that record nothing, is the rank's.
+/// Finds the ranks of sampled processes, whose samples precede the rank's own records or come from threads that record nothing.
 fn find_ranks_of_sampled(ingest: &mut Ingest) {
     if ingest.recorded_processes().all(|process| process.rank.is_none()) {
         return;
@@ -147,7 +147,7 @@ fn find_ranks_of_sampled(ingest: &mut Ingest) {
     }
 }
 
-/// Where calls of a thread are recorded whose stack is sampled, the frames of the samples are put.
+/// Puts the sampled frames of a thread on the location that records the thread's calls.
 fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     if ingest.recorded_processes().next().is_none() {
         return;
@@ -169,14 +169,14 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     }
 }
 
-/// Where the calls of a sampled process are recorded: the last program that it was.
+/// Returns the process that records the calls of a sampled process: the last program that it was.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
     let of = &ingest.processes[sampled];
     let is_it = |(_, other): &(usize, &Process)| !other.is_sampled() && of.is_same_process(other);
     ingest.processes.iter().enumerate().rfind(is_it)
 }
 
-/// The location where calls of a thread of a sampled process are recorded.
+/// Returns the location that records the calls of a thread of a sampled process.
 fn recorded(ingest: &Ingest, sampled: usize, thread: u32) -> Option<(usize, &LiveLocation)> {
     let (number, process) = recorded_process(ingest, sampled)?;
     let is_its = |location: &&LiveLocation| {

@@ -14,22 +14,22 @@ pub(crate) struct LiveLocation {
     pub ring: RingConsumer,
     pub decoder: Decoder,
     pub spool: Option<Spool>,
-    /// Its number in the pipeline, once that knows it.
+    /// The location's number in the pipeline, once it has one.
     pub index: Option<LocationIndex>,
     pub events: u64,
-    /// The ring is not read any further: its positions make no sense any more, or what it says cannot be followed.
+    /// Whether the ring is not read any further, because its positions make no sense or its records cannot be followed.
     pub given_up: bool,
-    /// Its process is over and so is it.
+    /// Whether the location has ended, with its process.
     pub closed: bool,
-    /// What an earlier collector has left of it.
+    /// What an earlier collector has left of the location.
     pub left: Left,
-    /// As last looked at.
+    /// The number of call paths at the last check.
     pub callpaths: usize,
     /// How full the ring has been since the last snapshot, between 0 and 1.
     pub fullest: f64,
-    /// Its name has the one in it that the program gave to the thread (pthread_setname_np).
+    /// Whether the name contains the one that the program gave to the thread (pthread_setname_np).
     pub is_named: bool,
-    /// Its frames are samples of a thread's stack.
+    /// Whether the frames are samples of a thread's stack.
     pub samples: SampledFrames,
 }
 
@@ -39,17 +39,17 @@ pub(crate) struct Left {
     /// How far the records that it has read have been decoded again. Until they all have been, what comes out of the ring only
     /// goes to the spool.
     pub catching_up: Option<u64>,
-    /// Of what it has read, only so many records are on disk.
+    /// The number of records on disk, if the earlier collector had read more than that.
     pub known_until: Option<u64>,
-    /// It has seen the location end, then.
+    /// The time of the location's end, if the earlier collector has seen it.
     pub ended_at: Option<Timestamp>,
-    /// Its records are not kept anywhere.
+    /// Whether the records that the earlier collector has read are not kept anywhere.
     pub beginning_is_lost: bool,
-    /// The process was over: it has read the ring to the end and removed it.
+    /// Whether the earlier collector has read the ring to its end, after the process had ended, and removed it.
     was_retired: bool,
 }
 
-/// A ring says impossible things of itself.
+/// A ring's positions are impossible.
 #[derive(Debug, thiserror::Error)]
 #[error("{} says it has written {write} records when {read} were read: it is damaged and not read further", ring.display())]
 pub(crate) struct Damaged {
@@ -60,14 +60,14 @@ pub(crate) struct Damaged {
 
 /// What became of opening a location.
 pub(crate) struct Opened {
-    /// `None`: nothing of it can be read.
+    /// `None` if nothing of the location can be read.
     pub location: Option<LiveLocation>,
-    /// Some of what was recorded is not read.
+    /// Whether some of what was recorded cannot be read.
     pub is_read_in_part: bool,
 }
 
 impl LiveLocation {
-    /// Opens the ring in `directory`, and its file in the spool. `stream`: what its files' names begin with.
+    /// Opens the ring in `directory`, and its file in the spool. The names of its files start with `stream`.
     pub fn open(
         definition: Location,
         directory: &Path,
@@ -128,7 +128,7 @@ impl LiveLocation {
         }
     }
 
-    /// What is missing of its events. A ring that is gone has no counts; then the suppressed calls are those in its records.
+    /// Returns what is missing of the location's events. If the ring is gone, the suppressed calls are those in its records.
     pub fn losses(&self) -> RecordLosses {
         let repairs = self.decoder.repairs;
         RecordLosses {
@@ -142,7 +142,7 @@ impl LiveLocation {
         }
     }
 
-    /// What is left in the ring may be of a process that lives, whatever an earlier collector has taken it for.
+    /// Whether the process may still be alive and write, even if an earlier collector has recorded its end.
     pub fn may_go_on(&self) -> bool {
         !self.left.was_retired
     }
@@ -152,21 +152,21 @@ impl LiveLocation {
         self.ring.give_up();
     }
 
-    /// Records that wait in the ring.
+    /// Returns the number of records that wait in the ring.
     pub fn waiting(&mut self) -> usize {
         if self.given_up { 0 } else { self.ring.available().unwrap_or(0) as usize }
     }
 
-    /// Whether what comes out of the ring goes to disk, where it is read when its turn has come.
+    /// Whether records from the ring only go to disk, because earlier ones are still being decoded again.
     fn is_catching_up(&self) -> bool {
         self.left.catching_up.is_some()
     }
 
-    /// Copies what waits in the ring to `batch`. The slots are handed back once it is on disk ([`LiveLocation::hand_back`]).
-    /// Returns how many.
+    /// Copies the records that wait in the ring to `batch` and returns their number. Their slots are handed back once they are on
+    /// disk ([`LiveLocation::hand_back`]).
     pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, Damaged> {
         batch.clear();
-        // What cannot be spooled stays in the ring until its turn has come.
+        // What cannot be spooled stays in the ring until it can be decoded.
         let must_wait = self.is_catching_up() && self.spool.as_ref().is_some_and(Spool::is_cut);
         if self.given_up || must_wait {
             return Ok(0);
@@ -186,7 +186,7 @@ impl LiveLocation {
         Ok(count)
     }
 
-    /// Adds to the spool what was taken out of the ring and is not there yet.
+    /// Adds to the spool the records that were taken out of the ring and are not in the spool yet.
     pub fn spool_taken(&mut self, batch: &mut Vec<Record>) -> std::io::Result<()> {
         let Some(spool) = self.spool.as_mut().filter(|_| self.ring.released() < self.ring.position()) else {
             return Ok(());
@@ -196,18 +196,18 @@ impl LiveLocation {
         spool.write(self.ring.released(), batch)
     }
 
-    /// Hands slots back whose records are on disk, or cannot come there: then the trace ends early.
+    /// Hands back the slots of records that are on disk, or that cannot be written there: then the trace ends early.
     pub fn hand_back(&mut self, is_on_disk: bool) {
         if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
             spool.settle();
             if self.left.catching_up.is_some() {
-                return self.ring.put_back(); // until its turn has come
+                return self.ring.put_back(); // until it can be decoded
             }
         }
         self.ring.release_taken();
     }
 
-    /// The next batch of what an earlier collector has read from the ring. `false`: it cannot be had.
+    /// Reads the next batch of what an earlier collector has read from the ring. Returns `false` if it cannot be read.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize) -> bool {
         let (Some(at), Some(spool)) = (self.left.catching_up.take(), &mut self.spool) else { return false };
         let end = self.left.known_until.unwrap_or(self.ring.released());
@@ -220,7 +220,6 @@ impl LiveLocation {
 }
 
 impl Left {
-    /// What the ring and its file in the spool show.
     fn of(ring: &mut RingConsumer, spool: Option<&Spool>, was_retired: bool) -> Left {
         let position = ring.position();
         let is_read = ring.available() == Ok(0);

@@ -3,7 +3,7 @@
 //! The decoded events go into the pipeline (`crates/timeline`), which brings the events of all locations into the order of time.
 //!
 //! ```text
-//! process.rs      one process: what its log says       location.rs  one location of it: its ring
+//! process.rs      one process and its definitions log  location.rs  one location and its ring
 //! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
 //! process_ends.rs ends the open frames of processes that have ended or were killed
 //! disk.rs         sends records elsewhere, or ends the trace, when a disk is nearly full
@@ -38,41 +38,41 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long is waited for the other ranks that a launcher has started on the node, when those are over that have come.
+/// An upper bound on waiting for the other ranks that a launcher has started on the node, after all known ranks have ended.
 const LATECOMERS: Duration = Duration::from_secs(5);
 
 /// The processes of a run, and where their records go.
 pub(crate) struct Ingest {
     pub processes: Vec<Process>,
     known_logs: HashSet<PathBuf>,
-    /// What `ampere run` became where a launcher started it, with start times.
+    /// The commands of `ampere run` processes that a launcher started, with their start times.
     commands: Vec<(Command, u64)>,
-    /// How many processes were there when [`Ingest::take_found`] was last called, and how many commands.
+    /// The numbers of processes and commands that [`Ingest::take_found`] and [`Ingest::take_commands`] have returned.
     taken: usize,
     taken_commands: usize,
-    /// The session's count of news when logs were last read.
+    /// The session's generation when the logs were last read.
     generation: u64,
     pub spool: SpoolDirectory,
     pub disk: DiskSpace,
     pub batch: Vec<Record>,
     unspooled: Unspooled,
     callpaths: CallPaths,
-    /// Processes that had ended before this collector came have been looked at.
+    /// Whether processes that had ended before this collector started have been checked.
     has_taken_over: bool,
-    /// Since when all processes have been over.
+    /// The time since which all processes have ended.
     over_since: Option<Instant>,
-    /// What the run calls this node.
+    /// This node's name in the run.
     node: String,
 }
 
-/// What may still come of a run whose command has ended.
+/// What is still expected from a run whose command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlasting {
     /// Records that an earlier collector had read, and that are being read again.
     ReadAgain,
     /// The end of a process that the kernel is taking down.
     Ending,
-    /// The ends of ranks, whose launcher may end a little before them, or a process that is just beginning to record.
+    /// The ends of ranks, whose launcher may end a little before them, or a process that is about to record.
     Ranks,
     /// The ends of ranks whose launcher was killed.
     OrphanedRanks,
@@ -83,16 +83,16 @@ pub enum Outlasting {
 /// What one round of the loop found.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Round {
-    /// Taken out of the rings.
+    /// The records that were taken out of the rings.
     pub records: usize,
-    /// How full the fullest ring was, between 0 and 1.
+    /// The fill level of the fullest ring, between 0 and 1.
     pub fullest: f64,
-    /// How many records the smallest ring can hold that a program writes to.
+    /// The size, in records, of the smallest ring that a program writes to.
     pub smallest: u64,
 }
 
 impl Ingest {
-    /// `begins`: no collector was there before. `node`: what the run calls this node.
+    /// `begins`: this is the run's first collector. `node`: this node's name in the run.
     pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
         Ingest {
             processes: Vec::new(),
@@ -125,19 +125,19 @@ impl Ingest {
         self.locations().map(|location| location.decoder.last_time()).max()
     }
 
-    /// Whether a GPU stream may come that nothing has been heard of. Score-P may define a stream only when its first batch comes;
-    /// the embedded host has none, a replay defines all of them at once.
+    /// Whether further GPU streams may be defined. Score-P defines a stream with its first batch of events; the embedded host
+    /// has no streams, and a replay defines all of them at once.
     pub fn awaits_streams(&self) -> bool {
         let is_running = |process: &Process| process.life.state == State::Running;
         self.processes.iter().any(|process| process.info.host == "score-p" && is_running(process))
     }
 
-    /// Those that write their own log. Others are sampled, whatever they are, and none waits for them.
+    /// Returns the processes that write their own log. The end of a run does not wait for the others, which are sampled.
     fn recorded_processes(&self) -> impl Iterator<Item = &Process> {
         self.processes.iter().filter(|process| !process.is_sampled())
     }
 
-    /// Pids of processes of this node that write logs, run, and are new.
+    /// Returns the pids of new processes of this node that write logs and are alive.
     pub fn take_found(&mut self) -> impl Iterator<Item = u32> {
         let new = &self.processes[std::mem::replace(&mut self.taken, self.processes.len())..];
         let is_there =
@@ -145,18 +145,17 @@ impl Ingest {
         new.iter().filter(is_there).map(|process| process.info.pid)
     }
 
-    /// Commands of this node that are new.
+    /// Returns the new commands of this node.
     pub fn take_commands(&mut self) -> impl Iterator<Item = Command> {
         let new = &self.commands[std::mem::replace(&mut self.taken_commands, self.commands.len())..];
         new.iter().map(|(command, _)| command.clone())
     }
 
-    /// Ranks and other processes that have come.
+    /// Returns the number of processes and commands so far.
     pub fn processes_seen(&self) -> usize {
         self.processes.len() + self.commands.len()
     }
 
-    /// Without a process that records, a run goes on as long as its commands; others of the node may be about to come.
     fn commands_are_over(&self) -> bool {
         self.commands.iter().all(|(command, started)| !is_alive(command.pid, *started))
     }
@@ -166,8 +165,8 @@ impl Ingest {
         !self.commands.is_empty() && self.commands.len() < expected as usize
     }
 
-    /// When the command of `ampere run` has ended: what of it may still come. Nothing is expected of processes that are sampled.
-    /// `was_killed`: by a signal.
+    /// Returns what is still expected after the command of `ampere run` has ended. Nothing is expected from processes that are
+    /// sampled. `was_killed`: the command was ended by a signal.
     pub fn outlasting(&self, session: &Session, was_killed: bool) -> Option<Outlasting> {
         let is_left =
             |process: &&Process| process.life.state == State::Running || process.life.runs_unmeasured;
@@ -186,7 +185,7 @@ impl Ingest {
         }
     }
 
-    /// Programs and pids of the processes that run, and are not being taken down by the kernel.
+    /// Returns programs and pids of the processes that are alive and that the kernel is not taking down.
     pub fn still_running(&self) -> BTreeSet<String> {
         let is_over = |process: &Process| {
             let recorded = self.recorded_processes().filter(|other| process.is_same_process(other));
@@ -206,7 +205,8 @@ impl Ingest {
         self.processes.iter().filter(runs).map(Process::program_and_pid).collect()
     }
 
-    /// Whether processes have come and all of them are over.
+    /// Whether there were processes and all of them have ended. A run without a process that records lasts as long as its
+    /// commands.
     pub fn all_over(&mut self, session: &Session) -> bool {
         let is_over =
             |process: &Process| process.life.state != State::Running && !process.life.runs_unmeasured;
@@ -217,7 +217,7 @@ impl Ingest {
         if !over {
             self.over_since = None;
         }
-        // All ranks have joined before MPI lets one of them end. Of others, one may be joining just now: a moment for it.
+        // All ranks have joined before MPI lets one of them end. Other processes get a moment, as one may be about to join.
         let are_ranks =
             self.recorded_processes().all(|process| process.rank.is_some_and(|(_, size)| size > 1));
         let are_all = session.joined() as usize <= self.recorded_processes().count();

@@ -1,4 +1,4 @@
-//! One process of the run: what its log says, and the rings of its locations.
+//! One process of the run: its definitions log, and the rings of its locations.
 
 use crate::ingest::location::LiveLocation;
 use ampere_counters::{Stat, UsedGpus};
@@ -22,31 +22,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How far a process has come.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
     Running,
-    /// It has ended its measurement in order.
+    /// The process has ended its measurement in order.
     Finished,
-    /// It is gone without a word.
+    /// The process has ended without the end of its measurement.
     Died,
-    /// Its program is over, because the process became another one (`exec`).
+    /// The process became another program (`exec`).
     Replaced,
 }
 
 pub(crate) struct Process {
     log: LogReader,
-    /// Where the kernel gives one.
+    /// A descriptor of the process, if the kernel provides one.
     handle: Option<ProcessHandle>,
-    /// What its files' names begin with: its pid. With a number behind it if there was another before with that pid, as
+    /// The start of its files' names: its pid, with a number after it if there was another process with that pid before, as
     /// when a program becomes another (`exec`).
     pub name: String,
     pub info: ampere_model::Process,
-    /// Rank and size, once known.
+    /// The process' rank and the number of ranks, once known.
     pub rank: Option<(u32, u32)>,
     pub regions: RegionHandles,
-    /// For the trace.
     communicators: Vec<Communicator>,
     program: Option<Program>,
     pub locations: Vec<LiveLocation>,
@@ -54,9 +53,9 @@ pub(crate) struct Process {
     pub losses: Losses,
     pub threads: Threads,
     pub queues: QueueLooks,
-    /// In a replay, what it is in the trace.
+    /// The process of the trace that this one plays in a replay.
     pub replayed: Option<ReplayedProcess>,
-    /// Of a process that is sampled: the rank that records its calls, and its group.
+    /// For a process that is sampled: the rank that records its calls, and its group.
     pub sampled_rank: Option<(u32, String)>,
     functions: FunctionLooks,
 }
@@ -66,11 +65,10 @@ pub(crate) struct Process {
 enum FunctionLooks {
     #[default]
     Unknown,
-    /// In each of so many looks until now it was in one.
+    /// The process was in a function of its own at each of this many checks in a row.
     In(u32),
-    /// It does.
     Recorded,
-    /// It did, and does not any more, or not always.
+    /// The process recorded its functions, and does not any more, or not always.
     Ended,
 }
 
@@ -79,11 +77,11 @@ enum FunctionLooks {
 pub(crate) struct RegionHandles {
     /// Regions that the run does not know yet.
     new: Vec<Region>,
-    /// For the figures: see `Regions::of_name`.
+    /// Handles for the figures: see `Regions::of_name`.
     pub figures: Handles,
-    /// For the trace.
+    /// Handles for the trace.
     pub trace: Handles,
-    /// Handles that were used and never defined.
+    /// The number of handles that were used without a definition.
     undefined: usize,
 }
 
@@ -91,60 +89,60 @@ pub(crate) struct RegionHandles {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Life {
     pub state: State,
-    /// When its measurement ended, by its own word.
+    /// When its measurement ended, according to its own record.
     pub program_end: Option<Timestamp>,
-    /// When it was last seen alive.
+    /// When the process was last seen alive.
     pub seen_alive: Option<Timestamp>,
-    /// When it ended, where it did not say so itself.
+    /// When the process ended, if it has not recorded its end.
     pub died_at: Option<Timestamp>,
-    /// It became another program, and that one, which is not measured, still runs.
+    /// Whether the process became another program, which is not measured and still runs.
     pub runs_unmeasured: bool,
-    /// Its log was locked when it was found.
+    /// Whether its log was locked when the process was found.
     holds_log: bool,
-    /// Whether it holds no descriptors between reads.
+    /// Whether no descriptors of it are held between reads.
     releases_descriptors: bool,
 }
 
 /// What is not known of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// What it reports at its end; its locations have the other counts.
+    /// The losses that the process reports at its end; its locations have the other counts.
     pub records: RecordLosses,
-    /// Locations that got no ring, as far as it has said.
+    /// The reported number of locations that got no ring.
     pub unrecorded_locations: u64,
-    /// What it has recorded is not all read: a ring could not be opened.
+    /// Whether a ring could not be opened, so that not all of its records are read.
     pub is_read_in_part: bool,
-    /// Logs and rings that could not be read, one line each.
+    /// One line for each log or ring that could not be read.
     pub complaints: Vec<String>,
     complaints_left_out: bool,
 }
 
-/// What the system says of a process' threads, if there are several.
+/// What the kernel reports about a process' threads, if there are several.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     pub seconds: Option<ThreadSeconds>,
     looks: Looks,
-    /// CPU time of all but the main thread when the process ceased to be sampled, and at the last look.
+    /// CPU time of all but the main thread when the process was no longer sampled, and at the last check.
     unsampled: Option<(f64, f64)>,
     unsampled_looks: Looks,
 }
 
-/// Whether the GPUs are known that it uses.
+/// Checks for the GPUs that a process uses.
 #[derive(Debug, Default)]
 pub(crate) struct QueueLooks {
     looks: Looks,
-    /// It has opened the driver.
+    /// Whether the process has opened the driver.
     has_opened: bool,
-    /// The attributor does not know all of them yet.
+    /// Whether the attributor does not know all of its GPUs yet.
     are_new: bool,
 }
 
-/// How often something was looked at.
+/// The number of checks of one kind.
 #[derive(Debug, Default)]
 struct Looks(u64);
 
 impl Looks {
-    /// Counts one more. Of a process that has just begun it is always due, then every tenth time.
+    /// Counts one more check. The first ten are always due, later only every tenth.
     fn is_due(&mut self) -> bool {
         const FIRST: u64 = 10;
         self.0 += 1;
@@ -152,16 +150,16 @@ impl Looks {
     }
 }
 
-/// Handles that were used and never defined: more are damage, and their events are left out.
-const MOST_UNDEFINED: usize = 4096;
-/// A process cannot have so many locations.
-const MOST_LOCATIONS: usize = 1 << 14;
-/// So many complaints about a process are kept.
-const MOST_COMPLAINTS: usize = 100;
-/// From here on a trace has numbers of its own.
+/// An upper bound on undefined handles that are taken for regions. Events with further ones are damaged and left out.
+const UNDEFINED_MAX: usize = 4096;
+/// An upper bound on the locations of a process.
+const LOCATIONS_MAX: usize = 1 << 14;
+/// An upper bound on the complaints about a process that are kept.
+const COMPLAINTS_MAX: usize = 100;
+/// The first of the location numbers that a trace uses for itself.
 const FIRST_RESERVED_LOCATION: u32 = u32::MAX >> 1;
 
-/// Why a log is not read.
+/// The reason for not reading a log.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
     #[error(transparent)]
@@ -171,7 +169,7 @@ pub(crate) enum OpenError {
 }
 
 impl Process {
-    /// `None` while the log has no first entry yet. `replay`: what is played.
+    /// Returns `None` while the log has no first entry yet.
     pub fn open(
         path: &Path,
         spool: &SpoolDirectory,
@@ -206,7 +204,6 @@ impl Process {
         process.handle =
             ProcessHandle::open(process.info.pid, process.info.start_time).filter(|_| is_visible);
         process.life.holds_log = process.log.is_held();
-        // Files are named after it.
         let named = path.file_stem().and_then(|stem| stem.to_str()?.split('-').next()?.parse::<u32>().ok());
         match process.info.pid {
             0 => Ok(None),
@@ -216,14 +213,14 @@ impl Process {
     }
 
     fn complain(&mut self, line: String) {
-        if self.losses.complaints.len() < MOST_COMPLAINTS {
+        if self.losses.complaints.len() < COMPLAINTS_MAX {
             self.losses.complaints.push(line);
         } else if !std::mem::replace(&mut self.losses.complaints_left_out, true) {
             self.losses.complaints.push(format!("process {}: more of the like", self.info.pid));
         }
     }
 
-    /// Regions that have been defined meanwhile become the run's.
+    /// Adds the regions that were defined since the last call to those of the run.
     pub fn define_new_regions(&mut self, all: &mut Regions) {
         for region in std::mem::take(&mut self.regions.new) {
             let reference = all.add(&region);
@@ -231,7 +228,7 @@ impl Process {
         }
     }
 
-    /// A region of the run is known by this handle in the process.
+    /// Maps a handle of the process to a region of the run.
     pub fn add_region(&mut self, handle: u32, region: RegionRef, all: &Regions) {
         self.regions.trace.insert(handle, region);
         self.regions.figures.insert(handle, all.of_name(region));
@@ -240,15 +237,15 @@ impl Process {
     /// Counts a handle that was used without a definition. Returns whether it may still be taken for a region.
     pub fn count_undefined(&mut self) -> bool {
         self.regions.undefined += 1;
-        self.regions.undefined <= MOST_UNDEFINED
+        self.regions.undefined <= UNDEFINED_MAX
     }
 
-    /// Whether another handle without a definition is worth a look into the log.
+    /// Whether a handle without a definition is still looked up in the log.
     pub fn looks_for_definitions(&self) -> bool {
-        self.regions.undefined < MOST_UNDEFINED
+        self.regions.undefined < UNDEFINED_MAX
     }
 
-    /// Reads what is new in the log.
+    /// Reads the new entries of the log.
     pub fn read_log(&mut self, spool: &SpoolDirectory) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
@@ -256,7 +253,6 @@ impl Process {
         }
         for definition in new {
             match definition {
-                // Who it is does not change.
                 Definition::Process(info) if self.info.pid == 0 => self.info = info,
                 Definition::Process(_) => {}
                 Definition::Rank { rank, size } => self.rank = Some((rank, size)),
@@ -279,11 +275,11 @@ impl Process {
 
     fn open_location(&mut self, definition: Location, spool: &SpoolDirectory) {
         let id = definition.id.0;
-        // The name comes from another process: nothing but its own file beside the log.
+        // The name comes from another process: only its own file next to the log is opened.
         let expected = format!("{}.{id}.ring", self.name);
         let wrong = if definition.ring != expected {
             Some(format!("{:?} is no name for ring {expected}", definition.ring))
-        } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= MOST_LOCATIONS {
+        } else if id >= FIRST_RESERVED_LOCATION || self.locations.len() >= LOCATIONS_MAX {
             Some(format!("{expected} is one location more than a process can have"))
         } else if self.locations.iter().any(|known| known.definition.id.0 == id) {
             Some(format!("{expected} is defined twice"))
@@ -303,7 +299,7 @@ impl Process {
         complaints.into_iter().for_each(|line| self.complain(line));
     }
 
-    /// What the system says of its threads, if there are several: the names that they have been given, and how long they ran.
+    /// Asks the kernel for the names and the CPU time of its threads, if there are several.
     pub fn look_at_threads(&mut self) {
         let is_thread = |location: &LiveLocation| location.definition.kind == LocationKind::CpuThread;
         if !self.has_pid_here() || self.locations.iter().filter(|location| is_thread(location)).count() < 2 {
@@ -324,7 +320,7 @@ impl Process {
             if definition.id.0 == 0 || definition.thread == 0 || definition.thread == pid {
                 continue;
             }
-            // It has its maker's name until it is given one of its own.
+            // A thread has its creator's name until it is given one of its own.
             let Some(thread) = Stat::of_thread(pid, definition.thread) else { continue };
             if thread.name != main.name && !*is_named {
                 definition.name = format!("{} ({})", thread.name, definition.name);
@@ -333,8 +329,8 @@ impl Process {
         }
     }
 
-    /// Looks whether it records its own functions: whether its main thread is in one, or, where no stacks are sampled, in any frame.
-    /// Gives it where it has changed.
+    /// Checks whether the process records its own functions: whether its main thread is in one or, if no stacks are sampled, in
+    /// any frame. Returns the new state if it has changed.
     pub fn find_recording(&mut self, attributor: &Attributor, has_samples: bool) -> Option<bool> {
         const LOOKS: u32 = 3;
         if self.is_sampled() || self.functions == FunctionLooks::Ended {
@@ -359,7 +355,7 @@ impl Process {
         news
     }
 
-    /// While its main thread records its functions, it is not sampled: looks how long its other threads run meanwhile.
+    /// Reads the CPU time of the other threads while the process is not sampled because its main thread records its functions.
     pub fn look_at_unsampled_threads(&mut self) {
         let is_unsampled = self.functions == FunctionLooks::Recorded && self.replayed.is_none();
         if !is_unsampled || !self.has_pid_here() || !self.threads.unsampled_looks.is_due() {
@@ -371,34 +367,34 @@ impl Process {
         }
     }
 
-    /// The figures of the whole process and of its main thread, as long as it runs.
+    /// Returns the figures of the whole process and of its main thread while the process exists.
     fn whole_and_main_thread(&self) -> Option<(Stat, Stat)> {
         let pid = self.info.pid;
         let whole = Stat::of(pid).filter(|stat| stat.started == self.info.start_time)?;
         Some((whole, Stat::of_thread(pid, pid)?))
     }
 
-    /// CPU time of all but the main thread while it was not sampled.
+    /// Returns the CPU time of all but the main thread while the process was not sampled.
     pub fn unsampled_seconds(&self) -> f64 {
         self.threads.unsampled.map_or(0.0, |(begin, end)| end - begin)
     }
 
-    /// Pid and start time, the same in all logs of a process.
+    /// Returns pid and start time, which are the same in all logs of a process.
     pub fn pid_and_start(&self) -> String {
         format!("{} {}", self.info.pid, self.info.start_time)
     }
 
-    /// Whether to look which GPUs it uses: always until it opens the driver, as its first queue may come and go soon after.
+    /// Whether to check which GPUs the process uses: always until it opens the driver, as its first queue may end soon after.
     pub fn is_queue_look_due(&mut self) -> bool {
         self.has_pid_here() && (self.queues.looks.is_due() || !self.queues.has_opened)
     }
 
-    /// Whether nobody has looked yet.
+    /// Whether this is the first check.
     pub fn is_first_queue_look_due(&mut self) -> bool {
         self.queues.looks.0 == 0 && self.is_queue_look_due()
     }
 
-    /// Adds to the GPUs that it is known to have used, by pid and start time. Whether there is something new.
+    /// Adds to the known GPUs of the processes, by pid and start time. Returns whether this process has new ones.
     pub fn find_gpus(&mut self, used: UsedGpus, known: &mut BTreeMap<String, BTreeSet<String>>) -> bool {
         let process = self.pid_and_start();
         let before = known.get(&process).map(BTreeSet::len);
@@ -406,7 +402,7 @@ impl Process {
         match used {
             UsedGpus::At(gpus) => known.entry(process.clone()).or_default().extend(gpus),
             UsedGpus::Unknown if before == Some(0) => _ = known.remove(&process),
-            // What has ended before it was looked at may have.
+            // A process that has ended before it was checked may have opened the driver.
             UsedGpus::None if !self.queues.has_opened && is_alive(self.info.pid, self.info.start_time) => {
                 _ = known.entry(process.clone()).or_default();
             }
@@ -420,7 +416,7 @@ impl Process {
         true
     }
 
-    /// The GPUs where the driver has had queues of it, as far as they are known.
+    /// Sets the GPUs where the driver has had queues of the process, if they are known.
     pub fn set_gpus(&mut self, gpus: Option<&BTreeSet<String>>) {
         let entry = gpus.map(|gpus| {
             format!("{QUEUES}={}", gpus.iter().map(String::as_str).collect::<Vec<_>>().join(","))
@@ -434,7 +430,7 @@ impl Process {
         }
     }
 
-    /// Of one whose stacks are sampled: the CPU time from one sample to the next.
+    /// Sets the CPU time from one stack sample to the next, if the process is sampled.
     pub fn set_stack_period(&mut self, period: Duration) {
         let of_period =
             |entry: &&mut String| entry.strip_prefix(STACK_PERIOD).is_some_and(|rest| rest.starts_with('='));
@@ -443,30 +439,30 @@ impl Process {
         }
     }
 
-    /// Whether its variables have changed since this was last asked.
+    /// Whether the GPUs have changed since the last call.
     pub fn take_new_queues(&mut self) -> bool {
         std::mem::take(&mut self.queues.are_new)
     }
 
-    /// What the names of a location's files begin with.
+    /// Returns the start of the names of a location's files.
     pub fn stream_of(&self, location: &Location) -> String {
         format!("{}.{}", self.name, location.id.0)
     }
 
-    /// The process holds no descriptor from now on, and is looked at by its pid and its log's path.
+    /// Closes the descriptors: from now on, the process is checked by its pid and its log's path.
     pub fn release_descriptors(&mut self) {
         self.handle = None;
         self.log.release_descriptor();
         self.life.releases_descriptors = true;
     }
 
-    /// Finished processes must not hold descriptors: a run may have thousands of them.
+    /// Closes the files of a process that has ended, as a run may have thousands of them.
     pub fn close_files(&mut self) {
         self.handle = None;
         self.log.close();
     }
 
-    /// OTF2's location group of a location: the process, or the context of an accelerator.
+    /// Returns the OTF2 location group of a location: the process, or the context of an accelerator.
     pub fn group_of(&self, location: &Location) -> String {
         let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
         if let Some(replayed) = replayed {
@@ -478,7 +474,7 @@ impl Process {
         }
     }
 
-    /// Score-P's names: "MPI Rank 3" in an MPI job, "Process" elsewhere.
+    /// Returns the process' group by Score-P's names: "MPI Rank 3" in an MPI job, "Process" elsewhere.
     pub fn group(&self) -> String {
         if let Some(replayed) = &self.replayed {
             return replayed.group.clone();
@@ -497,7 +493,7 @@ impl Process {
         }
     }
 
-    /// What is known of who uses which device. `number`: of this process among those of the run.
+    /// Returns the evidence about the devices that a location uses. `number` is the process' number in the run.
     pub fn evidence(&self, location: usize, number: u64) -> Evidence {
         let location = &self.locations[location].definition;
         match &self.replayed {
@@ -517,7 +513,7 @@ impl Process {
         }
     }
 
-    /// What its trace has of it.
+    /// Returns what the trace contains of the process.
     pub fn as_traced(&self) -> TracedProcess<'_> {
         let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
             definition: &location.definition,
@@ -542,18 +538,17 @@ impl Process {
         }
     }
 
-    /// Its environment variables.
     pub fn environment(&self) -> &[String] {
         &self.info.environment
     }
 
-    /// The node that a location is on.
+    /// Returns the node of a location.
     pub fn node_of(&self, location: &Location) -> String {
         let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
         replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
     }
 
-    /// Its rank, where it has one: what processes of a replay call their rank may be only a number.
+    /// Returns the process' rank, if it has one. In a replay, the number of a process need not be a rank.
     pub fn rank_number(&self) -> Option<u32> {
         match &self.replayed {
             Some(replayed) => replayed.rank,
@@ -561,7 +556,7 @@ impl Process {
         }
     }
 
-    /// It has ended in order, and all that happened in it is known.
+    /// Whether the process has ended in order, and all that happened in it is known.
     pub fn is_whole(&self) -> bool {
         let is_over = self.life.state == State::Finished
             || self.life.state == State::Replaced && !self.may_have_lost_calls()
@@ -573,17 +568,17 @@ impl Process {
             && self.losses.records.unrecorded_calls == 0
     }
 
-    /// The collector that sampled it was killed. What is missing for that is said of all together: `note_killed_sampler`.
+    /// Whether the collector that sampled the process was killed. One note covers all such processes: `note_killed_sampler`.
     pub fn lost_its_sampler(&self) -> bool {
         self.is_sampled() && matches!(self.life.state, State::Died | State::Replaced)
     }
 
-    /// Coalesced calls that it had not written yet were lost with its memory when it became another program.
+    /// Whether coalesced calls may have been lost with the process' memory when it became another program.
     fn may_have_lost_calls(&self) -> bool {
         self.locations.iter().any(|location| location.decoder.coalesced_calls > 0)
     }
 
-    /// What of it is not known, in one line.
+    /// Returns the note about calls that were lost when the process became another program.
     pub fn note_of_replaced(&self) -> Option<String> {
         let is_replaced = self.life.state == State::Replaced && !self.is_sampled();
         (is_replaced && self.may_have_lost_calls()).then(|| {
@@ -596,19 +591,19 @@ impl Process {
         })
     }
 
-    /// Some of what it has recorded could not be read.
+    /// Whether some of the process' records could not be read.
     pub fn is_damaged(&self) -> bool {
         self.locations.iter().any(|location| location.given_up)
     }
 
-    /// What is missing of its events.
+    /// Returns what is missing of the process' events.
     pub fn record_losses(&self) -> RecordLosses {
         let mut sum = self.losses.records;
         self.locations.iter().for_each(|location| sum.add(&location.losses()));
         sum
     }
 
-    /// What it has not recorded, in one line.
+    /// Returns the note about calls and locations that were not recorded.
     pub fn note_of_unrecorded(&self) -> Option<String> {
         let (locations, calls) = (self.losses.unrecorded_locations, self.losses.records.unrecorded_calls);
         let has_calls = calls > 0;
@@ -628,31 +623,31 @@ impl Process {
         }
     }
 
-    /// Which of the programs it is that one process was, one after the other.
+    /// Returns the number of this program among those that the process was, one after the other.
     pub fn program_number(&self) -> u32 {
         let number = self.name.split_once('-').map(|(_, number)| number.trim_start_matches('s'));
         number.and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 
-    /// Whether the kernel knows both as one process.
+    /// Whether both are one process of the kernel.
     pub fn is_same_process(&self, other: &Process) -> bool {
         let identity = |of: &Process| (of.info.pid_namespace, of.info.pid, of.info.start_time);
         identity(self) == identity(other)
     }
 
-    /// Its log and its rings are those of the samples of its stacks.
+    /// Whether log and rings contain samples of the process' stacks, written by the collector.
     pub fn is_sampled(&self) -> bool {
         self.info.host == SAMPLED_HOST
     }
 
-    /// Its program is over: another one of the same process has begun.
+    /// Whether the process has become the program of `other`.
     pub fn is_before(&self, other: &Process) -> bool {
         self.is_same_process(other)
             && self.is_sampled() == other.is_sampled()
             && self.program_number() < other.program_number()
     }
 
-    /// Whether its pid means something here.
+    /// Whether the pid is valid in this collector's pid namespace.
     pub fn has_pid_here(&self) -> bool {
         if self.info.host == REPLAYED_HOST {
             return false;
@@ -661,8 +656,8 @@ impl Process {
         its == 0 || ours == 0 || its == ours
     }
 
-    /// The process lives, and its program is over, which holds its log as long as it runs. The kernel takes that from a process
-    /// that dies, too; but then it has no program any more.
+    /// Whether the process is alive as another program: its log is no longer locked. The lock of a process that dies is released,
+    /// too, but then it has no program any more.
     pub fn is_another_program(&self) -> bool {
         let has_program = || std::fs::read_link(format!("/proc/{}/exe", self.info.pid)).is_ok();
         self.life.holds_log
@@ -673,21 +668,22 @@ impl Process {
             && self.is_alive()
     }
 
-    /// Whether all of its threads are about to end: the kernel is taking the process down.
+    /// Whether the kernel is taking the process down.
     pub fn is_ending(&self) -> bool {
         self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
     }
 
-    /// The name of its program, and its pid.
+    /// Returns the program's name and the pid.
     pub fn program_and_pid(&self) -> String {
         let program = Path::new(&self.info.executable).file_name().unwrap_or_default().to_string_lossy();
         format!("{} (process {})", printable(&program), self.info.pid)
     }
 
-    /// In another pid namespace, as in a container, a process is known by its log: it is locked as long as the program runs.
+    /// Whether the process is alive. In another pid namespace, as in a container, its log shows it, which is locked while the
+    /// program runs.
     pub fn is_alive(&self) -> bool {
         match &self.handle {
-            // Samples of it are written until the sampler knows that it has ended.
+            // Its samples are written until the sampler knows that it has ended.
             _ if self.is_sampled() => self.log.is_held(),
             Some(handle) => handle.is_alive(),
             None if self.has_pid_here() => is_alive(self.info.pid, self.info.start_time),
@@ -696,7 +692,7 @@ impl Process {
     }
 }
 
-/// `HIP[1:0]` belongs to "HIP Context 1".
+/// Returns the context of a stream: `HIP[1:0]` belongs to "HIP Context 1".
 fn accelerator_context(stream: &str) -> String {
     let split = stream.split_once('[').and_then(|(kind, rest)| Some((kind, rest.split([':', ']']).next()?)));
     split

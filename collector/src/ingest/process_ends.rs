@@ -1,6 +1,5 @@
-//! Processes that have ended or were killed: when that was ([`end_of`]), and the end of their open frames.
-//!
-//! Before that, their rings are read to the end.
+//! Processes that have ended or were killed: the time of the end ([`end_of`]), and the end of their open frames. Their rings are
+//! read to the end before that.
 
 use super::{Ingest, finding};
 use crate::ingest::location::LiveLocation;
@@ -12,8 +11,7 @@ use ampere_ring::Session;
 use ampere_trace::spool::{Retired, Spool};
 use std::path::Path;
 
-/// Marks a process as killed, or as replaced by another program (exec): its program runs no more, and it has not ended its
-/// measurement.
+/// Marks a process that has not ended its measurement as killed, or as replaced by another program (exec).
 pub fn mark_dead(ingest: &mut Ingest, process: usize) {
     let is_replaced = is_replaced(ingest, process) || ingest.processes[process].is_another_program();
     ingest.processes[process].life.state = if is_replaced { State::Replaced } else { State::Died };
@@ -30,7 +28,7 @@ pub fn has_ended_silently(ingest: &Ingest, process: usize) -> bool {
     !of.is_alive() || of.is_another_program() || is_replaced(ingest, process)
 }
 
-/// Looks whether a process that is over goes on as a program that is not measured, and may become one that is.
+/// Checks whether a replaced process runs a program that is not measured, which may become one that is.
 pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
     let of = &ingest.processes[process];
     let runs_unmeasured = of.life.state == State::Replaced && !is_replaced(ingest, process) && of.is_alive();
@@ -40,8 +38,8 @@ pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
     }
 }
 
-/// When a process ended, or, where it did not say so, when it was last known to run. Nothing may come before what has
-/// been handed to the engine.
+/// Returns the time of a process' end or, if it has not recorded its end, the last time at which it was known to run. It is not
+/// before the times that the engine has already been given.
 pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
     let process = &ingest.processes[process];
     let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
@@ -77,7 +75,7 @@ pub fn close_location(
     live.closed = true;
     live.index.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
     live.ring.release_pages();
-    // A run may be of thousands of processes, one after the other. What was read is on disk; if it is not, the ring is kept.
+    // A run may have thousands of processes, one after the other. A ring is kept if its records are not on disk.
     let is_kept = live.spool.as_ref().map_or(ingest.spool.wanted, Spool::is_cut);
     if of.life.state != State::Running && !keeps_rings && !live.given_up && !is_kept {
         let retired = Retired {
@@ -97,7 +95,7 @@ pub fn close_location(
     ingest.end_frames(process, location, end, timeline);
 }
 
-/// Rings that were not read to their end.
+/// Notes the records in rings that were not read to their end.
 pub fn look_for_unread(ingest: &mut Ingest, notes: &mut Notes) {
     let open = ingest.locations_mut().filter(|location| !location.closed);
     let unread = open.map(LiveLocation::waiting).sum::<usize>();
@@ -106,7 +104,7 @@ pub fn look_for_unread(ingest: &mut Ingest, notes: &mut Notes) {
     }
 }
 
-/// Processes that joined when the results were being written.
+/// Notes the processes that joined when the results were being written.
 pub fn look_for_latecomers(ingest: &Ingest, session: &Session, notes: &mut Notes) {
     let unknown = finding::unknown_logs(ingest, session);
     if unknown > 0 {

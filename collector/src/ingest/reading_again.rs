@@ -1,11 +1,11 @@
-//! A collector in the place of a dead one.
+//! A collector that replaces a dead one.
 //!
-//! What a run's figures are is a function of its records alone, and none of them is lost: those that the dead collector had taken
-//! out of the rings are in the spool, the others still in the rings. So a collector that takes over reads the spool again,
-//! through the same decoders and the same pipeline into the same engine, and continues with the rings where they were left.
+//! A run's figures are a function of its records alone, and none of them is lost: those that the dead collector had taken out of
+//! the rings are in the spool, the others still in the rings. A collector that takes over reads the spool again, through the same
+//! decoders and the same pipeline into the same engine, and continues with the rings where they were left.
 //!
-//! The program does not wait for that: from the first round on, what comes into the rings is spooled as ever, and decoded when its
-//! turn has come. Until then nothing is published, so that no counter in /metrics ever goes back.
+//! The program does not wait for that: from the first round on, new records are spooled as usual and decoded after the old ones.
+//! Until all are decoded, nothing is published, so that no counter in /metrics ever decreases.
 
 use super::{Ingest, process_ends};
 use crate::ingest::location::LiveLocation;
@@ -17,19 +17,19 @@ use crate::sampling::samples::Samples;
 use ampere_model::Timestamp;
 use std::path::Path;
 
-/// Something that is read again.
+/// A stream of records that is read again.
 #[derive(Clone, Copy)]
 pub(crate) enum Again {
     Location(usize, usize),
     Samples,
 }
 
-/// `true` the first time: processes may have ended while there was no collector.
+/// Returns `true` at the first call: processes may have ended while there was no collector.
 pub fn begins_to_take_over(ingest: &mut Ingest) -> bool {
     !std::mem::replace(&mut ingest.has_taken_over, true)
 }
 
-/// Brings everything of a process that has ended to disk: it is read in the order of time with the rest.
+/// Writes all records of a process that has ended to disk, from where they are read in the order of time with the rest.
 pub fn spool_all(ingest: &mut Ingest, process: usize) {
     for location in &mut ingest.processes[process].locations {
         if location.spool.is_some() {
@@ -39,11 +39,11 @@ pub fn spool_all(ingest: &mut Ingest, process: usize) {
     }
 }
 
-/// What is to be read again, and how far each has been read.
+/// Returns the streams that are to be read again, with the times up to which they have been read.
 fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Again, Timestamp)> {
     let locations = ingest.processes.iter().enumerate().flat_map(|(process, of)| {
         let again = move |(at, location): (usize, &LiveLocation)| {
-            location.index?; // the attributor gets to know it first
+            location.index?; // the attributor must know it first
             let reached = location.decoder.last_time();
             location.left.catching_up.map(|_| (Again::Location(process, at), reached))
         };
@@ -53,7 +53,7 @@ fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Ag
     locations.chain(samples.map(|samples| (Again::Samples, samples.decoder.last_time())))
 }
 
-/// The stream that is furthest behind, so that little waits in the pipeline.
+/// Returns the stream that is furthest behind, so that few events wait in the pipeline.
 pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Again, Timestamp)> {
     again(ingest, samples).min_by_key(|(_, reached)| *reached)
 }
@@ -83,8 +83,8 @@ pub fn read_again(
     end_if_over(ingest, (process, location), (mode, session), predecessors_last, timeline);
 }
 
-/// The disk was full when an earlier collector read the rest: what was open ends where the records do, and what comes next
-/// is from the ring.
+/// Skips the records that an earlier collector has read when the disk was full: the open frames end with the records before
+/// them, and the next records are from the ring.
 fn skip_unspooled_records(
     ingest: &mut Ingest,
     process: usize,
@@ -106,8 +106,8 @@ fn skip_unspooled_records(
     ));
 }
 
-/// All of a location has been read again: it may be that no more will come. The locations of a process that is over end together,
-/// as one of them says when that was.
+/// Ends a location whose records have all been read again, if no more are expected. The locations of a process that has ended
+/// end together, as one of them has the time of that end.
 fn end_if_over(
     ingest: &mut Ingest,
     (process, location): (usize, usize),
@@ -118,13 +118,13 @@ fn end_if_over(
     let of = &mut ingest.processes[process];
     let is_running = of.life.state == State::Running;
     let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
-    // A process that has just ended in order may have written more than has been brought to disk.
+    // A process that has just ended in order may have written records that are not on disk.
     let is_more = |live: &mut LiveLocation| live.left.catching_up.is_some() || live.waiting() > 0;
     if of.locations[awaited.clone()].iter_mut().any(is_more) {
         return;
     }
     if is_running && of.locations[location].may_go_on() && mode == Mode::Collector && of.is_alive() {
-        // It was closed by a collector that was about to end the run, and goes on.
+        // It was closed by a collector that was about to end the run, and is still running.
         of.locations[location].reopen();
         return;
     }
@@ -144,7 +144,7 @@ fn end_if_over(
     }
 }
 
-/// Whether there are records that were read by an earlier collector and not kept.
+/// Whether an earlier collector has read records that were not kept. The answer is given once.
 pub fn take_lost_beginnings(ingest: &mut Ingest) -> bool {
     let mut is_lost = false;
     for location in ingest.locations_mut() {

@@ -1,25 +1,25 @@
-//! From the rings to disk, in large pieces: what was taken out of the rings stays there until it is on disk, so that nothing is
-//! lost with a collector that is killed.
+//! Writes records from the rings to disk, in large pieces. Records that were taken out of a ring keep their slots until they
+//! are on disk, so that nothing is lost with a collector that is killed.
 
 use super::Ingest;
 use crate::notes::Notes;
 use crate::sampling::samples::Samples;
 use std::time::{Duration, Instant};
 
-/// Records that wait for being written, of all rings, and the share of one ring.
+/// Records are written when this many of all rings wait, or this share of one ring.
 const MANY_RECORDS: u64 = (4 << 20) / 16;
 const MUCH_OF_A_RING: f64 = 1.0 / 8.0;
-/// In a ring that is as full as this, nothing is kept waiting.
+/// If a ring is at least this full, its records are written at once.
 const PRESSED: f64 = 1.0 / 4.0;
-/// How long records wait: for this part of the run, so that a long one is not of innumerable small pieces.
-const LEAST_AGE: Duration = Duration::from_millis(50);
-const MOST_AGE: Duration = Duration::from_secs(60);
+/// Records wait for this part of the run's length, so that a long run does not consist of many small pieces.
+const AGE_MIN: Duration = Duration::from_millis(50);
+const AGE_MAX: Duration = Duration::from_secs(60);
 const AGE_OF_RUN: u32 = 64;
 
-/// What was taken out of the rings and is not on disk.
+/// The records that were taken out of the rings and are not on disk.
 pub(crate) struct Unspooled {
     began: Instant,
-    /// When all that there was came to disk.
+    /// When all records were last written.
     spooled: Instant,
     records: u64,
     pub is_pressed: bool,
@@ -31,12 +31,11 @@ impl Unspooled {
         Unspooled { began: now, spooled: now, records: 0, is_pressed: false }
     }
 
-    /// Counts anew.
     pub fn begin_round(&mut self) {
         (self.records, self.is_pressed) = (0, false);
     }
 
-    /// Of a ring that has been looked at.
+    /// Adds the records of a ring.
     pub fn add(&mut self, ring: &ampere_ring::RingConsumer) {
         let taken = ring.position() - ring.released();
         self.records += taken;
@@ -44,15 +43,15 @@ impl Unspooled {
             taken > 0 && (ring.taken_ratio() >= MUCH_OF_A_RING || ring.fill_ratio() >= PRESSED);
     }
 
-    /// Whether it is time to write it.
+    /// Whether it is time to write the records.
     pub fn is_due(&self) -> bool {
-        let age = (self.began.elapsed() / AGE_OF_RUN).clamp(LEAST_AGE, MOST_AGE);
+        let age = (self.began.elapsed() / AGE_OF_RUN).clamp(AGE_MIN, AGE_MAX);
         self.is_pressed || self.records >= MANY_RECORDS || self.spooled.elapsed() >= age
     }
 }
 
 impl Ingest {
-    /// Brings to disk what was taken out of the rings, and hands its slots back.
+    /// Writes the records that were taken out of the rings to disk, and hands their slots back.
     pub fn spool_taken(&mut self, mut samples: Option<&mut Samples>, notes: &mut Notes) {
         self.unspooled.spooled = Instant::now();
         let mut batch = std::mem::take(&mut self.batch);
@@ -72,7 +71,7 @@ impl Ingest {
         self.note_spool(result, notes);
     }
 
-    /// The same of one location.
+    /// Does the same for one location.
     pub fn spool_location(&mut self, process: usize, location: usize) {
         let live = &mut self.processes[process].locations[location];
         if live.ring.released() == live.ring.position() {

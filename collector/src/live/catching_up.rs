@@ -49,7 +49,7 @@ pub(super) fn look_for_lost_beginnings(run: &mut LiveRun) {
     if !reading_again::take_lost_beginnings(&mut run.ingest) {
         return;
     }
-    let now = ampere_report::clock_text::rfc3339(best_reading().realtime_ns);
+    let now = ampere_figures::clock_text::rfc3339(best_reading().realtime_ns);
     let what = match run.options.mode {
         Mode::Collector => format!("the collector was killed, and another one went on at {now}"),
         _ => "the collector was killed".to_owned(),

@@ -1,4 +1,4 @@
-//! Which clock the run's timestamps are of, and the devices that are read by it.
+//! Finds the clock of the run's timestamps, and the devices that are read by it.
 
 use super::LiveRun;
 use crate::ingest::Ingest;
@@ -9,7 +9,7 @@ use crate::sampling::samples::FoundCounter;
 use ampere_model::Clocks;
 use ampere_ring::Kind;
 
-/// Records in which a first event is looked for.
+/// The number of records in which the first event is searched.
 const FIRST_RECORDS: usize = 64;
 
 /// In a replay, the clock and the devices are known from the start.
@@ -52,21 +52,21 @@ pub(super) fn find_clock_and_devices(run: &mut LiveRun) {
     find_devices(run);
 }
 
-/// Starts the sampler, whose samples have times of this clock.
+/// Starts the sampler, whose samples are timed by this clock.
 pub(super) fn start_sampler(run: &mut LiveRun, timer: Timer) {
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
     run.sampling.start(timer, None, &run.options, run_cpu, &mut run.notes);
 }
 
-/// Makes devices of the counters that the sampler has opened by now.
+/// Adds the counters that the sampler has opened by now as devices.
 pub(crate) fn find_devices(run: &mut LiveRun) {
     let Some(timeline) = &mut run.timeline else { return };
     let (options, spool) = (&run.options, &run.ingest.spool);
     run.sampling.find_devices(options, spool, timeline, &mut run.notes);
 }
 
-/// The first event of the first process says which clock the run goes by. Until then it is taken to be the usual
-/// one, so that sampling begins before the program does.
+/// Finds the run's clock by the first event of the first process. Until then the usual clock is assumed, so that sampling starts
+/// before the program does.
 pub(crate) fn find_clock(run: &mut LiveRun) {
     let now = best_reading();
     let mut seen = None;
@@ -101,7 +101,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
     run.introduce();
 }
 
-/// Attributes by this clock from now on. Samples with times of another one are discarded: no event was before them.
+/// Attributes by this clock from now on. Samples with times of another clock are discarded: no event precedes them.
 pub(crate) fn set_clock(run: &mut LiveRun, timer: Timer) {
     let clock = SessionClock::calibrated(timer, &run.began.clocks);
     let is_certain = run.clock_is_certain();
@@ -121,7 +121,7 @@ fn remember_clock(run: &mut LiveRun) {
     run.options.save_manifest(&run.ingest.spool, &mut run.notes);
 }
 
-/// Ten seconds before a reading: Score-P takes the time of the program's beginning before it loads a plugin.
+/// Returns the clocks ten seconds before a reading: Score-P takes the time of the program's start before it loads a plugin.
 fn earlier(clocks: &Clocks) -> Clocks {
     const NANOSECONDS: u64 = 10_000_000_000;
     Clocks {

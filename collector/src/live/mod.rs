@@ -61,19 +61,19 @@ pub struct LiveRun {
     next_liveness: Instant,
     /// How the command of `ampere run` ended, once that is known.
     pub(crate) command_end: Option<CommandEnd>,
-    /// The loop has seen nothing happen for a while.
+    /// Whether nothing has happened for a while.
     pub is_idle: bool,
 }
 
-/// When the run began, by all clocks.
+/// The time of the run's start, by all clocks.
 pub(crate) struct Began {
     pub clocks: Clocks,
     pub instant: Instant,
 }
 
 impl LiveRun {
-    /// `node`: of a run that goes on now, on this machine. The estimate is made from the CPU time of the run's processes, which it
-    /// counts.
+    /// `node` is present if the run is running now, on this machine. It counts the CPU time of the run's processes, from which the
+    /// estimate is made.
     pub fn new(
         session: Session,
         options: Options,
@@ -132,12 +132,12 @@ impl LiveRun {
         self.ingest.processes_seen()
     }
 
-    /// Whether processes have come and all of them are over.
+    /// Whether there were processes and all of them have ended.
     pub fn all_over(&mut self) -> bool {
         self.ingest.all_over(&self.session)
     }
 
-    /// Reads how the command of `ampere run` ended, where `ampere run` has left that.
+    /// Reads how the command of `ampere run` ended, if `ampere run` has recorded that.
     pub fn learn_command_end(&mut self) {
         if self.command_end.is_none() {
             self.command_end = CommandEnd::load(self.session.directory());
@@ -149,7 +149,7 @@ impl LiveRun {
         self.command_end.is_some()
     }
 
-    /// The command of `ampere run` has ended: what of it may still come, if there is anything.
+    /// Returns what is still expected after the command of `ampere run` has ended.
     pub fn outlasting(&mut self) -> Option<Outlasting> {
         self.read_definitions();
         // The end of a location comes after all of its records.
@@ -169,7 +169,7 @@ impl LiveRun {
         }
     }
 
-    /// Waits until the counters are open, or for [`COUNTERS_WAIT_MAX`]: what is used before their first reading is not known.
+    /// Waits until the counters are open, for up to [`COUNTERS_WAIT_MAX`]: energy before their first reading is unknown.
     pub fn await_counters(&self) {
         self.sampling.sampler.iter().for_each(|sampler| sampler.wait_until_found(COUNTERS_WAIT_MAX));
     }
@@ -182,13 +182,13 @@ impl LiveRun {
             liveness::check(self);
             return Round::default();
         };
-        // Before anything is read: what has a timestamp before this and is not in a ring by now is late.
+        // This time is taken before any ring is read: records with earlier timestamps that are not in a ring by now are late.
         let now = timeline.now(&self.session);
         self.read_definitions();
         liveness::take_over_ended_processes(self);
         let catching_up = catching_up::is_catching_up(self);
         let is_due = self.taken >= THOROUGH_RECORDS || self.next_thorough <= Instant::now();
-        // What is published is as new as can be.
+        // Figures are published right after a thorough round.
         let thorough = is_due || self.publisher.is_due() || self.is_replayed() || catching_up;
         let round = self.drain_rings(thorough, now);
         self.taken += round.records;
@@ -232,7 +232,7 @@ impl LiveRun {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock.is_replayed())
     }
 
-    /// No events come, and nothing asks for the figures.
+    /// Whether there are no events, and no one requests the figures.
     fn is_calm(&self) -> bool {
         self.is_idle && self.publisher.is_unwatched()
     }
@@ -244,13 +244,13 @@ impl LiveRun {
         }
     }
 
-    /// Takes the samples that have come. Returns the time before which nothing is expected any more.
+    /// Takes the new samples. Returns the watermark: the time before which no further event is expected.
     fn attribute_samples(&mut self, now: Timestamp) -> Timestamp {
         self.drain_samples();
         let Some(timeline) = &mut self.timeline else { return 0 };
         timeline.pipeline.attributor.learn_rises();
         timeline.pipeline.attributor.judge_devices(false);
-        if timeline.pipeline.waiting() > limits::MOST_WAITING {
+        if timeline.pipeline.waiting() > limits::WAITING_MAX {
             let future = now.saturating_add(timeline.clock.ticks(limits::FUTURE));
             self.ingest.relieve(timeline, now, future, &mut self.notes);
         }
@@ -269,16 +269,16 @@ impl LiveRun {
         samples.drain(&mut self.ingest.batch, timeline);
     }
 
-    /// Brings to disk what was taken out of the rings.
+    /// Writes the records that were taken out of the rings to disk.
     pub(crate) fn spool_taken(&mut self) {
         self.ingest.spool_taken(self.sampling.samples.as_mut(), &mut self.notes);
     }
 
-    /// Hands over what is before that time.
+    /// Attributes everything before this time.
     pub(crate) fn advance_to(&mut self, time: Timestamp) {
         let Some(timeline) = &mut self.timeline else { return };
         timeline.watermark = timeline.watermark.max(time);
-        // In the session's time: of a replay, an hour may pass in a second.
+        // The lag is in the session's time: in a replay, an hour may pass in a second.
         let wanted = self.options.config.attribution.stream_lag;
         let longest_lag = timeline.clock.ticks(wanted.unwrap_or(Config::STREAM_LAG));
         let replayed = self.options.replay.as_ref().filter(|_| wanted.is_none());
@@ -286,7 +286,7 @@ impl LiveRun {
         timeline.advance(longest_lag, self.ingest.awaits_streams());
     }
 
-    /// Reads logs if a process has said that there is something new.
+    /// Reads the logs if a process has announced new entries.
     pub(crate) fn read_definitions(&mut self) {
         let (node, replay) = (self.node.as_ref(), self.options.replay.as_ref());
         if finding::read_logs(&mut self.ingest, &self.session, node, replay, &mut self.notes) {
@@ -297,7 +297,7 @@ impl LiveRun {
         }
     }
 
-    /// Makes what is new known to the attributor. Before the clock is certain the attributor may yet be made anew.
+    /// Adds what is new to the attributor, once the clock is certain: until then, the attributor may be replaced.
     pub(crate) fn introduce(&mut self) {
         let Some(timeline) = self.timeline.as_mut().filter(|timeline| timeline.clock_is_certain) else {
             return;
@@ -326,12 +326,12 @@ impl LiveRun {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock_is_certain)
     }
 
-    /// Those who ask over the network get the figures as of now.
+    /// Publishes the figures as of now for requests over the network.
     pub fn publish(&mut self) {
         self.publish_as(false);
     }
 
-    /// `is_last`: the run is over.
+    /// `is_last`: the run has ended.
     pub(crate) fn publish_as(&mut self, is_last: bool) {
         self.node.iter_mut().for_each(NodeWatch::look);
         let is_calm = self.is_calm();
@@ -348,7 +348,7 @@ impl LiveRun {
     }
 }
 
-/// When the clocks showed this; now, if that was before this boot.
+/// Returns the instant of this reading of the clocks; now, if that was before this boot.
 fn instant_of(clocks: &Clocks) -> Instant {
     let now = best_reading();
     let ago = Duration::from_nanos(now.monotonic_ns.saturating_sub(clocks.monotonic_ns));

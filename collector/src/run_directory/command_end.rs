@@ -1,7 +1,7 @@
 //! How the command ended, as `ampere run` leaves it for the collector in the session's directory.
 
 use crate::run_directory::files::write_own_result;
-use ampere_report::summary::SignalNumber;
+use ampere_figures::summary::SignalNumber;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

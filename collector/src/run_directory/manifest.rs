@@ -7,9 +7,9 @@
 use crate::run_directory::files::{WriteError, write_own_result};
 use crate::run_directory::spool_place;
 use crate::sampling::clock::{SessionClock, Timer};
+use ampere_figures::batch_job::Job;
 use ampere_figures::losses::RecordLosses;
 use ampere_model::Clocks;
-use ampere_report::job::Job;
 use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::process::{boot_id, is_this_node, node_name, start_time};
 use ampere_settings::Config;

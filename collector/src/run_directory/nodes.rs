@@ -5,8 +5,8 @@
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::{CLAIM, file_name};
+use ampere_figures::summary::{Head, Run, Summary};
 use ampere_model::text::one_line;
-use ampere_report::summary::{Head, Run, Summary};
 use ampere_trace::chrome::{Part, trace_beside};
 use ampere_trace::join::{self, JoinError, NodeTrace};
 use std::fs::DirEntry;

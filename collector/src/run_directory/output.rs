@@ -8,11 +8,11 @@ use crate::run_directory::disk_space;
 use crate::run_directory::files::{self, PRIVATE_FILE_MODE, WriteError};
 use crate::run_directory::manifest::{self, Manifest};
 use ampere_endpoint::listen::{Listen, own_addresses};
+use ampere_figures::clock_text;
+use ampere_figures::summary::{Head, Run};
 use ampere_model::text::printable;
 use ampere_owned::is_without_rename;
 use ampere_owned::{Held, PRIVATE_MODE};
-use ampere_report::clock_text;
-use ampere_report::summary::{Head, Run};
 use ampere_ring::process::own_name;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -609,10 +609,10 @@ mod tests {
         assert!(!holds_foreign_page(place.path(), "run-1"));
         std::fs::write(&page, "<html><title>coverage</title>").unwrap();
         assert!(holds_foreign_page(place.path(), "run-1") && !holds_results(place.path()));
-        let empty = ampere_report::summary::Summary::new(
+        let empty = ampere_figures::summary::Summary::new(
             &ampere_timeline::attributor::Attributor::new(ampere_settings::Config::default(), 1),
             None,
-            ampere_report::summary::Run { id: "run-1".to_owned(), ..Default::default() },
+            ampere_figures::summary::Run { id: "run-1".to_owned(), ..Default::default() },
             Default::default(),
         );
         let ours = ampere_report::render(&empty, ampere_report::Format::Html, false).unwrap();

@@ -7,9 +7,9 @@ use crate::run_directory::manifest::{self, Heartbeat, Manifest, ManifestError};
 use crate::run_directory::output::{self, ClaimError, Output, is_same};
 use crate::run_directory::spool_place;
 use crate::serving::latest::Latest;
+use ampere_figures::summary::Summary;
 use ampere_model::text::printable;
 use ampere_owned::Directory;
-use ampere_report::summary::Summary;
 use ampere_ring::Session;
 use ampere_trace::replay::{self, Replay, ReplayFileError};
 use std::path::{Path, PathBuf};
@@ -284,7 +284,7 @@ impl Locked {
 /// Returns the summary that the run's collector wrote during the run.
 fn left_summary(options: &Options) -> Option<Summary> {
     let text =
-        ampere_owned::read(&options.output.join("summary.json"), ampere_report::summary::BYTES_MAX).ok()?;
+        ampere_owned::read(&options.output.join("summary.json"), ampere_figures::summary::BYTES_MAX).ok()?;
     let summary: Summary = serde_json::from_slice(&text).ok()?;
     (summary.run.running && summary.run.id == options.run_id).then_some(summary)
 }

@@ -1,7 +1,7 @@
 //! Figures that the sampler counts about itself and its devices.
 
 use crate::sampling::gauges::GaugeStatistics;
-use ampere_report::summary::{Readings, SamplerOverhead};
+use ampere_figures::summary::{Readings, SamplerOverhead};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 

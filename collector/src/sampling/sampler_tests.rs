@@ -153,7 +153,7 @@ fn a_stopped_sampler_takes_a_last_sample() {
     // There are a first and a last sample, although the counter has not changed, and about one in a second.
     let lasted = samples.last().unwrap().0 - samples[0].0;
     assert!(samples.len() >= 2 && samples.len() as u64 <= 2 + lasted / SECOND, "{samples:?}");
-    let figures = ampere_report::summary::SamplerOverhead::from(&*sampled.sampler.figures);
+    let figures = ampere_figures::summary::SamplerOverhead::from(&*sampled.sampler.figures);
     assert!(figures.deadlines > 0 && figures.cpu_seconds > 0.0 && figures.cpu_share < 1.0, "{figures:?}");
 }
 
@@ -174,7 +174,7 @@ fn gauges_are_read_as_often_as_the_settings_say() {
     assert_eq!((over.min, over.max), (812.0, 912.0));
     let most = elapsed.as_millis() as u64 / 100 + 2;
     assert!(over.readings <= most, "{over:?} in {elapsed:?}");
-    let figures = ampere_report::summary::SamplerOverhead::from(&*sampled.sampler.figures);
+    let figures = ampere_figures::summary::SamplerOverhead::from(&*sampled.sampler.figures);
     assert!(figures.gauges_seconds > 0.0 && figures.longest_gauge_seconds <= figures.gauges_seconds);
 }
 

@@ -1,8 +1,8 @@
 //! The mailbox between the collector's loop, which makes figures, and the server, which hands them out.
 
 use ampere_figures::snapshot::Snapshot;
+use ampere_figures::summary::Summary;
 use ampere_report::page::Page;
-use ampere_report::summary::Summary;
 use ampere_ring::process::node_name;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

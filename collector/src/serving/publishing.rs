@@ -11,9 +11,9 @@ use crate::serving::history::History;
 use crate::serving::latest::Latest;
 use crate::serving::power::Power;
 use ampere_figures::snapshot::{self, Limits, RankFigures, Snapshot};
+use ampere_figures::summary::{Readings, SamplerOverhead};
 use ampere_model::Timestamp;
 use ampere_report::page::live::LiveTables;
-use ampere_report::summary::{Readings, SamplerOverhead};
 use std::time::{Duration, Instant};
 
 /// How often a snapshot is made for /metrics.

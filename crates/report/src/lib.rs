@@ -1,20 +1,15 @@
 //! A summary in the forms that people and other programs read.
 //!
 //! ```text
-//! summary.rs      summary.json                  build.rs    a summary of an attributor's figures
-//! callpaths.rs    its call paths, in columns    json.rs     it as text
-//! text.rs         summary.txt                   assignment.rs  which consumer draws from which device
-//! highlights.rs   its first sentences
-//! over_ranks.rs   what each function used on each rank, beside each other
-//! nodes.rs        several nodes' summaries as one            missing.rs  ranks that are in none
-//! tree.rs         call paths -> a tree          flame.rs    the tree as a picture (SVG)
-//! page/           what a page shows, and what draws it            folded.rs   stacks for other programs' pictures
-//! html.rs         report.html, and the live page                  compare/    runs beside each other
+//! json.rs         summary.json as text          text.rs     summary.txt
+//! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
+//! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
+//! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
+//! html.rs         report.html, and the live page                  compare/    comparison of runs
 //! rows.rs         a row for each call path      csv.rs, parquet.rs   as a table
 //! call_table/     a row for each call           timeline.rs joules over time
 //! table.rs        columns as CSV, JSON or Parquet            text_column.rs  a Parquet column of names
-//! gauges.rs       what devices report beside their energy    job.rs      the batch system's job
-//! filter.rs       tiny functions, for the next run           clock_text.rs   wall-clock time as text
+//! filter.rs       tiny functions, for the next run
 //! over_devices.rs  calls and seconds of ranks that draw from several devices
 //! ```
 
@@ -43,10 +38,7 @@ pub mod timeline;
 mod tree;
 
 use crate::highlights::Sums;
-pub use ampere_figures::build::uncovered_note;
-pub use ampere_figures::nodes::summaries as nodes;
 use ampere_figures::summary::Summary;
-pub use ampere_figures::{assignment, batch_job as job, clock_text, gauges, missing, summary};
 use ampere_model::text::{joules, printable};
 pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
@@ -60,7 +52,7 @@ pub enum Format {
     Json,
     /// A row for each call path
     Csv,
-    /// One page with pictures, which needs nothing beside itself
+    /// One page with pictures, which needs no other file
     Html,
     /// A stack and its microjoules on each line, for flamegraph.pl, inferno, speedscope
     Folded,

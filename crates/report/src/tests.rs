@@ -2,6 +2,7 @@ use super::*;
 use crate::compare::{Comparison, Form, Per};
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::Run;
+use ampere_figures::{assignment, summary};
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo};
@@ -413,7 +414,7 @@ fn on_nodes(count: u32) -> Summary {
         one
     });
     let first = nodes.next().unwrap();
-    nodes::joined(first, nodes.collect())
+    ampere_figures::nodes::summaries::joined(first, nodes.collect())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Made-up nodes as tables: counters, processes with their variables and streams, and the links expected, as users see them.
 
+use ampere_figures::assignment;
 use ampere_model::{LocationKind, Quality};
-use ampere_report::assignment;
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, Recorded, ViewKind};
 use ampere_timeline::topology::{Accelerator, CounterEvidence, Evidence};

@@ -2,8 +2,8 @@
 
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::{Callpath, Run, Summary};
 use ampere_model::{LocationKind, RegionRef};
-use ampere_report::summary::{Callpath, Run, Summary};
 use ampere_settings::{Config, Locations};
 use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::topology::Evidence;

@@ -1,16 +1,17 @@
 //! A trace as events of Chrome's format, which Perfetto (ui.perfetto.dev) and chrome://tracing show: the frames of every
 //! location, below the power of each device. Times are in microseconds since the trace's start.
 
-use crate::devices::{Metrics, TraceDevices};
+use crate::devices::TraceDevices;
 use crate::index;
 use crate::merged::Merged;
 use crate::metric_recorders::Recorders;
+use crate::metrics::Metrics;
 use crate::places::node_of;
 use ampere_attribution::{Increase, Sample};
+use ampere_figures::summary::{Device, Summary};
 use ampere_model::numbers::NumberTable;
 use ampere_model::text::joules;
 use ampere_report::Choice;
-use ampere_report::summary::{Device, Summary};
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use anyhow::{Context, bail};

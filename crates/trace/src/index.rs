@@ -3,17 +3,18 @@
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
-use crate::write::CALLS_NAME;
 use ampere_model::{MetricValue, Quality, Region, RegionHandle};
 use ampere_settings::Config;
 use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
 use std::path::Path;
 
+/// The name of the attribute with the number of coalesced calls, which only ampere's own traces have.
+pub const CALLS_NAME: &str = "ampere::calls";
 /// The reason for an incomplete run if several recorders may read the same counter.
 pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
 
-/// Finds the attribute with the number of calls that an enter event stands for, which only ampere's own traces have.
+/// Finds the attribute with the number of calls that an enter event stands for.
 pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<AttributeRef> {
     let mut attributes = definitions.attributes.iter();
     attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
@@ -39,6 +40,14 @@ pub(crate) fn value(value: otf2::MetricValue) -> MetricValue {
         otf2::MetricValue::U64(value) => MetricValue::U64(value),
         otf2::MetricValue::I64(value) => MetricValue::I64(value),
         otf2::MetricValue::F64(value) => MetricValue::F64(value),
+    }
+}
+
+pub(crate) fn number(value: otf2::MetricValue) -> f64 {
+    match value {
+        otf2::MetricValue::U64(value) => value as f64,
+        otf2::MetricValue::I64(value) => value as f64,
+        otf2::MetricValue::F64(value) => value,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Metrics of a trace that look like energy or power but are not devices. All of them are named in notes.
 
-use crate::devices::{Series, quantity_of};
 use crate::places::Place;
+use crate::series::{Series, quantity_of};
 use ampere_model::Quantity;
 use ampere_model::counted::{is_no_consumption, looks_like_energy};
 use otf2::{Definitions, MetricMember};

@@ -7,10 +7,12 @@
 //! index.rs    names of a trace's definitions           evidence.rs  their evidence about devices and locations
 //! places.rs   nodes, ranks, and what a metric's values are about
 //! left_out.rs metrics that look like energy but are no device      parts.rs   which device is a part of which
-//! devices.rs  a trace's metrics as devices           metric_recorders.rs  locations that record the same counter
+//! series.rs   the samples of a counter               metrics.rs  which metrics are devices, and in which unit
+//! devices.rs  devices, found with their first samples    metric_recorders.rs  locations that record the same counter
 //! sensors.rs  powers that are recorded next to a counter           scorep_names.rs  Score-P's words as OTF2's
 //! value_type.rs  a sample's 64 bits and their type
-//! offline.rs  attribution of a trace: `ampere attribute`         shares.rs   its nodes, attributed independently
+//! offline.rs  attribution of a trace: `ampere attribute`         locations.rs  its locations as the attributor's
+//! shares.rs   its nodes, attributed independently                share_figures.rs  their figures, and those of the trace
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
 //! calls/      single calls with their joules, on the way
@@ -28,8 +30,10 @@ pub mod evidence;
 pub mod index;
 pub mod join;
 mod left_out;
+mod locations;
 mod merged;
 mod metric_recorders;
+mod metrics;
 mod nesting;
 pub mod offline;
 mod parts;
@@ -40,6 +44,8 @@ pub mod replay;
 pub mod rpd;
 pub mod scorep_names;
 mod sensors;
+mod series;
+pub mod share_figures;
 pub mod shares;
 pub mod spool;
 pub mod timeline;

@@ -1,6 +1,6 @@
 //! The events of a trace in the form in which joules are attributed: sampled frames enclose the recorded calls of their threads.
 
-use crate::offline::{LocationState, add_locations, add_regions};
+use crate::locations::{LocationState, add_locations, add_regions};
 use ampere_attribution::Step;
 use ampere_model::RegionRef;
 use ampere_model::numbers::NumberTable;

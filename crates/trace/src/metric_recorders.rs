@@ -5,8 +5,9 @@
 //! updates of it that one sees a moment before the other. If they differ by more, there are two devices. If they do not, and the
 //! counter has risen by much more than that, there is one. Otherwise it is unknown, and they stay two.
 
-use crate::devices::{Key, Metrics, Series};
+use crate::metrics::Metrics;
 use crate::places::{Place, Ranks, has_threads, process_of};
+use crate::series::{Key, Series};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
 use ampere_settings::Config;

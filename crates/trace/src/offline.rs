@@ -1,33 +1,34 @@
-//! An existing OTF2 trace through the same attributor as a live run: `ampere attribute`.
+//! Attributes an existing OTF2 trace with the same attributor as a live run: `ampere attribute`.
 
 use crate::calls::Clock;
-use crate::devices::{Found, Metrics, Series, TraceDevices};
-use crate::evidence;
-use crate::index::{self, as_model, calls_attribute, missing_line};
+use crate::devices::TraceDevices;
+use crate::index::{self, calls_attribute, missing_line};
 use crate::left_out::{self, Shown};
+use crate::locations::{LocationState, add_locations, add_regions};
 use crate::metric_recorders::Recorders;
+use crate::metrics::{Found, Metrics};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::{Ranks, doubt_of_nodes, node_of};
+use crate::places::doubt_of_nodes;
 use crate::power;
 use crate::sensors::TraceSensors;
-use crate::shares::{Part, Share, join, split};
+use crate::series::Series;
+use crate::share_figures::{Attributed, Part, join};
+use crate::shares::{Share, split};
 use crate::spool::SpoolDirectory;
-use ampere_attribution::{CounterFigures, LocationIndex};
+use ampere_attribution::CounterFigures;
 use ampere_figures::losses::Losses;
+use ampere_figures::summary::{Run, Summary};
+use ampere_model::RegionRef;
 use ampere_model::numbers::NumberTable;
-use ampere_model::{LocationKind, RegionRef};
-use ampere_report::summary::{Run, Summary};
 use ampere_settings::Config;
-use ampere_timeline::attributor::{Attributor, Device, LocationInfo, Unit, ViewKind};
+use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
 use ampere_timeline::conflicts;
-use ampere_timeline::pipeline::{GpuStreams, Pipeline, Stream};
+use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::recorder::Recorder;
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
-use otf2::{
-    AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, Trace,
-};
+use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::ControlFlow;
@@ -59,17 +60,16 @@ struct Feed<'a> {
     progress: &'a mut (dyn FnMut(u64) + Send),
 }
 
-/// The devices' readings.
 #[derive(Default)]
 struct Readings {
-    /// By device: how many so far.
+    /// The number of readings of each device so far.
     counts: HashMap<usize, u64>,
     /// See [`Known::wrong`].
     wrong: HashMap<usize, Vec<(u64, u64)>>,
 }
 
 impl Readings {
-    /// The number of a device's next reading. Before the first, its counter learns which are wrong.
+    /// Returns the number of a device's next reading. Before the first, its counter is given the wrong ones.
     fn next(&mut self, number: usize, device: &mut Device) -> u64 {
         let count = self.counts.entry(number).or_default();
         if *count == 0 {
@@ -80,76 +80,39 @@ impl Readings {
     }
 }
 
-/// How far a location has been read.
-#[derive(Clone, Copy)]
-pub(crate) struct LocationState {
-    /// Time of its last enter or leave.
-    pub(crate) last: u64,
-    /// How many there were.
-    events: u64,
-    /// Open frames.
-    pub(crate) depth: u64,
-    /// After so many events, its open frames end.
-    ends_after: Option<u64>,
-    /// Calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
-    pub(crate) calls: u32,
-    pub(crate) index: LocationIndex,
-}
-
-impl LocationState {
-    /// Counts an event. Open frames end here if it is known to be the location's last event, and samples follow it.
-    #[inline]
-    fn count(&mut self, stream: &mut Stream) {
-        self.events += 1;
-        if self.ends_after == Some(self.events) {
-            stream.close(self.last);
-            self.depth = 0;
-        }
-    }
-}
-
-/// How many events are collected before they are put in order.
+/// The number of events that are collected before they are put in order.
 const BATCH: u64 = 4096;
 const PASSES_MAX: usize = 4;
-/// So many events wait for a counter to confirm a rise, and no more.
+/// At most this many events wait for a counter to confirm a rise.
 const WAITING_MAX: usize = 1 << 22;
-
-/// A trace's figures.
-pub struct Attributed {
-    /// As `--json` prints it.
-    pub summary: Summary,
-    /// One line for each part of the trace that was not read.
-    pub warnings: Vec<String>,
-    /// One line for each doubtful setting or metric.
-    pub odd: Vec<String>,
-}
 
 /// How a trace is attributed.
 pub struct How<'a> {
-    /// Its settings.
+    /// The settings, which name devices.
     pub config: &'a Config,
-    /// One view of each device.
+    /// The only view of each device; `None` for all.
     pub only: Option<ViewKind>,
-    /// Makes what records more than the summary has, anew for each pass.
+    /// Makes a recorder for each pass, which records more than the summary has.
     pub recorder: Option<Box<MakeRecorder<'a>>>,
-    /// At least one: with more, nodes are attributed at the same time, if nothing is recorded, and events are decoded ahead.
+    /// The number of threads. With several, nodes are attributed at the same time, if nothing is recorded, and events are decoded
+    /// ahead.
     pub threads: usize,
-    /// Gets the number of events read so far and the number to expect.
+    /// A function that is given the number of events so far and the expected number.
     pub progress: &'a mut Progress<'a>,
 }
 
-/// For a trace with this clock.
+/// Makes a recorder for a trace with this clock.
 pub type MakeRecorder<'a> = dyn FnMut(Clock) -> io::Result<Box<dyn Recorder>> + 'a;
 
-/// See [`How`].
+/// The type of [`How::progress`].
 pub type Progress<'a> = dyn FnMut(u64, u64) + Send + 'a;
 
-/// How many threads can run at once.
+/// Returns the number of threads that can run at once.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Reads the whole trace, several times if it takes that, in one thread.
+/// Reads the whole trace in one thread, several times if necessary.
 ///
 /// # Errors
 /// A trace that cannot be read, or has no device; a recorder's failure.
@@ -162,10 +125,10 @@ pub fn attribute(
     attribute_as(path, How { config, only, recorder: None, threads: 1, progress })
 }
 
-/// As [`attribute`], and records the power of its locations.
+/// Does the same as [`attribute`], and records the power of the locations.
 ///
 /// # Errors
-/// As [`attribute`], and what keeps the power from being spooled.
+/// Those of [`attribute`], and those of spooling the power.
 pub fn attribute_with_power(
     path: &Path,
     config: &Config,
@@ -188,10 +151,10 @@ pub fn attribute_with_power(
     )
 }
 
-/// As [`attribute`], and records more on the way. The figures do not depend on the number of threads.
+/// Does the same as [`attribute`], in several threads and with a recorder. The figures do not depend on the number of threads.
 ///
 /// # Errors
-/// As [`attribute`], and the recorder's.
+/// Those of [`attribute`], and the recorder's.
 pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     let config = how.config;
     let shares = {
@@ -205,7 +168,7 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     join(path, config, parts)
 }
 
-/// Each in a thread of its own.
+/// Attributes each share in a thread of its own.
 fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
     let How { config, only, threads, progress, .. } = how;
     let (threads, progress) = (threads / shares.len(), Mutex::new(progress));
@@ -232,10 +195,10 @@ fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<V
     })
 }
 
-/// The figures of some nodes.
+/// Returns the figures of some nodes.
 ///
 /// # Errors
-/// As [`attribute_as`].
+/// Those of [`attribute_as`].
 pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Result<Part> {
     let (mut part, mut known) = attribute_once(path, &mut how, share, Known::default())?;
     if known.is_undecided {
@@ -246,9 +209,9 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
     if let Some(part) = part.take_if(|_| !known.is_to_be_repeated()) {
         return Ok(part);
     }
-    // A counter that came later than others, or that never moved, changed the devices that locations draw from; a frame that
-    // is never left ended before samples that came first; or readings turned out to be wrong later: again, with all that known
-    // before the first event. Without some readings, others may be found to be wrong.
+    // The trace is read again if the pass has found something that should have been known before the first event: a counter
+    // that came later than others, or never moved, changed the devices that locations draw from; a frame that is never left
+    // ended before samples that came first; or readings turned out to be wrong. Without these, others may be found to be wrong.
     for _ in 0..PASSES_MAX {
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut how, share, known)?;
@@ -265,36 +228,36 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
 struct Known {
     devices: Vec<Found>,
     recorders: Option<Recorders>,
-    /// Several locations record a metric of one name, and `recorders` are not known yet.
+    /// Whether several locations record a metric of one name, and `recorders` are not known yet.
     is_undecided: bool,
-    /// By location: after so many enters and leaves, its open frames end, because samples of a later time follow.
+    /// For each location, the number of enters and leaves after which its open frames end, because samples of a later time follow.
     ends: HashMap<u64, u64>,
-    /// By device: between which of its readings they are wrong.
+    /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
-    /// Whether some were not known to be wrong before.
+    /// Whether some of them were not known before the pass.
     is_revised: bool,
     /// Whether links changed after joules had been attributed by the old ones.
     links_changed_late: bool,
     /// Devices that their parts disprove, and a line for each.
     disproved: Vec<Series>,
     disproved_notes: Vec<String>,
-    /// Whether some were not known before.
+    /// Whether some of them were not known before the pass.
     is_disproved_late: bool,
-    /// Why joules are in doubt, a line each.
+    /// The reasons why joules are in doubt, a line each.
     doubts: Vec<String>,
     /// Metrics whose joules may be missing.
     missing: BTreeSet<String>,
-    /// What metrics have shown that may be missing.
+    /// What the samples of such metrics have shown.
     shown: HashMap<Series, Shown>,
 }
 
 impl Known {
-    /// Whether the last pass would have done something else, had it known this.
+    /// Whether the last pass would have had another result with this knowledge.
     fn is_to_be_repeated(&self) -> bool {
         self.links_changed_late || !self.ends.is_empty() || self.is_revised || self.is_disproved_late
     }
 
-    /// Takes over what the attributor has learnt of the counters.
+    /// Copies the evidence about the counters from the attributor.
     fn learn(&mut self, attributor: &Attributor) {
         for found in &mut self.devices {
             if let Some(number) = found.number {
@@ -303,7 +266,7 @@ impl Known {
         }
     }
 
-    /// Finds which devices are parts of others, now that their joules are known.
+    /// Finds the devices that are parts of others, now that their joules are known.
     fn relate(&mut self, definitions: &Definitions, attributor: &mut Attributor) {
         let joules = |attributor: &Attributor, device: usize| {
             attributor.engine.totals(attributor.devices[device].views.ranks).total_joules
@@ -317,7 +280,7 @@ impl Known {
     }
 }
 
-/// One pass. What it has found is returned, for the next. No figures, if it is undecided.
+/// Reads the trace once. Returns no figures if the recorders are undecided, and what the next pass must know.
 fn attribute_once(
     path: &Path,
     how: &mut How,
@@ -375,7 +338,7 @@ fn attribute_once(
     Ok((Some(part), known))
 }
 
-/// The figures of a pass, as a part of the whole trace's.
+/// Returns the figures of a pass as a part of the whole trace's.
 fn part_of(attributor: &Attributor, known: &Known, summary: Summary, warnings: Vec<String>) -> Part {
     let mut notes = conflicts::node_notes(attributor);
     notes.extend(known.recorders.iter().flat_map(Recorders::notes).cloned());
@@ -406,7 +369,7 @@ fn open(path: &Path) -> anyhow::Result<Trace> {
     Ok(trace)
 }
 
-/// When energies were read first and last.
+/// Returns the times of the first and the last reading of an energy.
 fn readings_of(attributor: &Attributor) -> Option<(u64, u64)> {
     let counters = attributor.devices.iter().filter(|device| device.info.unit == Unit::Joules);
     let spans: Vec<_> = counters
@@ -452,7 +415,7 @@ impl EventHandler for Feed<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Frames that are never left end with the location's last event: nothing is known of it after that.
+    /// Ends the open frames of a location with its last event, as nothing is known of it after that.
     fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
         if let Some(state) = self.locations.get_mut(location.0) {
             if state.depth > 0 && state.last < self.latest_sample {
@@ -518,7 +481,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// What this pass has found.
+    /// Returns what this pass has found.
     fn finish(self, recorders: Option<Recorders>) -> (Known, Losses) {
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
@@ -540,7 +503,7 @@ impl<'a> Feed<'a> {
         (known, self.quality)
     }
 
-    /// `calls`: how many it stands for, where they were coalesced.
+    /// `calls`: the number of coalesced calls that the event stands for.
     #[inline]
     fn entered(
         &mut self,
@@ -564,7 +527,8 @@ impl<'a> Feed<'a> {
         ControlFlow::Continue(())
     }
 
-    /// The time of the next event of a location. Where it goes back, as by clock offsets that fall, no time has passed.
+    /// Returns the time of a location's next event. If it is before the last one's, as by clock offsets that fall, no time has
+    /// passed.
     fn time_at(&mut self, location: LocationRef, time: u64) -> u64 {
         let time = time.saturating_add(self.shift);
         self.count(time);
@@ -584,7 +548,7 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Hands over what no sample can come before any more, when the trace has been read up to `time`.
+    /// Attributes everything before which no further sample can come, as the trace has been read up to `time`.
     fn put_in_order(&mut self, time: u64) {
         self.waited = 0;
         let until = time.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
@@ -595,80 +559,8 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Added to all times, so that none becomes less than 0 by a delay.
+/// Returns the ticks that are added to all times, so that none becomes less than 0 by a delay.
 fn shift_of(config: &Config, ticks_per_second: u64) -> u64 {
     let delays = config.devices.iter().map(|device| device.delay.as_secs_f64());
     (delays.fold(0.0, f64::max) * ticks_per_second as f64).round() as u64
-}
-
-/// The attributor's regions by the trace's numbers, which may be any: some tools number regions by a hash.
-pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> NumberTable<RegionRef> {
-    let mut regions = NumberTable::default();
-    for (reference, region) in definitions.regions.iter() {
-        let added = attributor.regions.add(&as_model(region));
-        regions.insert(reference.0.into(), attributor.regions.of_name(added));
-    }
-    regions
-}
-
-/// `share`: only its locations.
-pub(crate) fn add_locations(
-    definitions: &Definitions,
-    share: Option<&Share>,
-    missing: &[LocationRef],
-    pipeline: &mut Pipeline,
-) -> NumberTable<LocationState> {
-    let mut all = NumberTable::default();
-    let mut mains = std::collections::HashSet::new();
-    let ranks = Ranks::of(definitions);
-    let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
-    for (reference, location) in definitions.locations.iter().filter(|(reference, _)| is_wanted(*reference)) {
-        let kind = match location.kind {
-            LocationType::CpuThread => LocationKind::CpuThread,
-            LocationType::AcceleratorStream => LocationKind::Gpu,
-            _ => continue,
-        };
-        let group = location.group.and_then(|g| definitions.location_groups.get(g));
-        // The first CPU location of a group is the process' main one, also when its events are missing.
-        let samples = evidence::samples(definitions, reference);
-        let main = kind == LocationKind::CpuThread && (mains.insert(location.group) || samples.is_some());
-        if missing.contains(&reference) {
-            continue;
-        }
-        let node = node_of(definitions, reference);
-        let group = group.map_or_else(String::new, |g| g.name.clone());
-        let rank = location.group.and_then(|g| ranks.get(g));
-        let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
-        let of_location = evidence::of_location(definitions, reference);
-        let attributor = &mut pipeline.attributor;
-        let index = match samples {
-            Some(_) => attributor.add_samples(info, of_location),
-            None => attributor.add_location_with(info, of_location),
-        };
-        if main && let Some(group) = location.group {
-            let seconds = evidence::thread_seconds(definitions, group);
-            seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
-        }
-        let calls = u32::from(samples.is_none());
-        all.insert(
-            reference.0,
-            LocationState { last: 0, events: 0, depth: 0, ends_after: None, calls, index },
-        );
-        pipeline.add_stream(index);
-    }
-    put_samples_on_recorded(definitions, &mut all, pipeline);
-    all
-}
-
-fn put_samples_on_recorded(
-    definitions: &Definitions,
-    all: &mut NumberTable<LocationState>,
-    pipeline: &mut Pipeline,
-) {
-    for (reference, _) in definitions.locations.iter() {
-        let Some(Some(on)) = evidence::samples(definitions, reference) else { continue };
-        let places = [reference, on].map(|of| all.get_mut(of.0).map(|state| state.index));
-        let [Some(samples), Some(recorded)] = places else { continue };
-        pipeline.put_samples_on(samples, recorded);
-    }
 }

@@ -2,7 +2,8 @@
 //! by their joules. The total counts only what is part of nothing else. A whole with fewer joules than its parts is wrong and
 //! left out.
 
-use crate::devices::{Found, Series};
+use crate::metrics::Found;
+use crate::series::Series;
 use ampere_model::counted::{Counted, Level, is_output_of, path_of};
 use ampere_timeline::attributor::{Attributor, Unit};
 use std::collections::{BTreeMap, BTreeSet};

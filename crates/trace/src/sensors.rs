@@ -1,7 +1,8 @@
 //! Powers that a trace has in addition to energies: each is compared with the counter of the same device (`agreement.rs`).
 
-use crate::devices::scaled;
+use crate::index::number;
 use crate::places::node_of;
+use crate::series::scaled;
 use ampere_model::{Quantity, Timestamp, power_sensor_of_name, quantity_of_unit};
 use ampere_timeline::attributor::{Attributor, DeviceInfo};
 use otf2::{Definitions, LocationRef, MetricClassRef, MetricRef, MetricValue};
@@ -67,14 +68,9 @@ impl TraceSensors {
             if *sensor.recorders.entry(node.clone()).or_insert(location) != location {
                 continue;
             }
-            let value = match values.get(sensor.position) {
-                Some(MetricValue::U64(value)) => *value as f64,
-                Some(MetricValue::I64(value)) => *value as f64,
-                Some(MetricValue::F64(value)) => *value,
-                None => continue,
-            };
-            let watts =
-                Some(value * sensor.watts_per_unit).filter(|watts| *watts >= 0.0 && watts.is_finite());
+            let Some(value) = values.get(sensor.position) else { continue };
+            let watts = Some(number(*value) * sensor.watts_per_unit)
+                .filter(|watts| *watts >= 0.0 && watts.is_finite());
             device.read_power_sensor(sensor.which, time, watts, attributor.ticks_per_second);
         }
     }

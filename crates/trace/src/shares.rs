@@ -1,29 +1,10 @@
 //! Divides the nodes of a trace into shares that are attributed independently: no node's locations draw from another node's
 //! devices.
 
-use crate::devices::{Metrics, Series};
-use crate::evidence;
-use crate::index::{IN_DOUBT, no_energy, trace_id};
-use crate::left_out;
-use crate::metric_recorders::are_in_doubt;
-use crate::nesting::Nesting;
-use crate::offline::{Attributed, add_locations};
 use crate::places::{Place, node_of, node_of_group, nodes_of, process_of};
-use ampere_report::clock_text;
-use ampere_report::nodes::of_one_trace;
-use ampere_report::summary::{Run, Summary};
-use ampere_settings::Config;
-use ampere_timeline::attributor::Attributor;
-use ampere_timeline::conflicts;
-use ampere_timeline::pipeline::{GpuStreams, Pipeline};
-use ampere_timeline::threads::OtherThreads;
-use anyhow::{Context, bail};
 use otf2::{Definitions, LocationRef, Trace};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-const INCOMPLETE: &str = "the run that wrote this trace is incomplete: its own summary says what is missing";
 
 /// The names of some of a trace's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,132 +96,6 @@ impl Together {
         all.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
         all
     }
-}
-
-/// The figures of a share.
-#[derive(Serialize, Deserialize)]
-pub struct Part {
-    /// The summary. Its `run` has only what depends on the share.
-    pub(crate) summary: Summary,
-    /// A line for each part of the trace that was not read.
-    pub(crate) warnings: Vec<String>,
-    /// A line for each doubtful metric.
-    pub(crate) notes: Vec<String>,
-    /// The series that are devices: location, member and instance.
-    pub(crate) devices: Vec<(u64, u32, Option<u32>)>,
-    /// Lines that state why joules are in doubt.
-    pub(crate) doubts: Vec<String>,
-    /// Metrics whose joules may be missing.
-    pub(crate) missing: BTreeSet<String>,
-    pub(crate) nesting: Nesting,
-    /// Ticks of the first and the last reading of counters.
-    pub(crate) readings: Option<(u64, u64)>,
-    /// Joules that may be counted twice.
-    pub(crate) doubtful_joules: f64,
-    pub(crate) other_threads: OtherThreads,
-}
-
-/// Joins the figures of all shares of a trace.
-///
-/// # Errors
-/// The trace has no device.
-pub fn join(path: &Path, config: &Config, mut parts: Vec<Part>) -> anyhow::Result<Attributed> {
-    let trace = Trace::open(path)?;
-    let definitions = trace.definitions();
-    let metrics = Metrics::new(definitions, config);
-    let warnings: Vec<String> = parts.iter().flat_map(|part| part.warnings.clone()).collect();
-    if parts.iter().all(|part| part.summary.devices.is_empty()) {
-        // Where events are missing, samples may be missing, too.
-        let first = warnings.first().map_or_else(String::new, |first| format!(" ({first})"));
-        bail!("{}{first}", no_energy(path, &trace, metrics.energy_is_known, config));
-    }
-    let mut odd = setting_notes(definitions, config, &metrics, &parts);
-    // This order does not depend on the shares.
-    odd.extend(parts.iter().flat_map(|part| part.notes.clone()).collect::<BTreeSet<String>>());
-    odd.extend(metrics.left_out.notes());
-    let is_incomplete = evidence::is_incomplete(definitions);
-    odd.extend(is_incomplete.then(|| INCOMPLETE.to_owned()));
-    let firsts = parts.iter().filter_map(|part| Some(part.readings?.0));
-    let lasts = parts.iter().filter_map(|part| Some(part.readings?.1));
-    let readings = firsts.min().zip(lasts.max());
-    let doubtful_joules = parts.iter().map(|part| part.doubtful_joules).sum();
-    let nesting = parts.iter().fold(Nesting::default(), |all, part| all.and(part.nesting));
-    odd.extend(nesting.note());
-    let missing = parts.iter().flat_map(|part| part.missing.iter().cloned()).collect();
-    let doubts: BTreeSet<String> = (parts.iter().flat_map(|part| part.doubts.clone()))
-        .chain(left_out::doubt(&missing))
-        .chain(nesting.doubt())
-        .collect();
-    let other_threads = other_threads(definitions, &mut parts);
-    let mut summaries = parts.into_iter().map(|part| part.summary);
-    let first = summaries.next().context("a trace without a share")?;
-    let mut summary = of_one_trace(first, summaries.collect());
-    let mut of_parts = std::mem::take(&mut summary.run.notes);
-    of_parts.extend(other_threads.note());
-    summary.run.id = trace_id(path);
-    summary.run.complete &= warnings.is_empty() && !is_incomplete;
-    describe(&mut summary.run, definitions, readings);
-    summary.run.complete &= doubts.is_empty();
-    odd.extend(doubts);
-    summary.run.notes = warnings.iter().chain(&odd).cloned().chain(of_parts).collect();
-    if are_in_doubt(doubtful_joules, summary.run.total_joules) {
-        odd.push(IN_DOUBT.to_owned());
-        summary.run.notes.push(IN_DOUBT.to_owned());
-        summary.run.complete = false;
-    }
-    Ok(Attributed { summary, warnings, odd })
-}
-
-/// Returns the notes that depend on all nodes.
-fn setting_notes(
-    definitions: &Definitions,
-    config: &Config,
-    metrics: &Metrics,
-    parts: &[Part],
-) -> Vec<String> {
-    if config.devices.is_empty() {
-        return Vec::new();
-    }
-    let attributor = Attributor::new(config.clone(), definitions.clock.timer_resolution);
-    let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
-    add_locations(definitions, None, &[], &mut pipeline);
-    let mut attributor = pipeline.attributor;
-    for series in parts.iter().flat_map(|part| &part.devices) {
-        if let Some(mut found) = metrics.describe(definitions, Series::of_numbers(*series)) {
-            found.add_to(&mut attributor);
-        }
-    }
-    conflicts::setting_notes(&attributor, &crate::index::metric_names(definitions))
-}
-
-/// Combines the other threads of all parts, and replaces the parts' own notes about them.
-fn other_threads(definitions: &Definitions, parts: &mut [Part]) -> OtherThreads {
-    let groups =
-        || definitions.locations.values().filter_map(|of| definitions.location_groups.get(of.group?));
-    let place = |name: &str| groups().position(|group| group.name == name).unwrap_or(usize::MAX);
-    parts.iter_mut().fold(OtherThreads::None, |all, part| {
-        let own = std::mem::take(&mut part.other_threads);
-        let note = own.note();
-        part.summary.run.notes.retain(|of_part| Some(of_part) != note.as_ref());
-        all.with(own, place)
-    })
-}
-
-/// Sets the dates and the length of a run.
-fn describe(run: &mut Run, definitions: &Definitions, readings: Option<(u64, u64)>) {
-    let clock = &definitions.clock;
-    let seconds = |ticks: u64| ticks as f64 / clock.timer_resolution.max(1) as f64;
-    let length = seconds(clock.trace_length);
-    let end = clock.realtime_timestamp.map(|start| start.saturating_add((length * 1e9) as u64));
-    let date = |time: Option<u64>| time.map_or_else(String::new, clock_text::rfc3339);
-    // As in a measured run, the length is the time from the first to the last reading.
-    let sampled = readings.map(|(first, last)| seconds(last.saturating_sub(first)));
-    run.start = date(clock.realtime_timestamp);
-    run.end = date(end);
-    run.host = "trace".to_owned();
-    run.timer = "trace".to_owned();
-    run.ticks_per_second = clock.timer_resolution;
-    run.seconds = sampled.filter(|seconds| *seconds > 0.0).unwrap_or(length);
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub type Kept<T> = Arc<Mutex<T>>;
 
 /// An upper bound on the number of bins.
-pub const MOST_BINS: usize = 1 << 20;
+pub const BINS_MAX: usize = 1 << 20;
 
 /// Sums each view's joules by name and time.
 pub struct Bins {
@@ -121,7 +121,7 @@ impl Bins {
 
 /// Spreads joules evenly over a span of bins. `span` is its start and end, in bins.
 fn spread(bins: &mut Vec<f64>, (from, to): (f64, f64), joules: f64) {
-    let bin_at = |place: f64| place.clamp(0.0, (MOST_BINS - 1) as f64).floor() as usize;
+    let bin_at = |place: f64| place.clamp(0.0, (BINS_MAX - 1) as f64).floor() as usize;
     let from = from.max(0.0);
     // An end that equals a bin's start, except for rounding, is in the bin before.
     let (first, last) = (bin_at(from), bin_at(to - 1e-9).max(bin_at(from)));
@@ -198,7 +198,7 @@ pub struct RegionSink {
 }
 
 /// An upper bound on the calls of a region, because all of them are kept in memory.
-pub const MOST_CALLS: usize = 1 << 22;
+pub const CALLS_MAX: usize = 1 << 22;
 
 impl RegionSink {
     /// `begin_seconds` is the trace's start, in seconds after the start of the first trace. `devices` selects devices; empty for
@@ -224,9 +224,9 @@ impl CallSink for RegionSink {
         {
             return Ok(());
         }
-        if self.calls.len() == MOST_CALLS {
+        if self.calls.len() == CALLS_MAX {
             return Err(io::Error::other(format!(
-                "{} has more than {MOST_CALLS} calls: ampere attribute --calls writes them all to a file",
+                "{} has more than {CALLS_MAX} calls: ampere attribute --calls writes them all to a file",
                 self.region
             )));
         }

@@ -2,6 +2,7 @@
 //! the same way as for the live attribution.
 
 use crate::evidence;
+use crate::index::CALLS_NAME;
 use crate::places::COUNTED_PART;
 use crate::replay::ReplayedMetric;
 use crate::scorep_names::{paradigm, role};
@@ -177,8 +178,6 @@ const PARADIGMS: [(ParadigmType, &str, ParadigmClass); 2] = [
 
 /// The attribute of an enter event that stands for several coalesced calls.
 const CALLS: AttributeRef = AttributeRef(0);
-/// The name of the attribute with the number of coalesced calls.
-pub const CALLS_NAME: &str = "ampere::calls";
 
 fn calls_attribute() -> Attribute {
     let description = "This enter stands for so many calls, one after the other, whose times together it has; 0: it goes \

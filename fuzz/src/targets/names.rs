@@ -3,8 +3,8 @@
 use crate::bytes::Bytes;
 use ampere_figures::losses::Losses;
 use ampere_figures::snapshot::{self, Limits, RankFigures};
+use ampere_figures::summary::{Run, Summary};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
-use ampere_report::summary::{Run, Summary};
 use ampere_report::text;
 use ampere_report::{Format, render};
 use ampere_server::metrics;

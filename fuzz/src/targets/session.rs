@@ -8,7 +8,7 @@ use ampere_collector::live::{LiveRun, Mode, Options};
 use ampere_collector::run_directory::manifest::Manifest;
 use ampere_collector::sampling::sampler;
 use ampere_collector::serving::latest::Latest;
-use ampere_report::summary::Summary;
+use ampere_figures::summary::Summary;
 use ampere_report::text;
 use ampere_ring::Session;
 use ampere_server::metrics;

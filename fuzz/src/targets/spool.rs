@@ -8,7 +8,7 @@ use crate::targets::ring::header;
 use ampere_collector::run_directory::manifest::{self, Manifest};
 use ampere_collector::run_directory::recover::{Recovered, Traced, find, recover};
 use ampere_collector::sampling::sampler;
-use ampere_report::summary::Summary;
+use ampere_figures::summary::Summary;
 use ampere_report::text;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;

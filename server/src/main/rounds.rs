@@ -4,7 +4,7 @@ use ampere_collector::finish::running::RunningSummary;
 use ampere_collector::ingest::{Outlasting, Round};
 use ampere_collector::live::LiveRun;
 use ampere_collector::sampling::clock::best_reading;
-use ampere_report::clock_text::rfc3339;
+use ampere_figures::clock_text::rfc3339;
 use ampere_ring::RECORDS_PER_SECOND;
 use ampere_server::http::Wanted;
 use crossbeam_channel::Receiver;

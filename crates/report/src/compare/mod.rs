@@ -30,7 +30,7 @@ pub enum Form {
     Json,
     /// A row for each figure of each group
     Csv,
-    /// One page, which needs nothing beside itself
+    /// One page, which needs no other file
     Html,
 }
 

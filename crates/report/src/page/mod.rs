@@ -20,10 +20,9 @@ mod outline;
 mod ranks;
 mod rows;
 
-pub use ampere_figures::nodes::job;
-use ampere_figures::nodes::job::Others;
+use ampere_figures::nodes::job::{Job, Others};
 use ampere_figures::summary::least_trusted;
-pub use ampere_figures::totals::Totals;
+use ampere_figures::totals::Totals;
 use ampere_model::text::printable;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -76,7 +75,7 @@ pub struct Page {
     /// All nodes, of a run on several whose first node's collector makes the page, or of a summary of several: then the totals are
     /// theirs.
     #[serde(default)]
-    pub job: Option<job::Job>,
+    pub job: Option<Job>,
     /// `None`: they have not changed since they were sent.
     pub tables: Option<Arc<Tables>>,
 }
@@ -412,7 +411,7 @@ pub struct ViewRows {
 
 impl Page {
     /// The page of all nodes.
-    pub fn with_job(&self, job: &job::Job) -> Page {
+    pub fn with_job(&self, job: &Job) -> Page {
         let mut page = self.clone();
         page.totals = job.totals.clone();
         let names: Vec<String> = job.nodes.iter().map(|node| node.node.clone()).collect();

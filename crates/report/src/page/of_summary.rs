@@ -1,7 +1,6 @@
 //! The page of a summary: its tables, and call paths as boxes.
 
 use super::flame::{self, NO_BOX};
-use super::job::Job;
 use super::outline::largest;
 use super::ranks::{Groups, heat};
 use super::rows::{self, More, Names, rounded};
@@ -11,6 +10,7 @@ use crate::over_devices::{self, Sum};
 use crate::over_ranks;
 use crate::text::{by_location, most_of};
 use crate::tree::{self, Tree};
+use ampere_figures::nodes::job::Job;
 use ampere_figures::summary::{Device, Region, Summary, View};
 use ampere_figures::summary::{topmost, view};
 use ampere_model::text::printable;

@@ -139,7 +139,7 @@
   const UNIT_NAMES = { J: 'joules', s: 'seconds', W: 'watts', 'inclusive J': 'inclusive joules', 'mean W': 'mean watts', 'most W': 'most watts', 'now W': 'watts now', '±': 'standard error' };
 
   // Of functions, the first rows are those with at least this part of the whole.
-  const FIRST_ROWS = 15, MORE_ROWS = 100, LEAST_PART = 0.001;
+  const FIRST_ROWS = 15, MORE_ROWS = 100, PART_MIN = 0.001;
   // columns: {key, title, show(row) -> text or node, number, minor, where, cell}. A row is an object. `where`: only in tables as wide
   // as the style says of this class; all of a device's columns are in its own table, which is as wide as the page.
   const classOf = (column, row) => [column.number && 'number', column.minor && 'minor', column.where, row && column.kind && column.kind(row)].filter(Boolean).join(' ');
@@ -168,7 +168,7 @@
       // Idle and lost stay in sight.
       const last = rows.filter(row => row.last), of = rows.length - last.length;
       // No button for a row or two; of a search, and of another order, small rows are as good as others.
-      const isSmall = row => row.part < LEAST_PART && !row.last, isByJoules = sort === 'joules' && state.down && !search;
+      const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === 'joules' && state.down && !search;
       const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
       const limit = of <= first + 3 ? of : first, shown = rows.slice(0, limit).concat(last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
@@ -332,7 +332,7 @@
 
   // ---- power ----
 
-  const MOST_LINES = 8;
+  const LINES_MAX = 8;
   // Of each device [[seconds, length, watts]...]: what the run began with, and what came since the page was opened.
   let power = [], asStrips = null, moment = null;
   function takePower() {
@@ -376,7 +376,7 @@
     if (!power.length) return;
     const end = Math.max(1e-6, ...power.map(({ steps }) => steps.length ? steps[steps.length - 1][0] + steps[steps.length - 1][1] : 0));
     const most = Math.max(1e-6, ...power.map(({ steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0)));
-    const strips = asStrips ?? power.length > MOST_LINES;
+    const strips = asStrips ?? power.length > LINES_MAX;
     $('power-form').setAttribute('aria-pressed', String(strips));
     show('power-form', power.length > 1);
     const size = colours.size, row = Math.max(6, Math.min(1.5 * size, 30 * size / power.length));
@@ -441,7 +441,7 @@
       draw.beginPath(); draw.moveTo(x(moment), 0); draw.lineTo(x(moment), bottom); draw.stroke();
     }
     const now = isLive && page.state === 'running' ? 'now ' : 'mean ';
-    update('power-legend', ...power.slice(0, 2 * MOST_LINES).map(({ of }, index) => element('li', {},
+    update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
@@ -452,7 +452,7 @@
       words: label(of), last: 0, mean: of.mean_watts, now: of.watts, most: steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0) })));
   }
   function powerAt(time) {
-    const values = power.slice(0, MOST_LINES).map(({ of, steps }) => `${label(of)} ${watts(time === null ? of.watts ?? of.mean_watts : (at_time(steps, time) || [])[2])}`);
+    const values = power.slice(0, LINES_MAX).map(({ of, steps }) => `${label(of)} ${watts(time === null ? of.watts ?? of.mean_watts : (at_time(steps, time) || [])[2])}`);
     const when = time !== null ? `at ${clock(time, drawPower.end)}` : isLive && page.state === 'running' ? 'now' : 'mean';
     return { 'aria-valuemin': 0, 'aria-valuemax': drawPower.end, 'aria-valuenow': time ?? drawPower.end, 'aria-valuetext': `${when}: ${values.join(', ')}` };
   }
@@ -510,7 +510,7 @@
   function heatShown() {
     const { heat, ranks } = tables, columns = ranks.label.length - (ranks.has_others ? 1 : 0), sum = values => values.reduce((a, b) => a + b, 0);
     const own = sum(tables.functions.joules) + tables.functions.others.joules, all = heat.joules.map((values, at) => ({ name: name(heat.name[at]), values: values.slice(0, columns), sum: sum(values) }));
-    const large = all.filter(row => sum(row.values) >= LEAST_PART * own), small = all.length - large.length, isCut = small > 3 && large.length > 0;
+    const large = all.filter(row => sum(row.values) >= PART_MIN * own), small = all.length - large.length, isCut = small > 3 && large.length > 0;
     const rows = isCut && !isWholeHeat ? large : all, rest = rows.reduce((rest, row) => rest - row.sum, own);
     return { rows, label: ranks.label.slice(0, columns), isCut, small, rest: Math.max(0, rest), own };
   }
@@ -612,7 +612,7 @@
     for (; at !== 0; at = boxes[at].caller) path.unshift(boxes[at].words);
     return path;
   }
-  const LEAST_ROW = 0.01;
+  const ROW_MIN = 0.01;
   function drawFlame() {
     show('flame', tables.flames.length);
     if (!tables.flames.length) return;
@@ -643,7 +643,7 @@
     }
     // Deep stacks that are hardly wide in all, such as a launcher's, would be a large white picture: enlarging a box shows them.
     const isFocused = document.activeElement === $('flame-picture'), focused = placed.find(box => box.at === flame.focus);
-    const low = widths.findIndex((wide, row) => row >= callers.length && wide < LEAST_ROW * width);
+    const low = widths.findIndex((wide, row) => row >= callers.length && wide < ROW_MIN * width);
     const rows = Math.max(low < 0 ? widths.length : low, callers.length, isFocused && focused ? focused.row + 1 : 0);
     const size = colours.size, high = Math.round(1.42 * size);
     const { draw } = canvas('flame-picture', Math.max(4, rows) * high);
@@ -833,7 +833,7 @@
   const powerPicture = $('power-picture');
   powerPicture.addEventListener('pointermove', event => {
     moment = drawPower.time(event.offsetX); drawPower();
-    tip(event, [`at ${clock(moment, drawPower.end)}`].concat(power.slice(0, 2 * MOST_LINES).map(({ of, steps }) => `${label(of)}: ${watts((at_time(steps, moment) || [])[2])}`)).join('\n'));
+    tip(event, [`at ${clock(moment, drawPower.end)}`].concat(power.slice(0, 2 * LINES_MAX).map(({ of, steps }) => `${label(of)}: ${watts((at_time(steps, moment) || [])[2])}`)).join('\n'));
   });
   powerPicture.addEventListener('pointerleave', () => { tip(); moment = null; drawPower(); });
   powerPicture.addEventListener('keydown', event => {
@@ -887,7 +887,7 @@
 
   // A stream of events ends after half a minute, and the page asks for the next: nothing is left of a page that is gone. One that
   // does not end is of a collector, or of a tunnel to it, that hangs.
-  const LONGEST_STREAM = 45000;
+  const STREAM_MS_MAX = 45000;
   const connection = {
     stop: null, isOver: false, failures: 0,
     again() { if (this.stop) this.stop.abort(); },
@@ -895,7 +895,7 @@
     async run() {
       while (!this.isOver) {
         const stop = this.stop = new AbortController();
-        const silence = setTimeout(() => { this.failures = 1; stop.abort(new Error('no answer')); }, LONGEST_STREAM);
+        const silence = setTimeout(() => { this.failures = 1; stop.abort(new Error('no answer')); }, STREAM_MS_MAX);
         try {
           const token = this.token();
           if (!token && document.body.dataset.token === 'wanted') return this.ask(false);

@@ -1,18 +1,20 @@
-//! An existing trace as it is played into a live collector: its processes, locations and metrics; `play.rs` plays it.
+//! Describes a trace for a replay: its processes, locations and metrics. `play.rs` plays it into a live collector.
 //!
-//! A definitions log has no words for location groups, streams on other nodes, or a metric's unit. `ampere replay` writes them into the
-//! session's `replay.json`, which the collector reads. Devices, and the locations that draw from them, are found as `ampere attribute`
-//! finds them.
+//! A definitions log cannot express location groups, streams on other nodes, or a metric's unit. `ampere replay` writes them into
+//! the session's `replay.json`, which the collector reads. Devices, and the locations that draw from them, are found as in
+//! `ampere attribute`.
 
 mod play;
 
 pub use play::{InvalidSpeed, Player, Speed};
 
-use crate::devices::{Found, Metrics, Series, TraceDevices};
+use crate::devices::TraceDevices;
 use crate::metric_recorders::{Recorders, are_in_doubt};
+use crate::metrics::{Found, Metrics};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
 use crate::places::{Ranks, doubt_of_nodes, node_of, node_of_group};
+use crate::series::Series;
 use crate::value_type;
 use crate::{evidence, index, left_out};
 use ampere_attribution::Increase;
@@ -31,39 +33,39 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-/// Beside the session's rings.
+/// The name of the file, which is next to the session's rings.
 pub const FILE_NAME: &str = "replay.json";
 
-/// What is played.
+/// The description of a trace that is played.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replay {
     /// The trace's anchor file.
     pub trace: PathBuf,
-    /// The resolution of its clock.
+    /// The resolution of the trace's clock.
     pub ticks_per_second: u64,
-    /// Time of the first event that is played.
+    /// The time of the first event that is played.
     pub first: u64,
-    /// Time of the last.
+    /// The time of the last event that is played.
     pub last: u64,
-    /// Nanoseconds since 1970 at `first`, where the trace knows.
+    /// Nanoseconds since 1970 at `first`, if the trace has them.
     pub realtime_ns: Option<u64>,
-    /// Processes that have locations.
+    /// The processes that have locations.
     pub processes: Vec<ReplayedProcess>,
-    /// Devices, in the order of their first samples.
+    /// The devices, in the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
-    /// Names of all metrics of the trace, devices or not.
+    /// The names of all metrics of the trace, including those that are no devices.
     pub metric_names: Vec<String>,
-    /// Locations that recorded samples of the metrics.
+    /// The locations that recorded samples of the metrics.
     pub recorders: Vec<u64>,
-    /// Enters, leaves and samples.
+    /// The number of enters, leaves and samples.
     pub events: u64,
-    /// GPU streams' events are played this long after their time; `None`: at the end.
+    /// The delay with which events of GPU streams are played; `None`: at the end.
     pub stream_lag_ticks: Option<u64>,
-    /// A GPU stream's events come no later than this after their time.
+    /// The maximum delay of a GPU stream's events.
     pub longest_lag_ticks: u64,
-    /// One line for each part of the trace that cannot be played, or is not known.
+    /// One line for each part of the trace that cannot be played or is unknown.
     pub notes: Vec<String>,
-    /// One line for each oddity of the trace by which nothing is missing.
+    /// One line for each oddity of the trace that does not make the figures incomplete.
     #[serde(default)]
     pub odd: Vec<String>,
 }
@@ -89,78 +91,78 @@ enum ReplayFileReason {
 /// A process of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
-    /// Different for every process: its rank where each process has one of its own.
+    /// A number that is unique among the processes: the rank, if each process has one of its own.
     pub number: u32,
-    /// The number of ranks.
+    /// The number of ranks in the job.
     pub size: u32,
-    /// The rank, where it is known.
+    /// The rank, if it is known.
     pub rank: Option<u32>,
-    /// Its node's name.
+    /// The name of the process' node.
     pub node: String,
-    /// The location group's name.
+    /// The name of the process' location group.
     pub group: String,
-    /// Its variables that links depend on, `NAME=value`.
+    /// The environment variables that decide which devices it uses, `NAME=value`.
     pub environment: Vec<String>,
-    /// Those with events.
+    /// The locations that have events.
     pub locations: Vec<ReplayedLocation>,
 }
 
 /// A location of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedLocation {
-    /// Its number in the trace.
+    /// The location's number in the trace.
     pub reference: u64,
-    /// Its number in its process: 0 is the main thread.
+    /// The location's number in its process: 0 is the main thread.
     pub id: u32,
-    /// Its name.
+    /// The location's own name.
     pub name: String,
     /// Whether it is a GPU stream.
     pub gpu: bool,
-    /// Its node's name.
+    /// The name of the location's node.
     pub node: String,
-    /// Its location group's name.
+    /// The name of the location's group.
     pub group: String,
-    /// Whether it is known to be this process': another is played by any process.
+    /// Whether it is known to belong to this process: another location is played by any process.
     pub is_of_process: bool,
-    /// Of a GPU stream, its device.
+    /// The device of a GPU stream.
     pub accelerator: Accelerator,
 }
 
 /// A metric that is a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedMetric {
-    /// Its node's name.
+    /// The name of the device's node.
     pub node: String,
-    /// As the trace defines it.
+    /// The metric's name in the trace.
     pub name: String,
-    /// As the trace defines it.
+    /// The metric's description in the trace.
     pub description: String,
-    /// As the trace defines it.
+    /// The metric's unit in the trace.
     pub unit: String,
-    /// Whether `exponent` is one of 2, and not of 10.
+    /// Whether `exponent` is for the base 2 instead of 10.
     pub binary: bool,
-    /// Of the unit.
+    /// The exponent of the unit's scale.
     pub exponent: i64,
-    /// The type of its samples' bits.
+    /// The type of the samples.
     #[serde(with = "value_type")]
     pub value: MetricValueType,
-    /// By its definition, if it is an energy.
+    /// The joules of one unit, if the metric is defined as an energy.
     pub joules_per_unit: Option<f64>,
-    /// More of its definition.
+    /// The other parts of the metric's definition.
     #[serde(default)]
     pub recorded: Recorded,
-    /// The location whose samples are played, of which member of a class, and of which instance.
+    /// The samples that are played: their location, and the numbers of the metric's member and instance.
     #[serde(default)]
     pub series: (u64, u32, Option<u32>),
-    /// For the links.
+    /// Evidence about the locations that use the device.
     pub evidence: CounterEvidence,
-    /// What it counts.
+    /// The traits of the device's counter.
     #[serde(default)]
     pub traits: CounterTraits,
 }
 
 impl ReplayedMetric {
-    /// As an attributor takes it.
+    /// Returns the device in the form that an attributor takes.
     pub fn as_found(&self) -> FoundDevice {
         FoundDevice {
             node: self.node.clone(),
@@ -171,14 +173,14 @@ impl ReplayedMetric {
         }
     }
 
-    /// How its joules come about.
+    /// Returns how far the joules can be trusted.
     pub fn quality(&self) -> Quality {
         index::quality_of(&self.description)
     }
 }
 
 impl ReplayedProcess {
-    /// A location by its number in the process.
+    /// Finds a location by its number in the process.
     pub fn location(&self, id: LocalLocation) -> Option<&ReplayedLocation> {
         self.locations.iter().find(|location| location.id == id.0)
     }
@@ -253,7 +255,7 @@ impl Replay {
     /// Reads `replay.json`.
     ///
     /// # Errors
-    /// A file that cannot be read, or is none.
+    /// A file that cannot be read, or that is not a `replay.json`.
     pub fn load(path: &Path) -> Result<Replay, ReplayFileError> {
         let failed = |reason| ReplayFileError { path: path.to_owned(), reason };
         let text = std::fs::read(path).map_err(|e| failed(ReplayFileReason::Read(e)))?;
@@ -270,7 +272,7 @@ impl Replay {
         ampere_ring::files::replace_private(path, &text).map_err(|e| failed(ReplayFileReason::Write(e)))
     }
 
-    /// Plays streams this long after their events, `None`: at the end. `step_ticks`: the replay's step.
+    /// Plays streams with this delay; `None`: at the end. `step_ticks`: the replay's step.
     pub fn delay_streams(&mut self, lag_ticks: Option<u64>, step_ticks: u64) {
         self.stream_lag_ticks = lag_ticks;
         self.longest_lag_ticks = lag_ticks.map_or(u64::MAX, |lag| {
@@ -279,12 +281,12 @@ impl Replay {
         });
     }
 
-    /// The process that this stands for: see [`ReplayedProcess::id`].
+    /// Finds a process by the number that stands for its pid: see [`ReplayedProcess::id`].
     pub fn process(&self, id: u32) -> Option<&ReplayedProcess> {
         self.processes.iter().find(|process| process.id() == id)
     }
 
-    /// The names of all nodes, for figures of the whole run.
+    /// Returns the names of all nodes, for figures of the whole run.
     pub fn node(&self) -> String {
         let mut nodes: Vec<&str> = self.processes.iter().map(|p| p.node.as_str()).collect();
         nodes.extend(self.metrics.iter().map(|m| m.node.as_str()));
@@ -294,15 +296,15 @@ impl Replay {
     }
 }
 
-/// Nanoseconds since 1970 of a time, where the trace knows.
+/// Converts a time to nanoseconds since 1970, if the trace has its start.
 fn realtime_ns(clock: &ClockProperties, time: u64) -> Option<u64> {
     let since_offset = u128::from(time.saturating_sub(clock.global_offset));
     let nanoseconds = since_offset * 1_000_000_000 / u128::from(clock.timer_resolution.max(1));
     clock.realtime_timestamp.map(|start| start.saturating_add(nanoseconds as u64))
 }
 
-/// The processes: every location group with a CPU thread, or that says it is one. A GPU stream is its context's creator's,
-/// or of the first process on its node.
+/// Returns the processes: every location group of that kind, or with a CPU thread. A GPU stream belongs to the creator of its
+/// context, or to the first process on its node.
 fn processes(definitions: &Definitions, missing: &[LocationRef]) -> Vec<ReplayedProcess> {
     let groups = &definitions.location_groups;
     let mut members: BTreeMap<LocationGroupRef, Vec<LocationRef>> = BTreeMap::new();
@@ -386,19 +388,19 @@ fn replayed_locations(
 struct Survey<'a> {
     spans: Option<(u64, u64)>,
     events: u64,
-    /// GPU streams: open frames, and when the outermost began.
+    /// For each GPU stream, the number of open frames and the start of the outermost.
     streams: HashMap<LocationRef, (u32, u64)>,
     longest_frame: u64,
-    /// Finds the devices.
+    /// The attributor that finds the devices.
     attributor: Attributor,
     devices: TraceDevices<'a>,
-    /// By device.
+    /// The type of each device's samples.
     types: Vec<MetricValueType>,
     joules: Vec<f64>,
     /// Devices that their parts disprove: they are not played.
     disproved: Vec<Series>,
     recorders: HashSet<LocationRef>,
-    /// Of our own traces: how many calls an enter stands for.
+    /// The attribute with the number of calls that an enter stands for, in ampere's own traces.
     calls: Option<AttributeRef>,
     coalesced_calls: u64,
 }
@@ -452,7 +454,7 @@ impl<'a> Survey<'a> {
         self.spans = Some((first.min(time), last.max(time)));
     }
 
-    /// Devices, in the order of their first samples.
+    /// Returns the devices, in the order of their first samples.
     fn metrics(&self) -> Vec<ReplayedMetric> {
         let is_played = |found: &&Found| !self.disproved.contains(&found.series);
         let found = self.devices.found.iter().filter(is_played);
@@ -479,7 +481,7 @@ impl<'a> Survey<'a> {
             .collect()
     }
 
-    /// Why joules are in doubt, one line each.
+    /// Returns the reasons why joules are in doubt, one line each.
     fn doubts(&mut self) -> Vec<String> {
         let Related { notes, doubts, .. } = self.relate();
         let of = |_: &Attributor, device: usize| self.joules.get(device).copied().unwrap_or(0.0);
@@ -489,7 +491,7 @@ impl<'a> Survey<'a> {
         notes.into_iter().chain(doubts).chain(of_nodes).chain(left_out::doubt(&missing)).collect()
     }
 
-    /// Finds which devices are parts of others, and which are no whole of theirs.
+    /// Finds the devices that are parts of others, and those that their parts disprove.
     fn relate(&mut self) -> Related {
         for device in 0..self.attributor.devices.len() {
             self.attributor.devices[device].counter_mut().end();
@@ -516,7 +518,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Of all devices that no other contains.
+    /// Returns the joules of all devices that no other contains.
     fn joules(&self) -> f64 {
         let devices = self.devices.found.iter().filter(|found| !self.disproved.contains(&found.series));
         let topmost = devices
@@ -585,7 +587,7 @@ impl EventHandler for Survey<'_> {
     }
 }
 
-/// Of every metric class, the members that are devices: position, and which of the replay's metrics.
+/// Returns, for every metric class, the members that are devices: their positions, and their numbers among the replay's metrics.
 pub fn numbered_members(
     replay: &Replay,
     definitions: &Definitions,

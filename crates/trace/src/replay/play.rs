@@ -1,9 +1,10 @@
 //! Plays a trace into a session's rings, as the processes of a measured run fill them, at the pace of real time or faster.
 //!
 //! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads the
-//! trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and waits
-//! as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal those of
-//! `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring: nothing is suppressed.
+//! trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and
+//! waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal those
+//! of `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring: nothing is
+//! suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
 use crate::index::as_model;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// The time from one step to the next, at a finite speed.
 const STEP: Duration = Duration::from_millis(5);
-/// At maximum speed: the least number of steps, and about how many events one has.
+/// The minimum number of steps at maximum speed, and about the number of events in one.
 const STEPS_MIN: u64 = 1000;
 const EVENTS_PER_STEP: u64 = 50_000;
 const SAMPLES_RING_RECORDS: u64 = 1 << 16;
@@ -41,7 +42,7 @@ const REPLACEMENT_LIMIT: Duration = Duration::from_secs(3);
 pub enum Speed {
     /// This many times as fast as it was recorded.
     Times(f64),
-    /// As fast as possible.
+    /// The trace is played as fast as possible.
     Max,
 }
 
@@ -107,7 +108,7 @@ struct Event {
     entered: bool,
 }
 
-/// A replay in progress.
+/// A replay that is running.
 pub struct Player<'a> {
     replay: &'a Replay,
     session: &'a Session,
@@ -240,7 +241,7 @@ impl<'a> Player<'a> {
         Ok(EventWriter::new(producer))
     }
 
-    /// Writes late events that are due, tells the collector the time, and waits for the next step.
+    /// Writes late events that are due, sets the session's time, and waits for the next step.
     fn finish_step(&mut self) -> ControlFlow<()> {
         if let Some(lag) = self.replay.stream_lag_ticks {
             let until = self.until;
@@ -270,7 +271,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Writes as many late events of every GPU stream as `count` says.
+    /// Writes `count` late events of every GPU stream.
     fn write_late(&mut self, count: impl Fn(&PlayedLocation) -> usize) -> ControlFlow<()> {
         for location in self.locations.values_mut() {
             for _ in 0..count(location) {
@@ -312,7 +313,7 @@ impl<'a> Player<'a> {
         ControlFlow::Continue(())
     }
 
-    /// The processes end in order, and every device's last sample can be attributed: no event follows.
+    /// Ends the processes in order. Every device's last sample can then be attributed, as no event follows.
     fn end(&mut self) {
         let _ = self.write_late(|location| location.late.as_ref().map_or(0, VecDeque::len));
         for process in &mut self.processes {
@@ -338,8 +339,7 @@ impl PlayedLocation {
 }
 
 impl Replay {
-    /// Tells the collector that all events and samples before the last one's end have come. `delay`: the longest lag of a device's
-    /// samples.
+    /// Sets the session's time after all events and samples. `delay`: the longest lag of a device's samples.
     pub fn announce_end(&self, session: &Session, delay: Duration) {
         let ticks = delay.as_secs_f64() * self.ticks_per_second as f64;
         session.set_replay_time(self.last.saturating_add(1).saturating_add(ticks as u64));
@@ -347,12 +347,12 @@ impl Replay {
 }
 
 impl ReplayedProcess {
-    /// Stands for its pid, which is of no namespace of this machine.
+    /// Returns the number that stands for the pid, which belongs to no namespace of this machine.
     pub fn id(&self) -> u32 {
         self.number.saturating_add(1)
     }
 
-    /// As its log defines it.
+    /// Returns the definition for the process' log.
     pub fn as_defined(&self) -> Process {
         Process {
             pid: self.id(),
@@ -365,14 +365,14 @@ impl ReplayedProcess {
     }
 }
 
-/// Records of a location's ring.
+/// Returns the number of records of a location's ring.
 fn ring_records() -> u64 {
     let wanted = std::env::var("AMPERE_RING_BYTES").ok().and_then(|text| text.trim().parse().ok());
     (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
 }
 
-/// Waits until there is room for an enter and its leave, or for a sample. An empty ring that is too small for the leaves of all open
-/// frames is not waited for: what finds no room is suppressed, and counted.
+/// Waits until there is room for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for the
+/// leaves of all open frames: events without room are suppressed and counted.
 fn wait_for_room(
     writer: &mut EventWriter,
     session: &Session,
@@ -399,7 +399,7 @@ impl EventHandler for Player<'_> {
         self.take(location, Event { time, region: region.0, entered: false })
     }
 
-    /// Frames that the trace never leaves end with the location's last event, as in `ampere attribute`.
+    /// Ends frames that the trace never leaves with the location's last event, as in `ampere attribute`.
     fn end(&mut self, at: LocationRef) -> ControlFlow<()> {
         let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
         let (time, open) = (location.last, location.stack.clone());

@@ -1,0 +1,112 @@
+//! A trace's locations and regions as those of an attributor.
+
+use crate::evidence;
+use crate::index::as_model;
+use crate::places::{Ranks, node_of};
+use crate::shares::Share;
+use ampere_attribution::LocationIndex;
+use ampere_model::numbers::NumberTable;
+use ampere_model::{LocationKind, RegionRef};
+use ampere_timeline::attributor::{Attributor, LocationInfo};
+use ampere_timeline::pipeline::{Pipeline, Stream};
+use otf2::{Definitions, LocationRef, LocationType};
+
+/// The state of reading a location.
+#[derive(Clone, Copy)]
+pub(crate) struct LocationState {
+    /// The time of the last enter or leave.
+    pub(crate) last: u64,
+    /// The number of enters and leaves so far.
+    pub(crate) events: u64,
+    /// The number of open frames.
+    pub(crate) depth: u64,
+    /// The number of events after which the open frames end, if it is known.
+    pub(crate) ends_after: Option<u64>,
+    /// The number of calls that an enter without the attribute stands for: 1, or 0 on a location of samples.
+    pub(crate) calls: u32,
+    pub(crate) index: LocationIndex,
+}
+
+impl LocationState {
+    /// Counts an event. Open frames end here if it is known to be the location's last event, and samples follow it.
+    #[inline]
+    pub(crate) fn count(&mut self, stream: &mut Stream) {
+        self.events += 1;
+        if self.ends_after == Some(self.events) {
+            stream.close(self.last);
+            self.depth = 0;
+        }
+    }
+}
+
+/// Adds the trace's regions. Returns them by their numbers in the trace, which some tools make from a hash.
+pub(crate) fn add_regions(definitions: &Definitions, attributor: &mut Attributor) -> NumberTable<RegionRef> {
+    let mut regions = NumberTable::default();
+    for (reference, region) in definitions.regions.iter() {
+        let added = attributor.regions.add(&as_model(region));
+        regions.insert(reference.0.into(), attributor.regions.of_name(added));
+    }
+    regions
+}
+
+/// Adds the trace's locations, or only those of a share.
+pub(crate) fn add_locations(
+    definitions: &Definitions,
+    share: Option<&Share>,
+    missing: &[LocationRef],
+    pipeline: &mut Pipeline,
+) -> NumberTable<LocationState> {
+    let mut all = NumberTable::default();
+    let mut mains = std::collections::HashSet::new();
+    let ranks = Ranks::of(definitions);
+    let is_wanted = |location| share.is_none_or(|share| share.has(definitions, location));
+    for (reference, location) in definitions.locations.iter().filter(|(reference, _)| is_wanted(*reference)) {
+        let kind = match location.kind {
+            LocationType::CpuThread => LocationKind::CpuThread,
+            LocationType::AcceleratorStream => LocationKind::Gpu,
+            _ => continue,
+        };
+        let group = location.group.and_then(|g| definitions.location_groups.get(g));
+        // The first CPU location of a group is the process' main one, also when its events are missing.
+        let samples = evidence::samples(definitions, reference);
+        let main = kind == LocationKind::CpuThread && (mains.insert(location.group) || samples.is_some());
+        if missing.contains(&reference) {
+            continue;
+        }
+        let node = node_of(definitions, reference);
+        let group = group.map_or_else(String::new, |g| g.name.clone());
+        let rank = location.group.and_then(|g| ranks.get(g));
+        let info = LocationInfo { node, rank, group, name: location.name.clone(), kind, main };
+        let of_location = evidence::of_location(definitions, reference);
+        let attributor = &mut pipeline.attributor;
+        let index = match samples {
+            Some(_) => attributor.add_samples(info, of_location),
+            None => attributor.add_location_with(info, of_location),
+        };
+        if main && let Some(group) = location.group {
+            let seconds = evidence::thread_seconds(definitions, group);
+            seconds.into_iter().for_each(|seconds| attributor.set_cpu_seconds(group.0.into(), seconds));
+        }
+        let calls = u32::from(samples.is_none());
+        all.insert(
+            reference.0,
+            LocationState { last: 0, events: 0, depth: 0, ends_after: None, calls, index },
+        );
+        pipeline.add_stream(index);
+    }
+    put_samples_on_recorded(definitions, &mut all, pipeline);
+    all
+}
+
+fn put_samples_on_recorded(
+    definitions: &Definitions,
+    all: &mut NumberTable<LocationState>,
+    pipeline: &mut Pipeline,
+) {
+    for (reference, _) in definitions.locations.iter() {
+        let Some(Some(on)) = evidence::samples(definitions, reference) else { continue };
+        let places = [reference, on].map(|of| all.get_mut(of.0).map(|state| state.index));
+        let [Some(samples), Some(recorded)] = places else { continue };
+        pipeline.put_samples_on(samples, recorded);
+    }
+}
