@@ -150,7 +150,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The document that has the tables.
 const DOCUMENT: &str = "bench/README.md";
 const KEPT: &str = "bench/results.json";
 const BEGIN: &str = "<!-- measured: ";

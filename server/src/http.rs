@@ -55,7 +55,6 @@ const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
 /// What the collector's loop is asked for, and where it sends it.
 pub enum Wanted {
-    /// The summary as of now.
     Summary(oneshot::Sender<Box<Summary>>),
     /// The page, with the call paths of one rank alone or of all, and how long it took to make.
     Page(Option<usize>, oneshot::Sender<(Page, Duration)>),

@@ -33,7 +33,6 @@ impl LiveRun {
     }
 }
 
-/// Makes summaries of a run.
 pub(crate) struct RunSummary<'a> {
     run: &'a LiveRun,
 }

@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The state of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -79,7 +78,6 @@ pub(crate) struct RegionHandles {
     new: Vec<Region>,
     /// Handles for the figures: see `Regions::of_name`.
     pub figures: Handles,
-    /// Handles for the trace.
     pub trace: Handles,
     /// The number of handles that were used without a definition.
     undefined: usize,
@@ -245,7 +243,6 @@ impl Process {
         self.regions.undefined < UNDEFINED_MAX
     }
 
-    /// Reads the new entries of the log.
     pub fn read_log(&mut self, spool: &SpoolDirectory) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
@@ -542,7 +539,6 @@ impl Process {
         &self.info.environment
     }
 
-    /// Returns the node of a location.
     pub fn node_of(&self, location: &Location) -> String {
         let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
         replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
@@ -673,7 +669,6 @@ impl Process {
         self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
     }
 
-    /// Returns the program's name and the pid.
     pub fn program_and_pid(&self) -> String {
         let program = Path::new(&self.info.executable).file_name().unwrap_or_default().to_string_lossy();
         format!("{} (process {})", printable(&program), self.info.pid)

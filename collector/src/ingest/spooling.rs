@@ -35,7 +35,6 @@ impl Unspooled {
         (self.records, self.is_pressed) = (0, false);
     }
 
-    /// Adds the records of a ring.
     pub fn add(&mut self, ring: &ampere_ring::RingConsumer) {
         let taken = ring.position() - ring.released();
         self.records += taken;

@@ -37,7 +37,6 @@ const NOTES_NAME: &str = "sampler.notes";
 
 /// What the sampler has found to sample.
 pub struct Found {
-    /// The devices, by the sampler's numbers.
     pub devices: Vec<Device>,
     /// One line for each source that was not found or cannot be used, with what to do.
     pub notes: Vec<String>,
@@ -54,7 +53,6 @@ pub enum SamplerError {
     Ring(#[from] ampere_ring::Error),
 }
 
-/// Options of the sampler.
 #[derive(Default)]
 pub struct SamplerOptions {
     /// The time between two readings of a counter that changes fast.

@@ -14,7 +14,6 @@ use ampere_trace::replay::ReplayedMetric;
 use ampere_trace::spool::{Spool, SpoolDirectory};
 use ampere_trace::write::SampledMetric;
 
-/// The name of the samples in the spool.
 pub(crate) const SAMPLES_SPOOL: &str = "sampler.0";
 
 /// A counter that was found, with what the trace, the attribution and the summary need about it.
@@ -89,7 +88,6 @@ impl Samples {
         }
     }
 
-    /// Makes devices of counters.
     pub fn add_devices(&mut self, found: Vec<FoundCounter>, timeline: &mut LiveTimeline) {
         let attributor = &mut timeline.pipeline.attributor;
         let mut all_traits = Vec::new();

@@ -34,7 +34,6 @@ pub struct BusyTime {
     pub own_ns: u64,
     /// The CPU time of all processes of the node.
     pub node_ns: u64,
-    /// The time for which they have been counted.
     pub counted_ns: u64,
 }
 

@@ -109,7 +109,6 @@ impl fmt::Display for Listen {
 /// A listener that is bound to its place.
 #[derive(Debug)]
 pub enum Bound {
-    /// A listener on an address.
     Tcp(TcpListener, SocketAddr),
     /// On a socket, whose file is removed with it.
     Unix(UnixListener, SocketFile),

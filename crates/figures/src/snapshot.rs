@@ -62,7 +62,6 @@ impl Snapshot {
 pub struct CollectorFigures {
     /// Seconds that attribution is behind the application.
     pub lag_seconds: f64,
-    /// CPU time of the collector.
     pub collector_cpu_seconds: f64,
     /// Resident memory of the collector.
     pub collector_rss_bytes: u64,
@@ -74,10 +73,8 @@ pub struct CollectorFigures {
     pub node_cpu: Option<NodeCpu>,
 }
 
-/// The figures of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceFigures {
-    /// The name of the device.
     pub device: String,
     /// The counter source: "rapl", "nvml", "cray_pm" and so on.
     pub source: String,
@@ -165,7 +162,6 @@ impl CounterFigures {
 pub struct RegionEnergy {
     /// The rank's label, see [`rank_label`].
     pub rank: String,
-    /// The name of the device.
     pub device: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
@@ -176,7 +172,6 @@ pub struct RegionEnergy {
 /// Joules of a region as all threads of a rank share them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadsEnergy {
-    /// The name of the region.
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
@@ -185,7 +180,6 @@ pub struct ThreadsEnergy {
 /// Exclusive joules of a GPU kernel, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
-    /// The name of the device.
     pub device: String,
     /// The kernel's name, or [`OTHER`].
     pub kernel: String,

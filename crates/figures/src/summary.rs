@@ -237,23 +237,19 @@ pub struct Run {
     pub running: bool,
     /// What recorded the events: "score-p", "embedded" or "trace".
     pub host: String,
-    /// The names of its nodes.
     pub nodes: Vec<String>,
-    /// The number of its ranks.
     pub ranks: u32,
     /// How many of them are on each node, of several nodes.
     #[serde(default, skip_serializing_if = "is_of_one")]
     pub node_ranks: BTreeMap<String, u32>,
     /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
-    /// The time that the joules are of.
     pub seconds: f64,
     /// The sum over all nodes. A device's joules include those of the devices that it contains, which are not added again.
     #[serde(default)]
     pub total_joules: f64,
     /// The clock that timestamps are from.
     pub timer: String,
-    /// The number of ticks in a second.
     pub ticks_per_second: u64,
     /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
     /// run's end.
@@ -352,13 +348,10 @@ pub struct NodeCpu {
     pub seconds: f64,
     /// Busy CPU time of the run's own processes; see `ampere_counters::RunCpu`.
     pub own_busy_seconds: f64,
-    /// Busy CPU time of the collector.
     pub collector_busy_seconds: f64,
     /// Busy CPU time of all processes on the node, these included.
     pub node_busy_seconds: f64,
-    /// CPUs that the run may use.
     pub cpus: u64,
-    /// The number of CPUs of the node.
     pub node_cpus: u64,
 }
 
@@ -513,11 +506,9 @@ impl std::fmt::Display for SignalNumber {
 /// A device and its figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Device {
-    /// The name of the device's node.
     pub node: String,
     /// The device's own name.
     pub name: String,
-    /// The name of its counter's metric.
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
@@ -532,7 +523,6 @@ pub struct Device {
     /// Names of devices of the same node whose joules are also in this one's.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// The number of its samples.
     pub samples: u64,
     /// From the first sample to the last.
     pub total_joules: f64,
@@ -686,7 +676,6 @@ impl View {
 /// The sum of the call paths that end in a region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
-    /// The name of the region.
     pub region: Name,
     /// The sums over those call paths.
     #[serde(flatten)]
@@ -735,7 +724,6 @@ const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 /// The cost of measuring a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overhead {
-    /// CPU time of the collector's process.
     pub collector_cpu_seconds: f64,
     /// The largest resident memory of the collector's process.
     pub collector_peak_rss_bytes: u64,
@@ -749,7 +737,6 @@ pub struct Overhead {
 pub struct Readings {
     /// The number of readings that succeeded.
     pub readings: u64,
-    /// The number of readings that failed.
     pub failed_readings: u64,
     /// How long all readings took.
     pub read_seconds: f64,

@@ -82,7 +82,6 @@ pub fn locate(address: usize) -> Place {
     Place { address, object: search.found }
 }
 
-/// The function at a place.
 pub fn resolve(place: Place) -> Symbol {
     let Place { address, object: Some(object) } = place else { return nameless(place.address) };
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };

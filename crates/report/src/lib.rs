@@ -85,7 +85,6 @@ pub enum ReportError {
     UnknownDevice {
         /// The name that was asked for.
         name: String,
-        /// The names that there are.
         known: Vec<String>,
     },
     /// A view that was chosen is not in the summary.
@@ -93,7 +92,6 @@ pub enum ReportError {
     UnknownView {
         /// The name that was asked for.
         name: String,
-        /// The names that there are.
         known: Vec<String>,
     },
     /// The rows cannot be written as Parquet.

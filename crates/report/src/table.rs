@@ -10,11 +10,9 @@ use std::path::Path;
 pub struct Table {
     /// The names to which text columns refer.
     pub names: Names,
-    /// The columns, each with its name.
     pub columns: Vec<(&'static str, Column)>,
 }
 
-/// The values of a column.
 pub enum Column {
     /// Texts, as numbers of names.
     Text(Vec<NameNumber>),

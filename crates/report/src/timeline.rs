@@ -35,9 +35,7 @@ impl By {
 
 /// The joules of one name, by bin.
 pub struct Series {
-    /// The name of the device's node.
     pub node: String,
-    /// The device that they are of.
     pub device: String,
     /// The view that divides them; empty if they are not divided.
     pub view: &'static str,
@@ -182,7 +180,6 @@ pub struct Statistics {
 }
 
 impl RegionCalls {
-    /// Sorts the calls by time.
     pub fn sort(&mut self) {
         self.calls.sort_by(|a, b| {
             let place = |call: &RegionCall| (call.node, call.device, call.view, call.rank, call.thread);

@@ -75,9 +75,7 @@ pub struct Check {
 /// A time in which a difference was not the usual one, in seconds since the device's first sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The start of the time.
     pub from_seconds: f64,
-    /// The end of the time.
     pub to_seconds: f64,
     /// The joules of the device itself between them.
     pub device_joules: f64,

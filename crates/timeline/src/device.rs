@@ -22,9 +22,7 @@ fn watts_max_of(kind: &str) -> f64 {
 /// A device as it is found, before the settings are applied to it.
 #[derive(Clone, Debug)]
 pub struct FoundDevice {
-    /// The node's name.
     pub node: String,
-    /// The metric's name.
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
@@ -69,11 +67,9 @@ impl Default for Recorded {
 /// What a summary shows of a device before any figure.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The node's name.
     pub node: String,
     /// The device's own name, from the settings or from its metric.
     pub name: String,
-    /// The metric's name.
     pub metric: String,
     /// [`Recorded::counter`]: the metric's name, with an addition if several devices have it.
     pub counter: String,
@@ -179,7 +175,6 @@ pub enum Standing {
 pub struct Disproof {
     /// The joules of the device itself.
     pub joules: f64,
-    /// The joules of its parts in the same time.
     pub parts_joules: f64,
     /// The names of its parts, joined.
     pub parts: String,
@@ -376,7 +371,6 @@ impl Device {
 /// How a counter's readings are understood, given its `[[device]]` and its own definition.
 pub(crate) struct Interpretation {
     pub name: String,
-    /// The part of the machine that it counts.
     pub part: CountedPart,
     setting: Option<DeviceSetting>,
     kind: CounterKind,

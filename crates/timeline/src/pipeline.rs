@@ -27,7 +27,6 @@ pub struct Pipeline {
     pub attributor: Attributor,
     /// Times without sampling.
     pub gaps: Gaps,
-    /// By location.
     streams: Vec<Stream>,
     /// Two for each device: of its ranks view and of its kernels view.
     samples: Vec<Samples>,

@@ -40,7 +40,6 @@ pub enum OtherThreads {
         others: f64,
         /// Whether the seconds are CPU time as the operating system counts it; otherwise the time in which frames were open.
         is_cpu_time: bool,
-        /// The number of such processes.
         processes: usize,
     },
 }

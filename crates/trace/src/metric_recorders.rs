@@ -447,7 +447,6 @@ struct Survey<'a> {
     /// The track of each series; `None` if the series is no device.
     series: HashMap<Series, Option<Compare>>,
     compared: BTreeMap<Key, Compared>,
-    /// The track of each device.
     tracks: HashMap<usize, Compare>,
     /// Samples that wait for those of other devices, which may have an earlier time.
     waiting: BTreeMap<(u64, u64), (usize, Increase)>,

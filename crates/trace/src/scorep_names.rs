@@ -13,7 +13,6 @@ pub fn paradigm_of(wanted: ParadigmType) -> u8 {
     (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
-/// Returns the role of a region type.
 pub fn role(kind: u8) -> RegionRole {
     match i32::from(kind) {
         region_type::FUNCTION => RegionRole::Function,

@@ -30,7 +30,6 @@ pub struct Bins {
     devices: Vec<String>,
     kinds: Vec<ViewKind>,
     names: Names,
-    /// The bins of each view.
     views: Vec<Option<ViewBins>>,
     kept: Kept<Vec<Series>>,
 }
@@ -185,7 +184,6 @@ impl Recorder for Bins {
     }
 }
 
-/// Keeps the calls of one region.
 pub struct RegionSink {
     region: String,
     begin_seconds: f64,

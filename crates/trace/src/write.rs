@@ -45,9 +45,7 @@ pub struct TracedRun<'a> {
     pub realtime_ns: &'a dyn Fn(Timestamp) -> Option<u64>,
     /// The regions of all processes.
     pub regions: &'a Regions,
-    /// The processes with their locations.
     pub processes: Vec<TracedProcess<'a>>,
-    /// The metrics, by the numbers in the samples.
     pub metrics: &'a [SampledMetric],
     /// The samples of all metrics; `None` if they were not kept.
     pub samples: Option<&'a Spool>,
@@ -59,11 +57,8 @@ pub struct TracedRun<'a> {
     pub is_part: bool,
 }
 
-/// A process, as the trace's definitions have it.
 pub struct TracedProcess<'a> {
-    /// The name of its node.
     pub node: String,
-    /// The name of its location group.
     pub group: String,
     /// Rank and size, as its host reports them. In a replay they number the processes.
     pub rank: Option<(u32, u32)>,
@@ -81,13 +76,10 @@ pub struct TracedProcess<'a> {
     pub communicators: &'a [Communicator],
     /// The program that runs in it, if its host has reported that.
     pub program: Option<&'a Program>,
-    /// Its locations with their records.
     pub locations: Vec<TracedLocation<'a>>,
 }
 
-/// A location and its records.
 pub struct TracedLocation<'a> {
-    /// The definition by its process.
     pub definition: &'a Location,
     /// Its number in the run's attributor.
     pub number: Option<LocationIndex>,

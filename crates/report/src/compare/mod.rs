@@ -34,7 +34,6 @@ pub enum Form {
     Html,
 }
 
-/// A run with a name.
 pub struct Named {
     /// As it was given on the command line.
     pub name: String,
@@ -117,7 +116,6 @@ impl Comparison {
         Comparison { per, groups: described, notes, rows: rows.collect() }
     }
 
-    /// In one of its forms.
     pub fn render(&self, form: Form) -> Vec<u8> {
         match form {
             Form::Table => text::render(self).into_bytes(),
@@ -231,7 +229,6 @@ fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
         && functions[1..].iter().map(own).any(|other| !other.is_empty() && other.is_disjoint(&first))
 }
 
-/// A run on one line.
 fn line(about: &About) -> String {
     let of = &about.run;
     let command =

@@ -11,7 +11,6 @@ pub(super) struct Frames<'a> {
     /// The exclusive joules of each frame.
     pub joules: &'a [f64],
     pub calls: &'a [u64],
-    /// Returns the name of a frame.
     pub name: &'a dyn Fn(u32) -> String,
 }
 

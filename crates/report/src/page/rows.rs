@@ -15,7 +15,6 @@ pub(super) const DEVICE_ROWS_MAX: usize = 200;
 /// Ranks that are named because they stand out.
 const NAMED_MAX: usize = 5;
 
-/// The names of a page.
 #[derive(Default)]
 pub(super) struct Names {
     pub all: Vec<String>,

@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The clock of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// The engine's timestamp of the trace's start.
@@ -107,7 +106,6 @@ struct Location {
 
 /// A view whose samples complete calls.
 struct RecordedView {
-    /// The index of the device.
     device: usize,
     kind: ViewKind,
     aside: Aside,

@@ -55,7 +55,6 @@ impl SpoolDirectory {
         self.wanted.then(|| Spool::open(&self.store, stream, position))
     }
 
-    /// Returns the number of records of a stream.
     pub fn records(&self, stream: &str) -> u64 {
         self.store().records(stream)
     }
@@ -96,7 +95,6 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
 /// What remains of a ring that was read to its end and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    /// The number of its records.
     pub records: u64,
     /// The calls that its writer left out on purpose.
     pub suppressed_calls: u64,

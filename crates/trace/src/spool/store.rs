@@ -24,7 +24,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The name of each file of records.
 pub const RECORDS: &str = "records";
 const MAGIC: &[u8; 8] = b"AMPPIECE";
 const HEAD_BYTES: usize = 64;

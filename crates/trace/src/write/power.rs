@@ -94,7 +94,6 @@ pub(super) struct Values<'a> {
     /// The number of values that have been read.
     position: u64,
     read: std::vec::IntoIter<Record>,
-    /// The time of the next value.
     pub next: Timestamp,
 }
 
