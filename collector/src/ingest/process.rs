@@ -518,7 +518,7 @@ impl Process {
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
             samples: location.samples,
-            spool: location.spool.as_ref(),
+            spool: location.reader.spool.as_ref(),
         });
         TracedProcess {
             node: self.info.hostname.clone(),
@@ -571,7 +571,7 @@ impl Process {
 
     /// Whether coalesced calls may have been lost with the process' memory when it became another program.
     fn may_have_lost_calls(&self) -> bool {
-        self.locations.iter().any(|location| location.decoder.coalesced_calls > 0)
+        self.locations.iter().any(|location| location.reader.decoder.coalesced_calls > 0)
     }
 
     /// Returns the note about calls that were lost when the process became another program.
