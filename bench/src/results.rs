@@ -107,7 +107,6 @@ fn machine() -> String {
     )
 }
 
-/// Prints a line on the terminal.
 pub fn print(line: &Value) {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
     let name = match text("program") {

@@ -52,7 +52,6 @@ pub struct Metric {
     series: Values,
 }
 
-/// Where the values of a metric are from.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Of(fn(&Scrape) -> Series<'_>),

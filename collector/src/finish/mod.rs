@@ -45,9 +45,7 @@ const NAMED_MAX: usize = 8;
 /// The trace of at most this number of events is written in a few milliseconds: the figures wait for it.
 const EVENTS_AT_ONCE: u64 = 10_000;
 
-/// What became of the trace.
 struct Traced {
-    /// There is a whole one.
     is_whole: bool,
     /// There is none, and the records stay, so that it can be made later.
     keeps_records: bool,

@@ -149,7 +149,6 @@ impl Ingest {
         }
     }
 
-    /// Ends the open frames of a location.
     pub fn end_frames(
         &mut self,
         process: usize,

@@ -122,7 +122,6 @@ impl Ingest {
         self.processes.iter_mut().flat_map(|process| &mut process.locations)
     }
 
-    /// The time of the last event that was read.
     pub fn last_event(&self) -> Option<Timestamp> {
         self.locations().map(|location| location.reader.decoder.last_time()).max()
     }

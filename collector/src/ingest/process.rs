@@ -510,7 +510,6 @@ impl Process {
         }
     }
 
-    /// Returns what the trace contains of the process.
     pub fn as_traced(&self) -> TracedProcess<'_> {
         let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
             definition: &location.definition,

@@ -28,7 +28,6 @@ pub struct Finished {
     pub summary: Summary,
     /// Whether the output directory held figures of more events than are left, which were therefore not replaced.
     pub figures_stay: bool,
-    /// The state of its trace.
     pub trace: Traced,
 }
 

@@ -36,7 +36,6 @@ impl GaugeStatistics {
         }
     }
 
-    /// Makes statistics for all gauges of a device.
     pub fn of_device(source: &dyn Source, device: usize) -> Vec<GaugeStatistics> {
         source.gauges(device).iter().copied().map(GaugeStatistics::new).collect()
     }

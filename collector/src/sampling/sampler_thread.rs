@@ -82,7 +82,6 @@ pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 /// One device and its state.
 #[derive(Default)]
 struct Slot {
-    /// Value and time of its last sample.
     last: Option<(u64, Instant)>,
     schedule: ReadSchedule,
     /// The tick at which it is read next.
@@ -475,7 +474,6 @@ fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     }
 }
 
-/// Returns all devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
     let all = || sources.iter().flat_map(|source| source.devices());
     let metrics_of = |names: &[String]| {

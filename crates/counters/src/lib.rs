@@ -169,7 +169,6 @@ pub enum ReadError {
     /// `device` is not an index into [`Source::devices`].
     #[error("no device of that index")]
     NoSuchDevice,
-    /// The library returned an error.
     #[error("{function} returned {status}")]
     Library { function: &'static str, status: Status },
     /// The process is ending and the library's memory may have been freed: nothing is called any more.

@@ -28,10 +28,8 @@ const OFF: &str = "off";
 /// Linux limits the path of a socket to this many bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where a collector is to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address with a port.
     Tcp(SocketAddr),
     /// The absolute path of a socket.
     Unix(PathBuf),

@@ -94,10 +94,8 @@ pub struct DeviceFigures {
     /// What became of the joules.
     #[serde(flatten)]
     pub division: EnergyDivision,
-    /// The state of its counter.
     #[serde(flatten)]
     pub counter: CounterFigures,
-    /// How its counter was read.
     #[serde(default)]
     pub readings: Readings,
     /// What it reports now besides its energy.
@@ -138,7 +136,6 @@ impl EnergyDivision {
 pub struct CounterFigures {
     /// The number of samples that were recorded.
     pub samples: u64,
-    /// What became of its readings.
     #[serde(flatten)]
     pub losses: ReadingLosses,
     /// Time whose energy is unknown.
@@ -194,9 +191,7 @@ pub struct RegionTime {
     pub rank: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
-    /// How often it was called.
     pub calls: u64,
-    /// The exclusive time in seconds.
     pub seconds: f64,
 }
 

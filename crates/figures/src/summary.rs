@@ -318,7 +318,6 @@ impl MpiRanks {
 /// A process that did not end its measurement properly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
-    /// Its rank, where it has one.
     pub rank: Option<u32>,
     /// The id of the process.
     pub pid: u32,
@@ -335,7 +334,6 @@ pub struct Ending {
 pub struct Gap {
     /// The last sample before it. RFC 3339, UTC.
     pub start: String,
-    /// Its length in seconds.
     pub seconds: f64,
     /// The energy of that time; `null` where sampling did not continue.
     pub joules: Option<f64>,
@@ -503,11 +501,9 @@ impl std::fmt::Display for SignalNumber {
     }
 }
 
-/// A device and its figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Device {
     pub node: String,
-    /// The device's own name.
     pub name: String,
     pub metric: String,
     /// The library that reads it, or "trace".
@@ -583,7 +579,6 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// The time in which its energy is known.
     pub fn known_seconds(&self) -> f64 {
         (self.sampled_seconds - self.uncovered_seconds).max(0.0)
     }
@@ -732,7 +727,6 @@ pub struct Overhead {
     pub sampler: Option<SamplerOverhead>,
 }
 
-/// How a device was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Readings {
     /// The number of readings that succeeded.

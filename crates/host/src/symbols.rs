@@ -21,7 +21,6 @@ use std::sync::{Mutex, OnceLock};
 pub struct Symbol {
     /// The demangled name of the function.
     pub name: String,
-    /// The name that the linker uses.
     pub canonical_name: String,
     /// The source file, empty if it is not known.
     pub file: String,

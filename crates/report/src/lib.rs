@@ -77,7 +77,6 @@ impl Format {
     }
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A device that was chosen is not in the summary.

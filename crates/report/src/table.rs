@@ -22,7 +22,6 @@ pub enum Column {
     Figure(Vec<f64>),
 }
 
-/// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TableForm {
@@ -62,7 +61,6 @@ impl Column {
 }
 
 impl Table {
-    /// How many rows it has.
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }

@@ -135,7 +135,6 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     Table { names, columns }
 }
 
-/// A call of the region that was asked for.
 #[allow(missing_docs)]
 pub struct RegionCall {
     pub node: NameNumber,
@@ -158,7 +157,6 @@ pub struct RegionCall {
 pub struct RegionCalls {
     /// The names of regions and call paths.
     pub names: Names,
-    /// The calls, in any order.
     pub calls: Vec<RegionCall>,
 }
 

@@ -61,7 +61,6 @@ pub struct Check {
     pub kind: String,
     /// The time that both cover.
     pub seconds: f64,
-    /// The joules of the device itself.
     pub device_joules: f64,
     /// The joules of the other measurement.
     pub joules: f64,

@@ -79,7 +79,6 @@ pub struct DeviceInfo {
     pub quality: Quality,
     /// Its kind, what it contains, and where its counter wraps.
     pub traits: CounterTraits,
-    /// The unit of its figures.
     pub unit: Unit,
 }
 
@@ -184,7 +183,6 @@ pub struct Disproof {
 pub struct Device {
     /// What is known of the device before any figure.
     pub info: DeviceInfo,
-    /// The engine's views of it.
     pub views: Views,
     /// Samples show what happened this many ticks earlier.
     pub delay_ticks: u64,
@@ -258,7 +256,6 @@ impl Device {
         })
     }
 
-    /// What the counter has shown so far.
     pub fn counter_figures(&self) -> CounterFigures {
         self.counter.figures()
     }

@@ -45,7 +45,6 @@ pub enum OtherThreads {
 }
 
 impl OtherThreads {
-    /// What the other threads of a run did.
     pub fn of(attributor: &Attributor) -> OtherThreads {
         let has_threads_view = attributor.devices.iter().any(|device| device.views.threads.is_some());
         if attributor.config().attribution.locations == Locations::All || !has_threads_view {
@@ -94,7 +93,6 @@ impl OtherThreads {
         }
     }
 
-    /// The note for users, if there is one.
     pub fn note(&self) -> Option<String> {
         match self {
             OtherThreads::None => None,

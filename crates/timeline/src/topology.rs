@@ -120,7 +120,6 @@ impl CountedPart {
         }
     }
 
-    /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }

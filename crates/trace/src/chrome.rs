@@ -158,7 +158,6 @@ struct Power {
     /// The device's name as a JSON string.
     name: String,
     last: Option<u64>,
-    /// The joules shown so far.
     joules: f64,
 }
 

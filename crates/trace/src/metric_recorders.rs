@@ -149,7 +149,6 @@ impl Recorders {
         self.counters.insert(key, counters.collect());
     }
 
-    /// Notes each counter that may be the same as an earlier one.
     fn add_doubts(&mut self, what: &str, compared: &Compared, counters: &[Vec<usize>], names: &[String]) {
         for (at, counter) in counters.iter().enumerate() {
             let unclear = counters[..at]

@@ -47,7 +47,6 @@ struct ViewBins {
 pub struct Wanted {
     /// The selected device names; empty for all.
     pub devices: Vec<String>,
-    /// The view, if only one is wanted.
     pub only: Option<ViewKind>,
     /// The kind of name that joules are summed by.
     pub by: By,

@@ -37,13 +37,11 @@ mod power;
 
 pub use power::Power;
 
-/// The part of a run that is in its trace.
 pub struct TracedRun<'a> {
     /// The resolution of timestamps, in ticks per second.
     pub ticks_per_second: u64,
     /// Converts a time to nanoseconds since 1970, if that is known.
     pub realtime_ns: &'a dyn Fn(Timestamp) -> Option<u64>,
-    /// The regions of all processes.
     pub regions: &'a Regions,
     pub processes: Vec<TracedProcess<'a>>,
     pub metrics: &'a [SampledMetric],
@@ -72,7 +70,6 @@ pub struct TracedProcess<'a> {
     pub thread_seconds: Option<ThreadSeconds>,
     /// The run's regions by the process' handles.
     pub regions: &'a Handles,
-    /// The communicators of its messages.
     pub communicators: &'a [Communicator],
     /// The program that runs in it, if its host has reported that.
     pub program: Option<&'a Program>,
@@ -87,7 +84,6 @@ pub struct TracedLocation<'a> {
     pub group: String,
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
-    /// Whether its frames are samples.
     pub samples: SampledFrames,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
@@ -284,7 +280,6 @@ fn remove_archive(directory: &Path) {
     let _ = ampere_owned::remove_tree(directory);
 }
 
-/// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct NoTrace {

@@ -153,7 +153,6 @@ impl Pace {
         self.busy.elapsed() > IDLE_AFTER
     }
 
-    /// The sleep after a round.
     fn sleep_after(&mut self, Round { records, fullest, smallest }: Round) -> Duration {
         if records > 0 {
             self.busy = Instant::now();

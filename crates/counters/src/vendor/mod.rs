@@ -21,7 +21,6 @@ pub(crate) mod find;
 /// The status that a vendor's library returned, as a number and with its name in the header (without the prefix).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// The code that the library returned.
     pub code: u32,
     /// The name, such as `NOT_SUPPORTED`.
     pub name: &'static str,

@@ -16,7 +16,6 @@ pub const SCHEMA: &str = "ampere-job/1";
 pub struct Job {
     /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
-    /// The id of the run.
     pub run: String,
     /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
     pub here: String,
@@ -29,7 +28,6 @@ pub struct Job {
     pub hottest: Vec<String>,
     /// Nodes that did nothing of late, as far as is known: at most five, the idlest first.
     pub idle: Vec<String>,
-    /// The nodes, ordered by name.
     pub nodes: Vec<NodeLine>,
     /// The sum of nodes without a line.
     pub other_nodes: Others,
@@ -72,7 +70,6 @@ impl NodeState {
     }
 }
 
-/// The figures of one node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeLine {
     pub node: String,

@@ -78,7 +78,6 @@ pub enum Refused {
 }
 
 impl NodeReport {
-    /// The report of this node.
     pub fn of(snapshot: &Snapshot) -> NodeReport {
         let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
         let (mut functions, mut ranks): (Sums, Sums) = Default::default();

@@ -87,7 +87,6 @@ impl Row {
 }
 
 impl Comparison {
-    /// Compares groups of one or more runs.
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();

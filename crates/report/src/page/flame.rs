@@ -58,7 +58,6 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     (flame, box_of)
 }
 
-/// With those of all below.
 fn sums(frames: &Frames) -> Vec<f64> {
     let mut sums: Vec<f64> = frames.joules.to_vec();
     for at in (1..sums.len()).rev() {

@@ -42,7 +42,6 @@ pub(crate) const BODY: &str = include_str!("body.html");
 pub(crate) const STYLE: &str = include_str!("page.css");
 pub(crate) const SCRIPT: &str = include_str!("page.js");
 
-/// All that a page shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Page {
     /// Always [`SCHEMA`], so that readers can check it.
@@ -57,7 +56,6 @@ pub struct Page {
     pub sentences: Vec<String>,
     /// What readers should know, one line each.
     pub notes: Vec<String>,
-    /// The devices with most joules.
     pub devices: Vec<DeviceLine>,
     /// The devices with less energy.
     pub other_devices: OtherDevices,
@@ -122,7 +120,6 @@ pub struct RunWords {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceLine {
     pub node: String,
-    /// The device's own name.
     pub name: String,
     pub metric: String,
     /// The library that reads it, or "trace".
@@ -327,7 +324,6 @@ pub struct PathRow {
     pub joules: f64,
     /// The joules of the rank with the least.
     pub least: f64,
-    /// The mean of all ranks.
     pub mean: f64,
     /// The joules of the rank with the most.
     pub most: f64,
@@ -356,7 +352,6 @@ pub struct Flame {
     pub name: Vec<u32>,
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
-    /// How often it was called.
     pub calls: Vec<u64>,
     /// Places of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
@@ -394,7 +389,6 @@ pub struct ViewRows {
 }
 
 impl Page {
-    /// The page of all nodes.
     pub fn with_job(&self, job: &Job) -> Page {
         let mut page = self.clone();
         page.totals = job.totals.clone();

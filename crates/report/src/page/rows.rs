@@ -117,7 +117,6 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     table.without_unknown()
 }
 
-/// The functions of all devices, and their kernels.
 pub(super) fn of_all(
     sums: &Sums,
     functions: impl Fn(&str) -> Option<More>,

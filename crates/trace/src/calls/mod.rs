@@ -93,7 +93,6 @@ pub struct CallTable {
     paths: Paths,
     /// The locations that have calls, by the engine's number.
     locations: Vec<Option<Location>>,
-    /// For each view of the engine, what is recorded for it.
     views: Vec<Option<RecordedView>>,
     scratch: Vec<Call>,
 }

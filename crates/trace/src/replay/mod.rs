@@ -93,7 +93,6 @@ pub struct ReplayedProcess {
     pub number: u32,
     /// The number of ranks in the job.
     pub size: u32,
-    /// The rank, if it is known.
     pub rank: Option<u32>,
     pub node: String,
     /// The name of the process' location group.
@@ -109,7 +108,6 @@ pub struct ReplayedLocation {
     pub reference: u64,
     /// The location's number in its process: 0 is the main thread.
     pub id: u32,
-    /// The location's own name.
     pub name: String,
     /// Whether it is a GPU stream.
     pub gpu: bool,

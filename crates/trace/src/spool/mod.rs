@@ -45,7 +45,6 @@ impl SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }
 
-    /// Locks and returns the store.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         locked(&self.store)
     }

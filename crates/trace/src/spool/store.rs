@@ -31,7 +31,6 @@ const NAME_BYTES: usize = 40;
 /// The number of bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
-/// The kind of a piece's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PieceKind {
     Records = 1,

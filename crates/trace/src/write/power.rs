@@ -108,7 +108,6 @@ impl<'a> Values<'a> {
         self.of.class
     }
 
-    /// Returns the next value, if there is one.
     pub fn take(&mut self) -> io::Result<Option<Value>> {
         let value = self.read.next().as_ref().map(Value::of);
         match self.read.len() {
