@@ -5,7 +5,6 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory in which they are built.
 pub fn directory() -> PathBuf {
     child::beside("bench-programs")
 }

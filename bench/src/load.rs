@@ -103,7 +103,6 @@ impl Outcome {
 }
 
 impl Feed {
-    /// The path of the output directory.
     pub fn output(&self) -> PathBuf {
         self.output.path().join("out")
     }

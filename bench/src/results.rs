@@ -107,7 +107,6 @@ fn machine() -> String {
     )
 }
 
-/// Prints a line on the terminal.
 pub fn print(line: &Value) {
     let text = |key: &str| line[key].as_str().unwrap_or_default();
     let name = match text("program") {
@@ -150,7 +149,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The document that has the tables.
 const DOCUMENT: &str = "bench/README.md";
 const KEPT: &str = "bench/results.json";
 const BEGIN: &str = "<!-- measured: ";

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 /// Paths of the files that a run needs.
 pub struct Installation {
     pub collector: PathBuf,
-    /// The directory that contains the plugin.
     pub library_directory: PathBuf,
     pub plugin: PathBuf,
     pub host: PathBuf,

@@ -56,16 +56,9 @@ impl std::str::FromStr for Lag {
 }
 
 /// The error for a text that is not a number of seconds.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("use a number of seconds of 0 or more")]
 struct NoSeconds;
-
-impl std::fmt::Display for NoSeconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("use a number of seconds of 0 or more")
-    }
-}
-
-impl std::error::Error for NoSeconds {}
 
 fn seconds(text: &str) -> Result<Duration, NoSeconds> {
     let number = text.parse().map_err(|_| NoSeconds)?;

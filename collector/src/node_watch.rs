@@ -60,7 +60,6 @@ impl NodeWatch {
         self.with(RunCpu::look);
     }
 
-    /// Returns the CPU time of each of the run's processes.
     pub(crate) fn processes(&self) -> Vec<ProcessCpu> {
         self.with(|run| run.processes().collect())
     }

@@ -19,7 +19,6 @@ pub mod nesting;
 pub mod scratch;
 pub mod targets;
 
-/// A target for one reader.
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),

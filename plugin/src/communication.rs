@@ -44,7 +44,6 @@ fn is_first_of(communicator: AnyHandle) -> bool {
     false
 }
 
-/// Defines the communicator if it is not defined yet, and returns its handle.
 #[inline]
 fn defined(communicator: AnyHandle) -> AnyHandle {
     if is_first_of(communicator) {

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 struct Place {
     /// The location's address, or [`FREE`], [`TAKEN`] or [`CLOSED`], which are no addresses of locations.
     location: AtomicPtr<Location>,
-    /// The location's data, valid while there is a location.
     data: AtomicPtr<LocationData>,
 }
 
@@ -45,7 +44,6 @@ fn place_of(location: *const Location) -> &'static Place {
     &PLACES[((location.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES_LOG2)) as usize]
 }
 
-/// The data of a location, if the table has it.
 #[inline(always)]
 pub fn find(location: *const Location) -> Option<&'static LocationData> {
     let is_first = FIRST.is_of(location);

@@ -32,7 +32,6 @@ pub struct RingSizes {
 #[derive(Clone, Copy, Default)]
 pub struct OtherProcesses {
     pub count: u64,
-    /// The bytes of their rings.
     pub ring_bytes: u64,
 }
 

@@ -19,7 +19,6 @@ const ADDRESSES_MAX: usize = 8;
 /// Another node of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// The name of its directory.
     pub name: String,
     /// Where its collector may answer.
     pub places: Result<Vec<SocketAddr>, Unreachable>,

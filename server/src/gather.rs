@@ -45,9 +45,7 @@ const LATER: Duration = Duration::from_secs(5);
 pub struct Gathering {
     /// The output directory of the first node.
     pub output: Output,
-    /// The id of the run.
     pub run: String,
-    /// The name of this node.
     pub node: String,
     /// Where this collector listens, if it is to listen on the network, too, as soon as there are other nodes.
     pub opens: Option<SocketAddr>,
@@ -66,7 +64,6 @@ enum Failure {
     Refused(#[from] Refused),
 }
 
-/// When a node is asked, and where.
 struct Asked {
     places: Result<Vec<SocketAddr>, find::Unreachable>,
     due: Instant,

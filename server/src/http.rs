@@ -55,7 +55,6 @@ const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
 /// What the collector's loop is asked for, and where it sends it.
 pub enum Wanted {
-    /// The summary as of now.
     Summary(oneshot::Sender<Box<Summary>>),
     /// The page, with the call paths of one rank alone or of all, and how long it took to make.
     Page(Option<usize>, oneshot::Sender<(Page, Duration)>),
@@ -63,7 +62,6 @@ pub enum Wanted {
     Note(String),
 }
 
-/// A server that is listening.
 pub struct Server {
     /// The address: `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
@@ -83,7 +81,6 @@ pub enum ServeError {
     /// There is nothing to listen on.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The listener cannot be used.
     #[error("cannot listen on {url}: {why}")]
     Listen { url: String, why: std::io::Error },
     /// The server's thread cannot be started.
@@ -251,7 +248,6 @@ pub async fn serve_connection(
     }
 }
 
-/// What a connection has asked for.
 #[derive(Default)]
 struct Asked {
     /// If it is a scrape: the scraper, and whether it gets the final figures.

@@ -52,13 +52,10 @@ pub struct Metric {
     series: Values,
 }
 
-/// Where the values of a metric are from.
 #[derive(Clone, Copy, Debug)]
 enum Values {
     Of(fn(&Scrape) -> Series<'_>),
-    /// A count of each rank.
     OfRanks(fn(&RecordLosses) -> u64),
-    /// A count of each device.
     OfDevices(fn(&ReadingLosses) -> u64),
 }
 
@@ -421,7 +418,6 @@ impl Collector for Scrape {
     }
 }
 
-/// A metric with one series for the node.
 fn of_node<'a>(value: f64) -> Series<'a> {
     vec![(Vec::new(), value)]
 }

@@ -51,7 +51,6 @@ impl Drop for Running {
     }
 }
 
-/// The path of a program on the PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())

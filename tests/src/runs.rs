@@ -126,7 +126,6 @@ pub fn json(path: &Path) -> Value {
     parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Runs a command, which must succeed.
 #[track_caller]
 pub fn succeed(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -152,7 +151,6 @@ pub fn stencil() -> String {
     directory.join("stencil").to_string_lossy().into_owned()
 }
 
-/// Compiles a C program into the place.
 pub fn compile(place: &Place, compiler: &[&str], name: &str, source: &str) -> PathBuf {
     let file = place.path(format!("{name}.c"));
     std::fs::write(&file, source).expect("room for a source file");

@@ -46,7 +46,6 @@ impl<'a> Terminal<'a> {
         self.press(&["Enter"]);
     }
 
-    /// The text on the screen.
     pub fn screen(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 
 const RATIO: &str = "ampere_device_counter_agreement_ratio";
 
-/// A check of a summary's device by its kind.
 #[track_caller]
 fn check<'a>(summary: &'a Value, device: &str, kind: &str) -> &'a Value {
     let device = list(summary, "devices").iter().find(|d| d["name"] == device).expect("the device");

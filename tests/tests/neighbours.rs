@@ -64,7 +64,6 @@ fn rows<'a>(view: &'a Value, table: &str) -> &'a [Value] {
     view[table].as_array().expect("a table")
 }
 
-/// Joules of a view's region by its name.
 fn joules(view: &Value, region: &str) -> f64 {
     let row = rows(view, "regions").iter().find(|row| row["region"] == region);
     row.map_or(0.0, |row| number(&row["exclusive_joules"]))

@@ -307,7 +307,6 @@ const RANKS_AND_SMALL_FUNCTIONS: &str = r#"
     }
 "#;
 
-/// The command that runs it on two ranks.
 fn two_ranks(place: &Place) -> Command {
     let source = RANKS_AND_SMALL_FUNCTIONS;
     let program = place.compile("mpicc.openmpi", "small", source, &["-finstrument-functions", "-rdynamic"]);

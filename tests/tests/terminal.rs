@@ -49,7 +49,6 @@ fn running(place: &Place) -> Running {
     running
 }
 
-/// The names of the rows.
 fn rows(screen: &str) -> Vec<&str> {
     let table = screen.lines().skip_while(|line| !line.contains('▼') && !line.contains('▲')).skip(1);
     table.filter_map(|line| line.split_whitespace().next_back()).collect()

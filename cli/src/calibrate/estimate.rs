@@ -37,7 +37,6 @@ pub const CELLS: usize = 48;
 /// nanojoules.
 pub type Movements = [(u64, u64)];
 
-/// The result of the estimation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     pub verdict: Verdict,

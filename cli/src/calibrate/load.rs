@@ -28,16 +28,9 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// The user has interrupted the load.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted: nothing was calibrated")]
 pub struct Interrupted;
-
-impl std::fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("interrupted: nothing was calibrated")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// Keeps every thread busy in one half of each period and asleep in the other. Phases end at times that were fixed at the start.
 /// `progress` gets the time since then.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// One counter and its movements.
 pub struct Counter {
     pub device: Device,
     /// The time of the first reading of each new value, in nanoseconds of CLOCK_MONOTONIC, and the value in nanojoules.

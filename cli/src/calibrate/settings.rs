@@ -10,7 +10,6 @@ pub struct Setting {
     pub how: String,
 }
 
-/// A section for each of them.
 pub fn sections(settings: &[Setting]) -> String {
     settings.iter().map(section).collect::<Vec<_>>().join("\n")
 }

@@ -75,7 +75,6 @@ impl Wave {
         Cursor { wave: self, next: 0 }
     }
 
-    /// Returns the time from the nearest edge.
     pub fn to_nearest_edge(&self, time: f64) -> f64 {
         let next = self.edges.partition_point(|edge| *edge <= time);
         let near = self.edges[next.saturating_sub(1)..].iter().take(2);

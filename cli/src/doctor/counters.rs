@@ -336,7 +336,6 @@ const ADVICE: [(&str, &str); 8] = [
     (": ", "is the driver loaded"),
 ];
 
-/// Splits a note into the finding and its advice.
 fn split(note: &str) -> (&str, Option<&str>) {
     let places = ADVICE.iter().filter_map(|(before, words)| {
         let at = note.find(&format!("{before}{words}"))?;

@@ -22,7 +22,6 @@ pub struct Check {
     pub name: String,
     pub status: Status,
     pub found: String,
-    /// What to do, if there is something to do.
     pub advice: Option<String>,
 }
 

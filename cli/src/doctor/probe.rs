@@ -22,7 +22,6 @@ pub struct ProbeArguments {
 
 /// Marks the messages among the output of libraries.
 const MARK: &str = "ampere-probe ";
-/// The time for which counters are watched.
 pub const WATCHED: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_millis(1);
 
@@ -64,7 +63,6 @@ pub struct Motion {
     /// The usual time from change to change.
     pub update_seconds: Option<f64>,
     pub watts: Option<f64>,
-    /// The mean time of a reading.
     pub read_seconds: Option<f64>,
     pub failed_readings: u32,
 }

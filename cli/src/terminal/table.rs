@@ -125,7 +125,6 @@ pub struct Table {
     pub nothing: &'static str,
 }
 
-/// What of a table is drawn, and how.
 #[derive(Clone, Copy)]
 pub struct Drawn {
     pub area: Rect,

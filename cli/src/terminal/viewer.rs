@@ -405,7 +405,6 @@ impl Viewer {
         Line::from(spans)
     }
 
-    /// A line of what they are, and then the words.
     fn draw_words(&self, words: Words, picture: &mut Buffer, area: Rect) {
         picture.set_style(Rect { height: area.height.min(1), ..area }, heading());
         let (first, lines) = match words {

@@ -49,7 +49,6 @@ fn snapshot(asked: &Asked, token: Option<&Token>) -> anyhow::Result<Snapshot> {
     asked.get("/snapshot.json", token, ANSWER_LIMIT, |snapshot: &Snapshot| &snapshot.run)
 }
 
-/// A line now and then.
 fn lines(asked: &Asked, token: Option<&Token>, mut shown: Snapshot) -> anyhow::Result<ExitCode> {
     let mut silent = 0;
     loop {

@@ -66,7 +66,6 @@ impl Asking {
         Ok(Asking { wish, thread })
     }
 
-    /// From the next time on.
     pub fn wish(&self, wish: &Wish) {
         self.wish.lock().unwrap_or_else(PoisonError::into_inner).clone_from(wish);
     }

@@ -45,9 +45,7 @@ const NAMED_MAX: usize = 8;
 /// The trace of at most this number of events is written in a few milliseconds: the figures wait for it.
 const EVENTS_AT_ONCE: u64 = 10_000;
 
-/// What became of the trace.
 struct Traced {
-    /// There is a whole one.
     is_whole: bool,
     /// There is none, and the records stay, so that it can be made later.
     keeps_records: bool,
@@ -369,7 +367,7 @@ impl Finish {
             regions: &timeline.pipeline.attributor.regions,
             processes: self.run.ingest.processes.iter().map(|process| process.as_traced()).collect(),
             metrics: samples.map_or(&[][..], |samples| &samples.metrics),
-            samples: samples.and_then(|samples| samples.spool.as_ref()),
+            samples: samples.and_then(|samples| samples.reader.spool.as_ref()),
             power,
             complete: self.run_summary().is_complete(is_over) && !self.run_summary().trace_is_cut(),
             is_part: nodes::first_of(&self.run.options.output, &self.run.options.manifest).is_some(),
@@ -406,7 +404,7 @@ impl Finish {
 
     /// Why there is no trace: no event showed which clock its times are from.
     fn why_nothing_is_left(&self) -> String {
-        let read = self.run.ingest.locations().map(|location| location.ring.position());
+        let read = self.run.ingest.locations().map(|location| location.reader.ring.position());
         match read.fold(0, u64::saturating_add) {
             0 => "no process wrote any event: there is no trace".to_owned(),
             read => format!(

@@ -33,7 +33,6 @@ impl LiveRun {
     }
 }
 
-/// Makes summaries of a run.
 pub(crate) struct RunSummary<'a> {
     run: &'a LiveRun,
 }
@@ -172,7 +171,8 @@ impl<'a> RunSummary<'a> {
     pub fn record_losses(&self) -> RecordLosses {
         let mut sum = RecordLosses::default();
         self.run.ingest.processes.iter().for_each(|process| sum.add(&process.record_losses()));
-        let samples = self.run.sampling.samples.as_ref().map_or(0, |samples| samples.ring.dropped_records());
+        let samples =
+            self.run.sampling.samples.as_ref().map_or(0, |samples| samples.reader.ring.dropped_records());
         sum.dropped_records = sum.dropped_records.saturating_add(samples);
         sum
     }
@@ -340,8 +340,8 @@ impl<'a> RunSummary<'a> {
 
     /// Whether something that was measured is not in the trace.
     pub fn trace_is_cut(&self) -> bool {
-        let spools = self.run.ingest.locations().map(|location| location.spool.as_ref());
-        let samples = self.run.sampling.samples.iter().map(|samples| samples.spool.as_ref());
+        let spools = self.run.ingest.locations().map(|location| location.reader.spool.as_ref());
+        let samples = self.run.sampling.samples.iter().map(|samples| samples.reader.spool.as_ref());
         self.run.ingest.spool.wanted && spools.chain(samples).any(|spool| spool.is_none_or(Spool::is_cut))
     }
 }

@@ -22,7 +22,7 @@ impl Ingest {
 
     /// Returns the bytes that are left, once the disk has only the space that the trace needs.
     pub fn shortage(&mut self) -> Option<u64> {
-        let spools = || self.locations().filter_map(|location| location.spool.as_ref());
+        let spools = || self.locations().filter_map(|location| location.reader.spool.as_ref());
         let recorded = spools().map(Spool::bytes).sum();
         let is_written = spools().any(|spool| !spool.is_cut());
         let is_here = self.spool.store().path().is_some_and(|path| path.starts_with(&self.spool.directory));
@@ -32,7 +32,7 @@ impl Ingest {
     /// Ends the trace of all processes, with a note.
     pub fn end_trace(&mut self, samples: Option<&mut Spool>, output: &Path, left: u64, notes: &mut Notes) {
         let locations = self.processes.iter_mut().flat_map(|process| &mut process.locations);
-        let spools = locations.filter_map(|location| location.spool.as_mut()).chain(samples);
+        let spools = locations.filter_map(|location| location.reader.spool.as_mut()).chain(samples);
         spools.for_each(|spool| spool.cut());
         notes.add(format!(
             "{} has only {} MB left: the trace ends early, so that there is room for it; the figures go on",

@@ -3,6 +3,7 @@
 use super::{Ingest, Round};
 use crate::ingest::limits;
 use crate::ingest::location::LiveLocation;
+use crate::ingest::ring_reader::RingReader;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
 use crate::options::BATCH;
@@ -21,7 +22,7 @@ const BATCHES_MAX: usize = 4;
 impl Ingest {
     /// Whether it is time to write records to disk that were taken out of the rings, including the sampler's.
     pub fn is_spooling_due(&mut self, samples: Option<&Samples>) -> bool {
-        samples.into_iter().for_each(|samples| self.unspooled.add(&samples.ring));
+        samples.into_iter().for_each(|samples| self.unspooled.add(&samples.reader.ring));
         self.unspooled.is_due()
     }
 
@@ -49,16 +50,16 @@ impl Ingest {
                     continue;
                 }
                 if !is_sampled {
-                    round.smallest = round.smallest.min(live.ring.capacity_records());
+                    round.smallest = round.smallest.min(live.reader.ring.capacity_records());
                 }
-                let fill = live.ring.fill_ratio();
+                let fill = live.reader.ring.fill_ratio();
                 live.fullest = live.fullest.max(fill);
-                let waiting = live.ring.waiting_ratio();
+                let waiting = live.reader.ring.waiting_ratio();
                 round.fullest = round.fullest.max(waiting);
                 if thorough || waiting >= HARDLY_FILLED {
                     round.records += self.drain_location(process, location, timeline, now, notes);
                 }
-                self.unspooled.add(&self.processes[process].locations[location].ring);
+                self.unspooled.add(&self.processes[process].locations[location].reader.ring);
             }
         }
         round
@@ -112,7 +113,7 @@ impl Ingest {
         let live = &mut self.processes[process].locations[location];
         // Only its own merger waits for a GPU stream, and that one does anyway.
         if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
-            let reached = live.decoder.last_time();
+            let reached = live.reader.decoder.last_time();
             timeline.behind = Some(timeline.behind.map_or(reached, |least| least.min(reached)));
         }
     }
@@ -123,7 +124,8 @@ impl Ingest {
         let is_sampled = process.is_sampled();
         let mut done = 0;
         loop {
-            let LiveLocation { decoder, index, events, .. } = &mut process.locations[location];
+            let LiveLocation { reader: RingReader { decoder, .. }, index, events, .. } =
+                &mut process.locations[location];
             let stream = index.and_then(|index| timeline.pipeline.stream(index));
             let feeder =
                 StreamFeeder { regions: &mut process.regions.figures, decoder, stream, events, is_sampled };
@@ -147,7 +149,6 @@ impl Ingest {
         }
     }
 
-    /// Ends the open frames of a location.
     pub fn end_frames(
         &mut self,
         process: usize,
@@ -158,9 +159,9 @@ impl Ingest {
         // The end follows all records of the ring.
         self.spool_location(process, location);
         let live = &mut self.processes[process].locations[location];
-        if live.decoder.is_open() {
-            let record = Record::new(Kind::LocationEnd, end.max(live.decoder.last_time()), 0);
-            if let Some(spool) = &mut live.spool {
+        if live.reader.decoder.is_open() {
+            let record = Record::new(Kind::LocationEnd, end.max(live.reader.decoder.last_time()), 0);
+            if let Some(spool) = &mut live.reader.spool {
                 let _ = spool.append(record);
             }
             self.decode(process, location, &[record], timeline);
@@ -178,7 +179,7 @@ impl Ingest {
     ) {
         let live = &mut self.processes[process].locations[location];
         live.give_up();
-        notes.add(format!("{} {why}: it is not read further", live.ring.path().display()));
+        notes.add(format!("{} {why}: it is not read further", live.reader.ring.path().display()));
         self.end_frames(process, location, now, timeline);
     }
 
@@ -190,7 +191,7 @@ impl Ingest {
                 let Some(index) = live.index.filter(|_| !live.given_up) else { continue };
                 let callpaths = timeline.pipeline.attributor.engine.callpaths_of(index);
                 let before = std::mem::replace(&mut live.callpaths, callpaths);
-                let depth = live.decoder.depth();
+                let depth = live.reader.decoder.depth();
                 let why = self.callpaths.grew(before, callpaths).or_else(|| limits::too_deep(depth));
                 if let Some(why) = why {
                     self.give_up((process, location), &why, timeline, now, notes);
@@ -221,7 +222,7 @@ impl Ingest {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let live = &self.processes[process].locations[location];
-                if !live.given_up && live.decoder.last_time() > future {
+                if !live.given_up && live.reader.decoder.last_time() > future {
                     let why = "has events of times that are yet to come";
                     self.give_up((process, location), why, timeline, now, notes);
                 }

@@ -1,19 +1,17 @@
 //! One location of a process: its ring, and how far it has been read.
 
+use crate::ingest::ring_reader::RingReader;
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
-use ampere_ring::decoder::Decoder;
 use ampere_ring::{Record, RingConsumer};
-use ampere_trace::spool::{Spool, SpoolDirectory};
+use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::SampledFrames;
 use std::path::{Path, PathBuf};
 
 pub(crate) struct LiveLocation {
     pub definition: Location,
-    pub ring: RingConsumer,
-    pub decoder: Decoder,
-    pub spool: Option<Spool>,
+    pub reader: RingReader,
     /// The location's number in the pipeline, once it has one.
     pub index: Option<LocationIndex>,
     pub events: u64,
@@ -36,9 +34,6 @@ pub(crate) struct LiveLocation {
 /// What an earlier collector, which is dead, has left of a location.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Left {
-    /// How far the records that it has read have been decoded again. Until they all have been, what comes out of the ring only
-    /// goes to the spool.
-    pub catching_up: Option<u64>,
     /// The number of records on disk, if the earlier collector had read more than that.
     pub known_until: Option<u64>,
     /// The time of the location's end, if the earlier collector has seen it.
@@ -95,17 +90,16 @@ impl LiveLocation {
             ));
             RingConsumer::of_missing_ring(&path, on_disk)
         });
-        let Ok(mut ring) = opened else { return Opened { location: None, is_read_in_part } };
+        let Ok(ring) = opened else { return Opened { location: None, is_read_in_part } };
         if let Some(retired) = retired {
             ring.set_counts(retired.suppressed_calls, retired.dropped_records);
         }
         let spool = spool.open(stream, ring.position());
-        let left = Left::of(&mut ring, spool.as_ref(), retired.is_some());
+        let mut reader = RingReader::new(ring, spool);
+        let left = Left::of(&mut reader, retired.is_some());
         let location = LiveLocation {
             definition,
-            ring,
-            decoder: Decoder::default(),
-            spool,
+            reader,
             index: None,
             events: 0,
             given_up: false,
@@ -122,20 +116,21 @@ impl LiveLocation {
     /// Discards the end that an earlier collector has recorded.
     pub fn reopen(&mut self) {
         self.left.ended_at = None;
-        let position = self.ring.position();
-        if let Some(spool) = &mut self.spool {
+        let position = self.reader.ring.position();
+        if let Some(spool) = &mut self.reader.spool {
             spool.forget_from(position);
         }
     }
 
     /// Returns what is missing of the location's events. If the ring is gone, the suppressed calls are those in its records.
     pub fn losses(&self) -> RecordLosses {
-        let repairs = self.decoder.repairs;
+        let RingReader { ring, decoder, .. } = &self.reader;
+        let repairs = decoder.repairs;
         RecordLosses {
             events: self.events,
-            coalesced_calls: self.decoder.coalesced_calls,
-            suppressed_calls: self.ring.suppressed_calls().max(self.decoder.suppressed_calls),
-            dropped_records: self.ring.dropped_records(),
+            coalesced_calls: decoder.coalesced_calls,
+            suppressed_calls: ring.suppressed_calls().max(decoder.suppressed_calls),
+            dropped_records: ring.dropped_records(),
             repaired_events: repairs.unmatched_leaves + repairs.missing_leaves + repairs.backward,
             damaged_records: repairs.damaged,
             ..RecordLosses::default()
@@ -149,88 +144,45 @@ impl LiveLocation {
 
     pub fn give_up(&mut self) {
         self.given_up = true;
-        self.ring.give_up();
+        self.reader.ring.give_up();
     }
 
     /// Returns the number of records that wait in the ring.
     pub fn waiting(&mut self) -> usize {
-        if self.given_up { 0 } else { self.ring.available().unwrap_or(0) as usize }
+        if self.given_up { 0 } else { self.reader.ring.available().unwrap_or(0) as usize }
     }
 
-    /// Whether records from the ring only go to disk, because earlier ones are still being decoded again.
-    fn is_catching_up(&self) -> bool {
-        self.left.catching_up.is_some()
-    }
-
-    /// Copies the records that wait in the ring to `batch` and returns their number. Their slots are handed back once they are on
-    /// disk ([`LiveLocation::hand_back`]).
+    /// Takes records out of the ring: see [`RingReader::drain`].
     pub fn drain(&mut self, batch: &mut Vec<Record>, most: usize) -> Result<usize, Damaged> {
-        batch.clear();
-        // What cannot be spooled stays in the ring until it can be decoded.
-        let must_wait = self.is_catching_up() && self.spool.as_ref().is_some_and(Spool::is_cut);
-        if self.given_up || must_wait {
+        if self.given_up {
+            batch.clear();
             return Ok(0);
         }
-        let count = self.ring.copy_out(batch, most).map_err(|impossible| {
+        self.reader.drain(batch, most).map_err(|impossible| {
             self.give_up();
-            let (ring, write, read) = (self.ring.path().to_owned(), impossible.write, impossible.read);
+            let (ring, write, read) = (self.reader.ring.path().to_owned(), impossible.write, impossible.read);
             Damaged { ring, write, read }
-        })?;
-        self.ring.take(count);
-        if self.is_catching_up() {
-            batch.clear();
-        }
-        if self.spool.as_ref().is_none_or(Spool::is_cut) {
-            self.ring.release_taken();
-        }
-        Ok(count)
-    }
-
-    /// Adds to the spool the records that were taken out of the ring and are not in the spool yet.
-    pub fn spool_taken(&mut self, batch: &mut Vec<Record>) -> std::io::Result<()> {
-        let Some(spool) = self.spool.as_mut().filter(|_| self.ring.released() < self.ring.position()) else {
-            return Ok(());
-        };
-        batch.clear();
-        self.ring.copy_taken(batch);
-        spool.write(self.ring.released(), batch)
-    }
-
-    /// Hands back the slots of records that are on disk, or that cannot be written there: then the trace ends early.
-    pub fn hand_back(&mut self, is_on_disk: bool) {
-        if let Some(spool) = self.spool.as_mut().filter(|_| !is_on_disk) {
-            spool.settle();
-            if self.left.catching_up.is_some() {
-                return self.ring.put_back(); // until it can be decoded
-            }
-        }
-        self.ring.release_taken();
+        })
     }
 
     /// Reads the next batch of what an earlier collector has read from the ring. Returns `false` if it cannot be read.
     pub fn read_again(&mut self, batch: &mut Vec<Record>, most: usize) -> bool {
-        let (Some(at), Some(spool)) = (self.left.catching_up.take(), &mut self.spool) else { return false };
-        let end = self.left.known_until.unwrap_or(self.ring.released());
-        let count = spool.read_back(at, end, most, batch);
-        let at = at + *count.as_ref().unwrap_or(&0) as u64;
-        let is_more = at < end || self.ring.released() < self.ring.position();
-        self.left.catching_up = (count.is_ok() && is_more).then_some(at);
-        count.is_ok()
+        let end = self.left.known_until.unwrap_or(self.reader.ring.released());
+        self.reader.read_again(batch, most, end)
     }
 }
 
 impl Left {
-    fn of(ring: &mut RingConsumer, spool: Option<&Spool>, was_retired: bool) -> Left {
-        let position = ring.position();
-        let is_read = ring.available() == Ok(0);
-        let catching_up = spool.filter(|_| position > 0).map(|_| 0);
+    fn of(reader: &mut RingReader, was_retired: bool) -> Left {
+        let position = reader.ring.position();
+        let is_read = reader.ring.available() == Ok(0);
+        let spool = reader.spool.as_ref();
         let known_until = spool.map(|spool| spool.records_of(position));
         let end = spool.filter(|_| position > 0 && is_read).and_then(|spool| spool.end_after(position));
         Left {
-            catching_up,
             known_until: known_until.filter(|records| *records < position),
             ended_at: end.map(|record| record.word0),
-            beginning_is_lost: position > 0 && catching_up.is_none(),
+            beginning_is_lost: position > 0 && spool.is_none(),
             was_retired,
         }
     }

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! process.rs      one process and its definitions log  location.rs  one location and its ring
+//! ring_reader.rs  a location's or the sampler's ring: from there to disk and to a decoder
 //! finding.rs      finds processes by their logs        draining.rs  copies records out of the rings, decodes them
 //! process_ends.rs ends the open frames of processes that have ended or were killed
 //! disk.rs         sends records elsewhere, or ends the trace, when a disk is nearly full
@@ -20,6 +21,7 @@ pub(crate) mod location;
 pub(crate) mod process;
 pub(crate) mod process_ends;
 pub(crate) mod reading_again;
+pub(crate) mod ring_reader;
 mod spooling;
 
 use crate::options::{BATCH, LIVENESS_PERIOD};
@@ -120,9 +122,8 @@ impl Ingest {
         self.processes.iter_mut().flat_map(|process| &mut process.locations)
     }
 
-    /// The time of the last event that was read.
     pub fn last_event(&self) -> Option<Timestamp> {
-        self.locations().map(|location| location.decoder.last_time()).max()
+        self.locations().map(|location| location.reader.decoder.last_time()).max()
     }
 
     /// Whether further GPU streams may be defined. Score-P defines a stream with its first batch of events; the embedded host

@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The state of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum State {
     #[default]
@@ -79,7 +78,6 @@ pub(crate) struct RegionHandles {
     new: Vec<Region>,
     /// Handles for the figures: see `Regions::of_name`.
     pub figures: Handles,
-    /// Handles for the trace.
     pub trace: Handles,
     /// The number of handles that were used without a definition.
     undefined: usize,
@@ -245,7 +243,6 @@ impl Process {
         self.regions.undefined < UNDEFINED_MAX
     }
 
-    /// Reads the new entries of the log.
     pub fn read_log(&mut self, spool: &SpoolDirectory) {
         let mut new = Vec::new();
         if let Err(error) = self.log.read_new(|definition| new.push(definition)) {
@@ -513,7 +510,6 @@ impl Process {
         }
     }
 
-    /// Returns what the trace contains of the process.
     pub fn as_traced(&self) -> TracedProcess<'_> {
         let locations = self.locations.iter().enumerate().map(|(at, location)| TracedLocation {
             definition: &location.definition,
@@ -521,7 +517,7 @@ impl Process {
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
             samples: location.samples,
-            spool: location.spool.as_ref(),
+            spool: location.reader.spool.as_ref(),
         });
         TracedProcess {
             node: self.info.hostname.clone(),
@@ -542,7 +538,6 @@ impl Process {
         &self.info.environment
     }
 
-    /// Returns the node of a location.
     pub fn node_of(&self, location: &Location) -> String {
         let replayed = self.replayed.as_ref().and_then(|replayed| replayed.location(location.id));
         replayed.map_or_else(|| self.info.hostname.clone(), |replayed| replayed.node.clone())
@@ -575,7 +570,7 @@ impl Process {
 
     /// Whether coalesced calls may have been lost with the process' memory when it became another program.
     fn may_have_lost_calls(&self) -> bool {
-        self.locations.iter().any(|location| location.decoder.coalesced_calls > 0)
+        self.locations.iter().any(|location| location.reader.decoder.coalesced_calls > 0)
     }
 
     /// Returns the note about calls that were lost when the process became another program.
@@ -673,7 +668,6 @@ impl Process {
         self.has_pid_here() && ampere_ring::process::is_ending(self.info.pid)
     }
 
-    /// Returns the program's name and the pid.
     pub fn program_and_pid(&self) -> String {
         let program = Path::new(&self.info.executable).file_name().unwrap_or_default().to_string_lossy();
         format!("{} (process {})", printable(&program), self.info.pid)

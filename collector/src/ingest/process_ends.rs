@@ -42,7 +42,7 @@ pub fn check_unmeasured_successor(ingest: &mut Ingest, process: usize) {
 /// before the times that the engine has already been given.
 pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Timestamp) -> Timestamp {
     let process = &ingest.processes[process];
-    let last_event = process.locations.iter().map(|location| location.decoder.last_time()).max();
+    let last_event = process.locations.iter().map(|location| location.reader.decoder.last_time()).max();
     match (process.life.program_end, process.life.state) {
         (Some(end), _) => end,
         (None, State::Died | State::Replaced) => {
@@ -74,22 +74,22 @@ pub fn close_location(
     let live = &mut of.locations[location];
     live.closed = true;
     live.index.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
-    live.ring.release_pages();
+    live.reader.ring.release_pages();
     // A run may have thousands of processes, one after the other. A ring is kept if its records are not on disk.
-    let is_kept = live.spool.as_ref().map_or(ingest.spool.wanted, Spool::is_cut);
+    let is_kept = live.reader.spool.as_ref().map_or(ingest.spool.wanted, Spool::is_cut);
     if of.life.state != State::Running && !keeps_rings && !live.given_up && !is_kept {
         let retired = Retired {
-            records: live.ring.position(),
-            suppressed_calls: live.ring.suppressed_calls(),
-            dropped_records: live.ring.dropped_records(),
+            records: live.reader.ring.position(),
+            suppressed_calls: live.reader.ring.suppressed_calls(),
+            dropped_records: live.reader.ring.dropped_records(),
         };
         let stream = of.stream_of(&of.locations[location].definition);
         if ingest.spool.retire(session, &stream, &retired).is_ok() {
-            let _ = of.locations[location].ring.retire();
+            let _ = of.locations[location].reader.ring.retire();
         }
     }
     if of.life.state == State::Died {
-        let last = of.locations[location].decoder.last_time();
+        let last = of.locations[location].reader.decoder.last_time();
         of.life.died_at = of.life.died_at.max(Some(end.max(last)));
     }
     ingest.end_frames(process, location, end, timeline);

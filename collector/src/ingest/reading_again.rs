@@ -32,8 +32,8 @@ pub fn begins_to_take_over(ingest: &mut Ingest) -> bool {
 /// Writes all records of a process that has ended to disk, from where they are read in the order of time with the rest.
 pub fn spool_all(ingest: &mut Ingest, process: usize) {
     for location in &mut ingest.processes[process].locations {
-        if location.spool.is_some() {
-            location.left.catching_up.get_or_insert(0);
+        if location.reader.spool.is_some() {
+            location.reader.catching_up.get_or_insert(0);
             while location.drain(&mut ingest.batch, BATCH).unwrap_or(0) > 0 {}
         }
     }
@@ -44,13 +44,13 @@ fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Ag
     let locations = ingest.processes.iter().enumerate().flat_map(|(process, of)| {
         let again = move |(at, location): (usize, &LiveLocation)| {
             location.index?; // the attributor must know it first
-            let reached = location.decoder.last_time();
-            location.left.catching_up.map(|_| (Again::Location(process, at), reached))
+            let reached = location.reader.decoder.last_time();
+            location.reader.catching_up.map(|_| (Again::Location(process, at), reached))
         };
         of.locations.iter().enumerate().filter_map(again)
     });
-    let samples = samples.filter(|samples| samples.catching_up.is_some());
-    locations.chain(samples.map(|samples| (Again::Samples, samples.decoder.last_time())))
+    let samples = samples.filter(|samples| samples.reader.catching_up.is_some());
+    locations.chain(samples.map(|samples| (Again::Samples, samples.reader.decoder.last_time())))
 }
 
 /// Returns the stream that is furthest behind, so that few events wait in the pipeline.
@@ -68,7 +68,6 @@ pub fn read_again(
     notes: &mut Notes,
 ) {
     let mut batch = std::mem::take(&mut ingest.batch);
-    batch.clear();
     if ingest.processes[process].locations[location].read_again(&mut batch, BATCH) {
         ingest.decode(process, location, &batch, timeline);
         skip_unspooled_records(ingest, process, location, timeline, notes);
@@ -93,11 +92,11 @@ fn skip_unspooled_records(
     notes: &mut Notes,
 ) {
     let live = &mut ingest.processes[process].locations[location];
-    if live.left.catching_up.is_some() {
+    if live.reader.catching_up.is_some() {
         return;
     }
-    let (Some(known), read) = (live.left.known_until.take(), live.ring.position()) else { return };
-    let (name, end) = (live.definition.name.clone(), live.decoder.last_time());
+    let (Some(known), read) = (live.left.known_until.take(), live.reader.ring.position()) else { return };
+    let (name, end) = (live.definition.name.clone(), live.reader.decoder.last_time());
     let group = ingest.processes[process].group();
     ingest.end_frames(process, location, end, timeline);
     notes.add_loss(format!(
@@ -119,7 +118,7 @@ fn end_if_over(
     let is_running = of.life.state == State::Running;
     let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
     // A process that has just ended in order may have written records that are not on disk.
-    let is_more = |live: &mut LiveLocation| live.left.catching_up.is_some() || live.waiting() > 0;
+    let is_more = |live: &mut LiveLocation| live.reader.catching_up.is_some() || live.waiting() > 0;
     if of.locations[awaited.clone()].iter_mut().any(is_more) {
         return;
     }

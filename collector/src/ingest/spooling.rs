@@ -35,7 +35,6 @@ impl Unspooled {
         (self.records, self.is_pressed) = (0, false);
     }
 
-    /// Adds the records of a ring.
     pub fn add(&mut self, ring: &ampere_ring::RingConsumer) {
         let taken = ring.position() - ring.released();
         self.records += taken;
@@ -57,15 +56,15 @@ impl Ingest {
         let mut batch = std::mem::take(&mut self.batch);
         let mut result = Ok(());
         for location in self.locations_mut() {
-            let added = location.spool_taken(&mut batch);
+            let added = location.reader.spool_taken(&mut batch);
             result = result.and(added);
         }
         for samples in samples.iter_mut() {
-            result = result.and(samples.spool_taken(&mut batch));
+            result = result.and(samples.reader.spool_taken(&mut batch));
         }
         let result = result.and_then(|()| self.spool.store().flush());
-        self.locations_mut().for_each(|location| location.hand_back(result.is_ok()));
-        samples.iter_mut().for_each(|samples| samples.hand_back(result.is_ok()));
+        self.locations_mut().for_each(|location| location.reader.hand_back(result.is_ok()));
+        samples.iter_mut().for_each(|samples| samples.reader.hand_back(result.is_ok()));
         batch.clear();
         self.batch = batch;
         self.note_spool(result, notes);
@@ -73,13 +72,13 @@ impl Ingest {
 
     /// Does the same for one location.
     pub fn spool_location(&mut self, process: usize, location: usize) {
-        let live = &mut self.processes[process].locations[location];
-        if live.ring.released() == live.ring.position() {
+        let reader = &mut self.processes[process].locations[location].reader;
+        if reader.ring.released() == reader.ring.position() {
             return;
         }
-        let added = live.spool_taken(&mut self.batch);
+        let added = reader.spool_taken(&mut self.batch);
         let result = added.and_then(|()| self.spool.store().flush());
-        live.hand_back(result.is_ok());
+        reader.hand_back(result.is_ok());
     }
 
     fn note_spool(&mut self, result: std::io::Result<()>, notes: &mut Notes) {
@@ -111,8 +110,8 @@ mod tests {
         ingest.unspooled.began -= Duration::from_secs(3600);
         let take = |samples: &mut Samples| {
             let mut batch = Vec::new();
-            let count = samples.ring.copy_out(&mut batch, 4096).unwrap();
-            samples.ring.take(count);
+            let count = samples.reader.ring.copy_out(&mut batch, 4096).unwrap();
+            samples.reader.ring.take(count);
         };
         let mut times = 0..;
         for round in 0..100 {
@@ -126,6 +125,10 @@ mod tests {
             }
             assert!(writer.has_room(), "round {round}");
         }
-        assert!(samples.ring.released() > 50_000, "of 60,000 records: {}", samples.ring.released());
+        assert!(
+            samples.reader.ring.released() > 50_000,
+            "of 60,000 records: {}",
+            samples.reader.ring.released()
+        );
     }
 }

@@ -36,7 +36,6 @@ pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
             }
             Again::Samples => {
                 let batch = &mut run.ingest.batch;
-                batch.clear();
                 let samples = run.sampling.samples.iter_mut();
                 samples.for_each(|samples| samples.read_again(batch, timeline, &mut run.notes));
             }

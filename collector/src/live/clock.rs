@@ -74,7 +74,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
     for process in processes {
         for location in &mut process.locations {
             batch.clear();
-            let _ = location.ring.copy_out(batch, FIRST_RECORDS);
+            let _ = location.reader.ring.copy_out(batch, FIRST_RECORDS);
             let first = batch.iter().find(|record| matches!(record.kind(), Some(Kind::Enter)));
             if let Some(record) = first {
                 let joined = &process.info.clocks;

@@ -45,7 +45,7 @@ fn look_at_disks(run: &mut LiveRun) {
     run.ingest.leave_full_directory(directory, &mut run.notes);
     if let Some(left) = run.ingest.shortage() {
         run.spool_taken();
-        let samples = run.sampling.samples.as_mut().and_then(|samples| samples.spool.as_mut());
+        let samples = run.sampling.samples.as_mut().and_then(|samples| samples.reader.spool.as_mut());
         run.ingest.end_trace(samples, &run.options.output, left, &mut run.notes);
         // What cannot be spooled has been said.
         run.timeline.iter_mut().for_each(|timeline| _ = timeline.pipeline.attributor.end_recording());
@@ -110,13 +110,13 @@ fn drain_to_its_end(run: &mut LiveRun, process: usize, location: usize) {
     if live.closed {
         return;
     }
-    let end = live.ring.position() + live.waiting() as u64;
+    let end = live.reader.ring.position() + live.waiting() as u64;
     loop {
-        let before = run.ingest.processes[process].locations[location].ring.position();
+        let before = run.ingest.processes[process].locations[location].reader.ring.position();
         let Some(timeline) = run.timeline.as_mut().filter(|_| before < end) else { return };
         let now = timeline.now(&run.session);
         run.ingest.drain_location(process, location, timeline, now, &mut run.notes);
-        if run.ingest.processes[process].locations[location].ring.position() == before {
+        if run.ingest.processes[process].locations[location].reader.ring.position() == before {
             return;
         }
         // What is drained waits in the pipeline: it is handed over as far as the others have been read.

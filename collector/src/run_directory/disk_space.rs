@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 /// The size of the reserve for the summary.
 const RESERVE_BYTES: u64 = 2 << 20;
-/// The name of the file that holds the reserve.
 const RESERVE: &str = "reserve";
 /// Space that is left to others, at most a twentieth of the file system.
 const LEFT_TO_OTHERS_BYTES: u64 = 64 << 20;
@@ -38,7 +37,6 @@ pub fn room_in(directory: &Path) -> Option<Room> {
     (room.all > 0).then_some(room) // a tmpfs without a size limit has none
 }
 
-/// The space on a run's disk.
 pub struct DiskSpace {
     spool: PathBuf,
     /// The output directory, kept open so that its inode number is not used again.

@@ -28,7 +28,6 @@ pub struct Leftover {
     pub session: Option<PathBuf>,
     /// The output directory, if one was claimed.
     pub output: Option<Output>,
-    /// The manifest in the spool.
     pub manifest: Option<Manifest>,
     /// When it was last changed.
     pub changed: Option<SystemTime>,
@@ -235,7 +234,6 @@ pub fn remove_done(session: &Session) {
     session.remove();
 }
 
-/// Returns the id of a session's run.
 pub fn run_id(session: &Path) -> String {
     let name = session.file_name().map(|name| name.to_string_lossy().into_owned());
     name.unwrap_or_default().trim_start_matches("s-").to_owned()

@@ -39,7 +39,6 @@ pub struct Manifest {
     pub session: PathBuf,
     /// The run's id, which all its nodes share.
     pub run_id: String,
-    /// The name of the node.
     pub node: String,
     boot: [u64; 2],
     /// The measured command; empty if unknown.
@@ -223,7 +222,6 @@ impl Manifest {
         })
     }
 
-    /// Returns the same manifest with this process as the collector.
     pub fn by_this_process(self) -> Manifest {
         let pid = std::process::id();
         Manifest { collector: (pid, start_time(pid).unwrap_or(0)), ..self }
@@ -235,7 +233,6 @@ impl Manifest {
         self.collector = (0, 0);
     }
 
-    /// Reads the manifest in a spool.
     pub fn load(spool: &Path) -> Result<Manifest, ManifestError> {
         let path = spool.join(FILE_NAME);
         let text = ampere_owned::read(&path, BYTES_MAX)
@@ -269,7 +266,6 @@ impl Manifest {
         Ok(config)
     }
 
-    /// Returns the clocks at the start of the run.
     pub fn started(&self) -> Clocks {
         clocks_of(self.started)
     }

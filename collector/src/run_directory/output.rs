@@ -38,7 +38,6 @@ const BESIDE_MAX: u32 = 10_000;
 /// A directory that a run has claimed.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// The directory for the results.
     pub directory: PathBuf,
     /// The directory in which records are kept until the trace is written.
     pub spool: PathBuf,
@@ -443,7 +442,6 @@ fn others(directory: &Path, node: &str) -> Vec<String> {
         .collect()
 }
 
-/// Converts a node's name to a file name.
 pub fn file_name(node: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     let name: String = node.chars().map(plain).collect();

@@ -22,15 +22,12 @@ pub enum Recovered {
     Removed(String, &'static str),
 }
 
-/// A run that was finished.
 pub struct Finished {
     /// The directory with its results.
     pub output: PathBuf,
-    /// The summary of the run.
     pub summary: Summary,
     /// Whether the output directory held figures of more events than are left, which were therefore not replaced.
     pub figures_stay: bool,
-    /// The state of its trace.
     pub trace: Traced,
 }
 

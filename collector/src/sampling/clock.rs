@@ -124,7 +124,6 @@ impl SessionClock {
         SessionClock { timer, ticks_per_second, epoch, dated }
     }
 
-    /// Returns the clock's time at a reading.
     pub fn at(&self, clocks: &Clocks) -> Timestamp {
         self.timer.of(clocks)
     }
@@ -148,12 +147,10 @@ impl SessionClock {
         self.timer == Timer::Replayed
     }
 
-    /// Converts a duration to ticks.
     pub fn ticks(&self, duration: Duration) -> u64 {
         (duration.as_secs_f64() * self.ticks_per_second as f64) as u64
     }
 
-    /// Converts ticks to seconds.
     pub fn seconds(&self, ticks: u64) -> f64 {
         ticks as f64 / self.ticks_per_second as f64
     }

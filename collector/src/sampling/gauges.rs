@@ -14,7 +14,6 @@ use std::time::Duration;
 /// yet.
 #[derive(Debug)]
 pub struct GaugeStatistics {
-    /// The gauge that is described.
     pub gauge: Gauge,
     /// The last value, NaN if there was none. This and the three fields below are the bits of an `f64`.
     last: AtomicU64,
@@ -37,7 +36,6 @@ impl GaugeStatistics {
         }
     }
 
-    /// Makes statistics for all gauges of a device.
     pub fn of_device(source: &dyn Source, device: usize) -> Vec<GaugeStatistics> {
         source.gauges(device).iter().copied().map(GaugeStatistics::new).collect()
     }
@@ -78,7 +76,6 @@ impl GaugeStatistics {
     }
 }
 
-/// A reading of a power.
 #[derive(Clone, Copy, Debug)]
 pub struct PowerReading {
     /// The sampler's number of the device.
@@ -116,7 +113,6 @@ const TIME_SHARE: u64 = 50;
 /// The place of a gauge among the sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugePlace {
-    /// The index of its source.
     pub source: usize,
     /// The index of its device in the source.
     pub device: usize,
@@ -168,7 +164,6 @@ impl GaugeSchedule {
         if self.due().is_some_and(|due| due <= tick) { self.at_once } else { 0 }
     }
 
-    /// Returns the gauge to read next.
     pub fn next_gauge(&mut self) -> Option<GaugePlace> {
         let place = *self.all.get(self.next)?;
         self.next = (self.next + 1) % self.all.len();

@@ -38,7 +38,6 @@ use std::path::{Path, PathBuf};
 
 /// The sampler of a run, its ring as a stream, and what an earlier collector's sampler has left.
 pub(crate) struct Sampling {
-    /// The directory of the session.
     directory: PathBuf,
     pub sampler: Option<Sampler>,
     pub samples: Option<Samples>,

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use ampere_ring::SAMPLES_RING as RING_NAME;
-/// The name of the log that has the sampled devices.
 pub const LOG_NAME: &str = "sampler.defs";
 
 /// A sampler whose collector was killed. It has left its ring and its log.

@@ -100,7 +100,6 @@ impl Sampler {
         self.news.try_recv().ok()
     }
 
-    /// Returns the next reading of a power, if there is one.
     pub fn power(&self) -> Option<PowerReading> {
         self.powers.try_recv().ok()
     }

@@ -16,7 +16,6 @@ pub struct SamplerFigures {
     pub late_ns: AtomicU64,
     /// The longest time by which it woke up too late.
     pub latest_ns: AtomicU64,
-    /// CPU time of its thread.
     pub cpu_ns: AtomicU64,
     /// The time since the thread started.
     pub run_ns: AtomicU64,
@@ -32,9 +31,7 @@ pub struct SamplerFigures {
 pub struct DeviceFigures {
     /// The number of successful readings.
     pub readings: AtomicU64,
-    /// The number of failed readings.
     pub failed_readings: AtomicU64,
-    /// The time that readings took.
     pub read_ns: AtomicU64,
     /// The longest time that a reading took.
     pub longest_read_ns: AtomicU64,

@@ -37,7 +37,6 @@ const NOTES_NAME: &str = "sampler.notes";
 
 /// What the sampler has found to sample.
 pub struct Found {
-    /// The devices, by the sampler's numbers.
     pub devices: Vec<Device>,
     /// One line for each source that was not found or cannot be used, with what to do.
     pub notes: Vec<String>,
@@ -54,7 +53,6 @@ pub enum SamplerError {
     Ring(#[from] ampere_ring::Error),
 }
 
-/// Options of the sampler.
 #[derive(Default)]
 pub struct SamplerOptions {
     /// The time between two readings of a counter that changes fast.
@@ -84,7 +82,6 @@ pub(super) type GpuUsers = BTreeMap<String, Vec<u32>>;
 /// One device and its state.
 #[derive(Default)]
 struct Slot {
-    /// Value and time of its last sample.
     last: Option<(u64, Instant)>,
     schedule: ReadSchedule,
     /// The tick at which it is read next.
@@ -477,7 +474,6 @@ fn make_ring(path: &Path) -> Result<RingProducer, Error> {
     }
 }
 
-/// Returns all devices, numbered across the sources.
 fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
     let all = || sources.iter().flat_map(|source| source.devices());
     let metrics_of = |names: &[String]| {

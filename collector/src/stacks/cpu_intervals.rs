@@ -19,7 +19,6 @@ struct Interval {
     until: u64,
 }
 
-/// The intervals of a process.
 #[derive(Default)]
 pub(super) struct CpuIntervals {
     waiting: Vec<Interval>,

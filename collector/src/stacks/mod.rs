@@ -40,7 +40,6 @@ const FETCH_PERIOD_MAX: Duration = Duration::from_millis(80);
 /// The time after which the kernel's records of an event have been fetched.
 const RECORD_DELAY: Duration = Duration::from_millis(2);
 
-/// Samples stacks until it is stopped.
 pub(crate) struct StackSampling {
     thread: Option<JoinHandle<SamplingReport>>,
     /// Requests to the thread. The sender is dropped when the thread is to stop.

@@ -18,7 +18,6 @@ pub(super) enum Event {
     Forked(u32, u32),
     /// The process and thread, and the start and end of an interval on a CPU.
     Ran(u32, u32, u64, u64),
-    /// Some intervals were lost.
     Lost,
     /// The process, and the thread that has ended; `None` if all have.
     Ended(u32, Option<u32>),

@@ -107,7 +107,6 @@ impl UnsampledProcesses {
             .collect()
     }
 
-    /// Sets the reason for which a process is not sampled.
     pub fn set_reason(&mut self, process: u32, why: &str) {
         let of = self.known.iter_mut().filter(|((pid, _), _)| *pid == process);
         of.for_each(|(_, watched)| watched.why = Some(why.to_owned()));

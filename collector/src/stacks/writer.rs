@@ -222,7 +222,6 @@ impl Writer {
         self.session.release_command(command);
     }
 
-    /// Samples a process that is running.
     pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
         self.added(sampler.map_or(Ok(()), |sampler| sampler.add_running(process)));
     }

@@ -45,7 +45,6 @@ pub fn log(directory: &Path) -> LogWriter {
     log
 }
 
-/// The definition of a region.
 pub fn region(handle: u32) -> Definition {
     Definition::Region(Region {
         handle: RegionHandle(handle),
@@ -59,7 +58,6 @@ pub fn region(handle: u32) -> Definition {
     })
 }
 
-/// The definition of a location and its ring.
 pub fn location(id: u32, ring: &str) -> Definition {
     let (name, ring) = (format!("thread {id}"), ring.to_owned());
     Definition::Location(Location {

@@ -15,7 +15,6 @@
 //! (control groups version 1) has the same steps as `cpu.stat` and leaves interrupts out.
 
 use rustix::time::{ClockId, clock_gettime};
-use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -41,14 +40,9 @@ enum Format {
 }
 
 /// The node's CPU time cannot be read: the last file that was tried, and the error.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {}", .0.display(), .1)]
 pub(crate) struct NoCpuTime(PathBuf, ReadError);
-
-impl fmt::Display for NoCpuTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.display(), self.1)
-    }
-}
 
 impl CpuTime {
     /// Opens the first file that has the time, and returns its path as well.

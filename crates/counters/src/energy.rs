@@ -22,7 +22,6 @@ impl Resolution {
         Resolution::from_microjoules(microjoules.to_string().parse().ok()?)
     }
 
-    /// The joules of one tick.
     pub fn joules(self) -> f64 {
         self.0 as f64 / 1e18
     }

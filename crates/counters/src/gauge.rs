@@ -14,7 +14,6 @@ pub enum Gauge {
     EdgeTemperature,
     /// The temperature at the hottest place of the die.
     JunctionTemperature,
-    /// The temperature of the device's own memory.
     MemoryTemperature,
     /// The temperature of a device with a single sensor.
     Temperature,
@@ -22,7 +21,6 @@ pub enum Gauge {
     Busy,
     /// The used part of the device's own memory.
     MemoryUsed,
-    /// The size of the device's own memory.
     MemorySize,
 }
 

@@ -245,7 +245,6 @@ fn is_apu(chip: &Path) -> bool {
     has("in1_label", "vddnb") || has("device/device", MI300A)
 }
 
-/// Opens a sensor and reads it once.
 fn first_read(path: &Path, errors: &mut OpenErrors) -> Option<ValueFile> {
     let opened = ValueFile::open(path.to_owned()).map_err(ReadError::Io).and_then(|mut file| {
         file.number()?;

@@ -163,40 +163,23 @@ pub struct LastReading {
 }
 
 /// Why a counter could not be read. No error is final: the next read may succeed, except after [`ReadError::Ended`].
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// `device` is not an index into [`Source::devices`].
+    #[error("no device of that index")]
     NoSuchDevice,
-    /// The library returned an error.
+    #[error("{function} returned {status}")]
     Library { function: &'static str, status: Status },
     /// The process is ending and the library's memory may have been freed: nothing is called any more.
+    #[error("the process is ending, the library may not be called any more")]
     Ended,
     /// A file of the kernel could not be read.
-    Io(io::Error),
+    #[error("its file could not be read: {0}")]
+    Io(#[source] io::Error),
     /// A file of the kernel did not have the expected figure.
+    #[error("its file has no figure in it")]
     Malformed,
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::NoSuchDevice => f.write_str("no device of that index"),
-            ReadError::Library { function, status } => write!(f, "{function} returned {status}"),
-            ReadError::Ended => f.write_str("the process is ending, the library may not be called any more"),
-            ReadError::Io(error) => write!(f, "its file could not be read: {error}"),
-            ReadError::Malformed => f.write_str("its file has no figure in it"),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReadError::Io(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// A way to read counters, and the devices for which it can be used.

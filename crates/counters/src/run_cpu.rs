@@ -34,7 +34,6 @@ pub struct BusyTime {
     pub own_ns: u64,
     /// The CPU time of all processes of the node.
     pub node_ns: u64,
-    /// The time for which they have been counted.
     pub counted_ns: u64,
 }
 
@@ -45,7 +44,6 @@ pub struct ProcessCpu {
     pub pid: u32,
     /// Its start time in clock ticks since boot, which together with `pid` identifies it.
     pub started: u64,
-    /// The name that it had when it was found.
     pub name: String,
     /// What it has used since counting started, as last read.
     pub own_ns: u64,

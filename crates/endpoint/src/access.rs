@@ -30,9 +30,7 @@ const WRITE_LIMIT: Duration = Duration::from_secs(2);
 /// The two ends of a connection over TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// The address of the client.
     pub peer: SocketAddr,
-    /// The address of the server.
     pub own: SocketAddr,
 }
 

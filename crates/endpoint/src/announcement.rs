@@ -10,7 +10,6 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// The name of the file.
 pub const FILE: &str = "collector.json";
 /// A file that a collector wrote is shorter.
 const BYTES_MAX: u64 = 16 << 10;
@@ -20,7 +19,6 @@ const BYTES_MAX: u64 = 16 << 10;
 pub struct Announcement {
     /// The address: `http://127.0.0.1:9977` or `unix:/path`.
     pub url: String,
-    /// The name of the collector's node.
     #[serde(default)]
     pub node: String,
     /// The id of the run that it collects.

@@ -30,7 +30,6 @@ const NAME_CHARS_MAX: usize = 80;
 /// Address, if it has one, and `User-Agent`: which distinguishes two servers on one machine.
 pub type Scraper = (Option<IpAddr>, String);
 
-/// The scrapes of one scraper.
 struct Scrapes {
     by: Scraper,
     first: Instant,
@@ -50,7 +49,6 @@ impl Scrapes {
     }
 }
 
-/// The scrapers of a run.
 #[derive(Clone, Default)]
 pub struct Scrapers(Arc<Mutex<Vec<Scrapes>>>);
 

@@ -28,10 +28,8 @@ const OFF: &str = "off";
 /// Linux limits the path of a socket to this many bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// Where a collector is to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// An address with a port.
     Tcp(SocketAddr),
     /// The absolute path of a socket.
     Unix(PathBuf),
@@ -109,7 +107,6 @@ impl fmt::Display for Listen {
 /// A listener that is bound to its place.
 #[derive(Debug)]
 pub enum Bound {
-    /// A listener on an address.
     Tcp(TcpListener, SocketAddr),
     /// On a socket, whose file is removed with it.
     Unix(UnixListener, SocketFile),

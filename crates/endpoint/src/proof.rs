@@ -37,7 +37,6 @@ impl Challenges {
         Some(Challenges { key, begun: Instant::now() })
     }
 
-    /// Makes a challenge that was not used before.
     pub fn challenge(&self) -> String {
         let second = self.begun.elapsed().as_secs().to_string();
         let code =
@@ -66,7 +65,6 @@ pub fn place(server: Option<SocketAddr>) -> String {
     )
 }
 
-/// The challenge in the head of an answer.
 pub fn challenge_in(head: &str) -> Option<&str> {
     head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;

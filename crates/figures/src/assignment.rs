@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A consumer's link to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The name of the node.
     pub node: String,
     /// `None`: it draws from no GPU.
     pub device: Option<String>,

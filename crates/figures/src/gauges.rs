@@ -37,7 +37,6 @@ impl OverTheRun {
     }
 }
 
-/// The current value of a gauge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GaugeReading {
     /// The quantity and its unit: `power_watts`, `temperature_celsius`, `busy_ratio`, `memory_used_bytes`, `memory_size_bytes`.

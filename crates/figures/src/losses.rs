@@ -11,7 +11,6 @@ pub struct Count<T> {
     pub metric: &'static str,
     /// The help text of the metric.
     pub help: &'static str,
-    /// Its name on the page.
     pub label: &'static str,
     /// Its name after a number, in summary.txt and `ampere top`.
     pub word: &'static str,

@@ -49,7 +49,6 @@ impl Numbers {
         self.0.is_empty()
     }
 
-    /// The count of missing numbers.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
     }
@@ -71,7 +70,6 @@ impl Numbers {
 pub struct Missing {
     /// How many ranks the launcher started.
     pub local_size: u32,
-    /// The local ranks that are missing.
     pub local_ranks: Numbers,
 }
 

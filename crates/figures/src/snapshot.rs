@@ -62,7 +62,6 @@ impl Snapshot {
 pub struct CollectorFigures {
     /// Seconds that attribution is behind the application.
     pub lag_seconds: f64,
-    /// CPU time of the collector.
     pub collector_cpu_seconds: f64,
     /// Resident memory of the collector.
     pub collector_rss_bytes: u64,
@@ -74,10 +73,8 @@ pub struct CollectorFigures {
     pub node_cpu: Option<NodeCpu>,
 }
 
-/// The figures of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceFigures {
-    /// The name of the device.
     pub device: String,
     /// The counter source: "rapl", "nvml", "cray_pm" and so on.
     pub source: String,
@@ -97,10 +94,8 @@ pub struct DeviceFigures {
     /// What became of the joules.
     #[serde(flatten)]
     pub division: EnergyDivision,
-    /// The state of its counter.
     #[serde(flatten)]
     pub counter: CounterFigures,
-    /// How its counter was read.
     #[serde(default)]
     pub readings: Readings,
     /// What it reports now besides its energy.
@@ -141,7 +136,6 @@ impl EnergyDivision {
 pub struct CounterFigures {
     /// The number of samples that were recorded.
     pub samples: u64,
-    /// What became of its readings.
     #[serde(flatten)]
     pub losses: ReadingLosses,
     /// Time whose energy is unknown.
@@ -165,7 +159,6 @@ impl CounterFigures {
 pub struct RegionEnergy {
     /// The rank's label, see [`rank_label`].
     pub rank: String,
-    /// The name of the device.
     pub device: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
@@ -176,7 +169,6 @@ pub struct RegionEnergy {
 /// Joules of a region as all threads of a rank share them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ThreadsEnergy {
-    /// The name of the region.
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
@@ -185,7 +177,6 @@ pub struct ThreadsEnergy {
 /// Exclusive joules of a GPU kernel, of one device.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KernelEnergy {
-    /// The name of the device.
     pub device: String,
     /// The kernel's name, or [`OTHER`].
     pub kernel: String,
@@ -200,9 +191,7 @@ pub struct RegionTime {
     pub rank: String,
     /// The region's name, or [`OTHER`].
     pub region: String,
-    /// How often it was called.
     pub calls: u64,
-    /// The exclusive time in seconds.
     pub seconds: f64,
 }
 

@@ -237,23 +237,19 @@ pub struct Run {
     pub running: bool,
     /// What recorded the events: "score-p", "embedded" or "trace".
     pub host: String,
-    /// The names of its nodes.
     pub nodes: Vec<String>,
-    /// The number of its ranks.
     pub ranks: u32,
     /// How many of them are on each node, of several nodes.
     #[serde(default, skip_serializing_if = "is_of_one")]
     pub node_ranks: BTreeMap<String, u32>,
     /// The least trustworthy of the devices': "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
-    /// The time that the joules are of.
     pub seconds: f64,
     /// The sum over all nodes. A device's joules include those of the devices that it contains, which are not added again.
     #[serde(default)]
     pub total_joules: f64,
     /// The clock that timestamps are from.
     pub timer: String,
-    /// The number of ticks in a second.
     pub ticks_per_second: u64,
     /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
     /// run's end.
@@ -322,7 +318,6 @@ impl MpiRanks {
 /// A process that did not end its measurement properly.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ending {
-    /// Its rank, where it has one.
     pub rank: Option<u32>,
     /// The id of the process.
     pub pid: u32,
@@ -339,7 +334,6 @@ pub struct Ending {
 pub struct Gap {
     /// The last sample before it. RFC 3339, UTC.
     pub start: String,
-    /// Its length in seconds.
     pub seconds: f64,
     /// The energy of that time; `null` where sampling did not continue.
     pub joules: Option<f64>,
@@ -352,13 +346,10 @@ pub struct NodeCpu {
     pub seconds: f64,
     /// Busy CPU time of the run's own processes; see `ampere_counters::RunCpu`.
     pub own_busy_seconds: f64,
-    /// Busy CPU time of the collector.
     pub collector_busy_seconds: f64,
     /// Busy CPU time of all processes on the node, these included.
     pub node_busy_seconds: f64,
-    /// CPUs that the run may use.
     pub cpus: u64,
-    /// The number of CPUs of the node.
     pub node_cpus: u64,
 }
 
@@ -510,14 +501,10 @@ impl std::fmt::Display for SignalNumber {
     }
 }
 
-/// A device and its figures.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Device {
-    /// The name of the device's node.
     pub node: String,
-    /// The device's own name.
     pub name: String,
-    /// The name of its counter's metric.
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
@@ -532,7 +519,6 @@ pub struct Device {
     /// Names of devices of the same node whose joules are also in this one's.
     #[serde(default)]
     pub contains: Vec<String>,
-    /// The number of its samples.
     pub samples: u64,
     /// From the first sample to the last.
     pub total_joules: f64,
@@ -593,7 +579,6 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// The time in which its energy is known.
     pub fn known_seconds(&self) -> f64 {
         (self.sampled_seconds - self.uncovered_seconds).max(0.0)
     }
@@ -686,7 +671,6 @@ impl View {
 /// The sum of the call paths that end in a region.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Region {
-    /// The name of the region.
     pub region: Name,
     /// The sums over those call paths.
     #[serde(flatten)]
@@ -735,7 +719,6 @@ const END_SECONDS: RangeInclusive<f64> = 0.05..=0.1;
 /// The cost of measuring a run.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overhead {
-    /// CPU time of the collector's process.
     pub collector_cpu_seconds: f64,
     /// The largest resident memory of the collector's process.
     pub collector_peak_rss_bytes: u64,
@@ -744,12 +727,10 @@ pub struct Overhead {
     pub sampler: Option<SamplerOverhead>,
 }
 
-/// How a device was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Readings {
     /// The number of readings that succeeded.
     pub readings: u64,
-    /// The number of readings that failed.
     pub failed_readings: u64,
     /// How long all readings took.
     pub read_seconds: f64,

@@ -8,7 +8,6 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering;
 
-/// The callback table that the plugin gets.
 pub static TABLE: Callbacks = Callbacks {
     ipc_get_size: Some(ipc_size),
     ipc_get_rank: Some(ipc_rank),

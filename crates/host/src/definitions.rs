@@ -46,7 +46,6 @@ static TABLE: [AtomicPtr<Chunk>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }
 static NEXT: AtomicU32 = AtomicU32::new(1);
 static DEFINING: Mutex<()> = Mutex::new(());
 
-/// The region behind a handle.
 pub fn get_region(handle: AnyHandle) -> Option<&'static Region> {
     let index = handle as usize;
     // Both loads acquire, which pairs with the Release stores in `region`.

@@ -318,7 +318,6 @@ pub fn collective_begin(location: *mut Location) {
     }
 }
 
-/// The end of a collective operation.
 pub struct CollectiveEnd {
     /// A handle that [`define_communicator`] has defined.
     pub communicator: AnyHandle,

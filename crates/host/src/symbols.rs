@@ -21,7 +21,6 @@ use std::sync::{Mutex, OnceLock};
 pub struct Symbol {
     /// The demangled name of the function.
     pub name: String,
-    /// The name that the linker uses.
     pub canonical_name: String,
     /// The source file, empty if it is not known.
     pub file: String,
@@ -82,7 +81,6 @@ pub fn locate(address: usize) -> Place {
     Place { address, object: search.found }
 }
 
-/// The function at a place.
 pub fn resolve(place: Place) -> Symbol {
     let Place { address, object: Some(object) } = place else { return nameless(place.address) };
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };

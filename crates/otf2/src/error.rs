@@ -6,33 +6,42 @@ use std::io;
 use std::path::PathBuf;
 
 /// An error of writing or reading an archive.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)] // fields: what was being done, to which file, and why it failed
 pub enum Error {
     /// The file or directory does not exist.
+    #[error("{}: no such file or directory", .0.display())]
     NotFound(PathBuf),
     /// The directory has an archive already, or a part of one.
+    #[error("{}: already exists; remove it or write to another directory", .0.display())]
     Exists(PathBuf),
     /// The file is not an OTF2 anchor file.
-    #[allow(missing_docs)]
+    #[error("{}: not an OTF2 anchor file (traces.otf2): {reason}", path.display())]
     NotOtf2 { path: PathBuf, reason: String },
     /// A file of the archive is missing, cut short or inconsistent, and nothing can be read without it.
-    #[allow(missing_docs)]
+    #[error("{}: {reason}", path.display())]
     Damaged { path: PathBuf, reason: String },
     /// The operating system refused what was being done to a file.
-    #[allow(missing_docs)]
+    #[error("{}: cannot {doing}: {source}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// OTF2 refused what was being done.
-    #[allow(missing_docs)]
+    #[error("cannot {doing}: {source}")]
     Otf2 { doing: String, source: Otf2Error },
     /// The definitions contradict each other or cannot be written, for this reason.
+    #[error("cannot write the definitions: {0}")]
     Definitions(String),
     /// The location has been written already, or is being written.
+    #[error("location {0} already has an event writer; a location is written once")]
     LocationTaken(LocationRef),
     /// Reading needs one open file for each location, and that is more than the process may have.
-    #[allow(missing_docs)]
+    #[error(
+        "cannot read {locations} locations at once: too many open files; raise the limit (ulimit -n {})",
+        locations + 64
+    )]
     TooManyFiles { locations: usize },
     /// A metric event has more values than OTF2 can record.
+    #[error("a metric event of {0} values: OTF2 records at most 255, split the metric class")]
     TooManyValues(usize),
 }
 
@@ -67,45 +76,3 @@ impl fmt::Display for Otf2Error {
 }
 
 impl std::error::Error for Otf2Error {}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotFound(path) => write!(f, "{}: no such file or directory", path.display()),
-            Error::Exists(path) => {
-                write!(f, "{}: already exists; remove it or write to another directory", path.display())
-            }
-            Error::NotOtf2 { path, reason } => {
-                write!(f, "{}: not an OTF2 anchor file (traces.otf2): {reason}", path.display())
-            }
-            Error::Damaged { path, reason } => write!(f, "{}: {reason}", path.display()),
-            Error::Io { doing, path, source } => write!(f, "{}: cannot {doing}: {source}", path.display()),
-            Error::Otf2 { doing, source } => write!(f, "cannot {doing}: {source}"),
-            Error::Definitions(what) => write!(f, "cannot write the definitions: {what}"),
-            Error::LocationTaken(location) => {
-                write!(f, "location {location} already has an event writer; a location is written once")
-            }
-            Error::TooManyFiles { locations } => write!(
-                f,
-                "cannot read {locations} locations at once: too many open files; raise the limit (ulimit -n {})",
-                locations + 64
-            ),
-            Error::TooManyValues(values) => {
-                write!(
-                    f,
-                    "a metric event of {values} values: OTF2 records at most 255, split the metric class"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            Error::Otf2 { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}

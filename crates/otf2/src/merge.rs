@@ -14,7 +14,6 @@ use crate::error::Otf2Error;
 use crate::handler::{EventHandler, Nesting};
 use crate::nesting::Nest;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
-use std::fmt;
 use std::ops::ControlFlow;
 use tournament::{Key, Tree};
 
@@ -122,20 +121,13 @@ impl Stream<'_> {
 }
 
 /// The reason for which not all events of a location could be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
     /// The file ends before this number of events.
+    #[error("damaged: {0} events are missing")]
     Missing(u64),
+    #[error(transparent)]
     Unreadable(Otf2Error),
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fault::Missing(events) => write!(f, "damaged: {events} events are missing"),
-            Fault::Unreadable(error) => error.fmt(f),
-        }
-    }
 }
 
 /// The result of a merge.

@@ -12,7 +12,6 @@ use crate::read_ahead;
 use crate::read_definitions;
 use crate::table::LocationRef;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -293,22 +292,15 @@ fn event_file(directory: &Path, location: LocationRef) -> PathBuf {
 }
 
 /// The reason for which a file of definitions cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum Unusable {
     /// The file does not have the mark of its end.
+    #[error("{0}")]
     Truncated(String),
+    #[error("unreadable: {0}")]
     Unreadable(io::Error),
+    #[error(transparent)]
     Otf2(Otf2Error),
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Unusable::Truncated(reason) => f.write_str(reason),
-            Unusable::Unreadable(error) => write!(f, "unreadable: {error}"),
-            Unusable::Otf2(error) => error.fmt(f),
-        }
-    }
 }
 
 /// Makes sure that a file of definitions has the mark of its end: OTF2 must not read one without it.

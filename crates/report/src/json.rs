@@ -43,7 +43,6 @@ pub fn write_with_tables_of(
     io::copy(earlier, out).map(|_| ())
 }
 
-/// The text of a summary as JSON.
 pub fn text(summary: &Summary) -> Vec<u8> {
     let mut text = Vec::new();
     // Writing to memory cannot fail.

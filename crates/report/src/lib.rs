@@ -77,7 +77,6 @@ impl Format {
     }
 }
 
-/// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// A device that was chosen is not in the summary.
@@ -85,7 +84,6 @@ pub enum ReportError {
     UnknownDevice {
         /// The name that was asked for.
         name: String,
-        /// The names that there are.
         known: Vec<String>,
     },
     /// A view that was chosen is not in the summary.
@@ -93,7 +91,6 @@ pub enum ReportError {
     UnknownView {
         /// The name that was asked for.
         name: String,
-        /// The names that there are.
         known: Vec<String>,
     },
     /// The rows cannot be written as Parquet.

@@ -41,7 +41,6 @@ pub struct Spread<'a> {
 pub type Rank<'a> = (&'a str, u32);
 
 impl Spread<'_> {
-    /// The mean of all ranks.
     pub fn mean(&self) -> f64 {
         (self.joules - self.others.1) / self.ranks.max(1) as f64
     }
@@ -65,7 +64,6 @@ pub struct Spreads<'a> {
     pub others: (usize, f64),
 }
 
-/// The functions with the most joules.
 pub fn functions<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], most: usize) -> Spreads<'a> {
     spreads(summary, views, most, summary.names.len(), |path| summary.paths.name[path as usize])
 }

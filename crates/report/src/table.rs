@@ -10,11 +10,9 @@ use std::path::Path;
 pub struct Table {
     /// The names to which text columns refer.
     pub names: Names,
-    /// The columns, each with its name.
     pub columns: Vec<(&'static str, Column)>,
 }
 
-/// The values of a column.
 pub enum Column {
     /// Texts, as numbers of names.
     Text(Vec<NameNumber>),
@@ -24,7 +22,6 @@ pub enum Column {
     Figure(Vec<f64>),
 }
 
-/// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum TableForm {
@@ -64,7 +61,6 @@ impl Column {
 }
 
 impl Table {
-    /// How many rows it has.
     pub fn rows(&self) -> usize {
         self.columns.first().map_or(0, |(_, column)| column.len())
     }

@@ -140,7 +140,6 @@ impl Page<'_> {
         self.callpaths_over_ranks(&views, whole.joules, "J", out)
     }
 
-    /// The ranks in one line.
     fn whole_ranks(&self, whole: &Spread, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,

@@ -23,7 +23,6 @@ pub struct Dictionary {
 const NONE: u32 = u32::MAX;
 
 impl Dictionary {
-    /// Writes a row group's next column.
     pub fn write<W: Write + Send>(
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, W>,

@@ -35,9 +35,7 @@ impl By {
 
 /// The joules of one name, by bin.
 pub struct Series {
-    /// The name of the device's node.
     pub node: String,
-    /// The device that they are of.
     pub device: String,
     /// The view that divides them; empty if they are not divided.
     pub view: &'static str,
@@ -137,7 +135,6 @@ pub fn table(by: By, seconds: f64, series: &[Series]) -> Table {
     Table { names, columns }
 }
 
-/// A call of the region that was asked for.
 #[allow(missing_docs)]
 pub struct RegionCall {
     pub node: NameNumber,
@@ -160,7 +157,6 @@ pub struct RegionCall {
 pub struct RegionCalls {
     /// The names of regions and call paths.
     pub names: Names,
-    /// The calls, in any order.
     pub calls: Vec<RegionCall>,
 }
 
@@ -182,7 +178,6 @@ pub struct Statistics {
 }
 
 impl RegionCalls {
-    /// Sorts the calls by time.
     pub fn sort(&mut self) {
         self.calls.sort_by(|a, b| {
             let place = |call: &RegionCall| (call.node, call.device, call.view, call.rank, call.thread);

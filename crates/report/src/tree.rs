@@ -27,7 +27,6 @@ struct Frame {
 
 /// The frames with the figures of some views.
 pub struct Tree<'a> {
-    /// The name of the root.
     pub name: String,
     frames: &'a Frames<'a>,
     is_of_kernels: bool,

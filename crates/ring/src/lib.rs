@@ -127,6 +127,7 @@ pub use error::Error;
 pub use event_writer::EventWriter;
 pub use mapping::Headroom;
 pub use overload::{OverloadPolicy, SessionProbes};
+pub use protocol::ImpossiblePosition;
 pub use record::{CoalescedCalls, Kind, Record};
 pub use ring::{POSITION_MAX, RING_RECORDS_MIN, RingConsumer, RingGauge, RingProducer};
 pub use session::{CollectorState, HeldLock, Locks, SAMPLES_RING, Session};

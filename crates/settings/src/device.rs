@@ -255,13 +255,31 @@ impl DeviceSetting {
             return Some(format!("metric = '{metric}' is device {:?} already", first.name));
         }
         let groups = self.metric.captures_len() - 1;
-        let numbered = self.name.split('$').skip(1).filter_map(|rest| {
-            let rest = rest.strip_prefix('{').unwrap_or(rest);
-            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-            rest[..end].parse::<usize>().ok()
-        });
-        let missing = numbered.into_iter().find(|number| *number > groups)?;
+        let names: Vec<&str> = self.metric.capture_names().flatten().collect();
+        let is_missing = |reference: &&str| match reference.parse::<usize>() {
+            Ok(number) => number > groups,
+            Err(_) => !names.contains(reference),
+        };
+        let missing = references(&self.name).into_iter().find(is_missing)?;
         let groups = if groups == 1 { "1 group".to_owned() } else { format!("{groups} groups") };
         Some(format!("name: there is no ${missing}, metric = '{metric}' has {groups}"))
     }
+}
+
+/// Returns the captures that a name refers to, as [`regex::Captures::expand`] does: `$1`, `${1}x` or `$word`. `$$` is a dollar sign.
+fn references(name: &str) -> Vec<&str> {
+    let mut all = Vec::new();
+    let mut rest = name;
+    while let Some((_, after)) = rest.split_once('$') {
+        let (reference, behind) = match after.strip_prefix('{').and_then(|braced| braced.split_once('}')) {
+            Some(braced) => braced,
+            None => {
+                let is_outside = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+                after.split_at(after.find(is_outside).unwrap_or(after.len()))
+            }
+        };
+        all.extend((!reference.is_empty()).then_some(reference));
+        rest = if reference.is_empty() { after.strip_prefix('$').unwrap_or(after) } else { behind };
+    }
+    all
 }

@@ -89,6 +89,10 @@ fn mistakes_are_reported_with_their_line_and_what_to_write() {
             "1: device \"GPU-$2\": name: there is no $2, metric = 'energy:(\\d)' has 1 group",
         ),
         (
+            "[[device]]\nname = \"GPU$$-$1b\"\nmetric = 'energy:(\\d)'",
+            "1: device \"GPU$$-$1b\": name: there is no $1b, metric = 'energy:(\\d)' has 1 group",
+        ),
+        (
             "[[device]]\nname = \"a\"\nmetric = 'e'\n[[device]]\nname = \"b\"\nmetric = 'e'",
             "4: device \"b\": metric = 'e' is device \"a\" already",
         ),
@@ -102,6 +106,22 @@ fn mistakes_are_reported_with_their_line_and_what_to_write() {
     for (text, expected) in cases {
         let error = Config::parse(text, "ampere.toml").unwrap_err().to_string();
         assert_eq!(error, format!("ampere.toml:{expected}"), "{text}");
+    }
+}
+
+/// In a name, `$$` is a dollar sign, and a capture may have a name.
+#[test]
+fn a_name_is_refused_only_for_captures_that_its_metric_lacks() {
+    for (name, metric, expected) in [
+        ("A$$1", "energy", "A$1"),
+        ("cost in $", "energy", "cost in $"),
+        ("$$${1}b", r"energy:(\d)", "$7b"),
+        ("GPU-$gpu", r"energy:(?<gpu>\d)", "GPU-7"),
+    ] {
+        let text = format!("[[device]]\nname = \"{name}\"\nmetric = '{metric}'");
+        let config = Config::parse(&text, "ampere.toml").unwrap_or_else(|error| panic!("{error}"));
+        let measured = if metric == "energy" { "energy" } else { "energy:7" };
+        assert_eq!(config.devices[0].name_for("node", measured).as_deref(), Some(expected), "{name}");
     }
 }
 

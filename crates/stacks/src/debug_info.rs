@@ -2,7 +2,6 @@
 
 use gimli::{Dwarf, EndianArcSlice, LittleEndian, SectionId};
 
-/// The sections that are read.
 pub(crate) const SECTIONS: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -16,14 +15,11 @@ pub(crate) const SECTIONS: [SectionId; 10] = [
     SectionId::DebugStrOffsets,
 ];
 
-/// The debug information of a file.
 pub(crate) struct DebugInfo {
     context: addr2line::Context<EndianArcSlice<LittleEndian>>,
-    /// The memory that is used.
     pub(crate) bytes: usize,
 }
 
-/// A function that was inlined.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Inlined {
     pub(crate) symbol: String,

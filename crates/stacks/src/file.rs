@@ -150,7 +150,6 @@ impl Files {
         self.file(number).is_memory()
     }
 
-    /// Adds a file with these bytes, and returns its number.
     pub(crate) fn add_bytes(&mut self, bytes: Vec<u8>) -> FileNumber {
         let mut file = File::new(Content::Memory, b"");
         file.is_read = true;
@@ -453,7 +452,6 @@ impl File {
         id
     }
 
-    /// The functions that were inlined at an address.
     fn inlined(&mut self, address: u64, functions: &mut Functions) -> Chain {
         let info = self.image.as_ref().and_then(|image| image.debug_info.as_ref());
         let found = info.map_or_else(Vec::new, |info| info.inlined(address));

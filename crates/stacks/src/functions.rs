@@ -118,7 +118,6 @@ impl Functions {
 /// The maximal length of a demangled C++ name: each substitution can double a name. A longer one is not demangled.
 const DEMANGLED_MAX: usize = 1 << 14;
 
-/// The demangled name of a symbol.
 pub(crate) fn demangle(symbol: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return format!("{rust:#}");

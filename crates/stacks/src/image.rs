@@ -67,7 +67,6 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The memory that is used.
     pub(crate) fn bytes(&self) -> usize {
         let lines = self.debug_info.as_ref().map_or(0, |info| info.bytes);
         self.tables.as_ref().map_or(0, Tables::bytes)
@@ -111,7 +110,6 @@ impl Image {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// The bytes at an address of the file.
     pub(crate) fn code(&self, address: u64, bytes: u64) -> Option<Vec<u8>> {
         let segment = self.segments.iter().find(|segment| {
             address

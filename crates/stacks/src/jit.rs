@@ -66,7 +66,6 @@ struct Layer {
     before: VecDeque<(i64, ReadState)>,
 }
 
-/// The state of reading a file.
 #[derive(Clone, Default)]
 struct ReadState {
     /// The device and inode of the file.

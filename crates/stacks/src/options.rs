@@ -68,7 +68,6 @@ pub enum StacksError {
     /// The kernel does not have perf_event_open.
     #[error("this kernel has no perf_event_open: use one that was built with CONFIG_PERF_EVENTS")]
     Absent,
-    /// The process has ended.
     #[error("process {process} does not exist: start sampling before it ends")]
     #[allow(missing_docs)]
     NoProcess { process: u32 },

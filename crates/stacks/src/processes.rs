@@ -114,13 +114,11 @@ fn insert_parts(mappings: &mut Vec<Mapping>, range: std::ops::Range<u64>, mut pa
     }
 }
 
-/// The mapping that contains an address.
 pub(crate) fn at(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
     let mapping = mappings.get(mappings.partition_point(|mapping| mapping.end <= address))?;
     (mapping.start <= address).then_some(mapping)
 }
 
-/// A process that is sampled.
 #[derive(Default)]
 pub(crate) struct Process {
     pub(crate) mappings: Mappings,
@@ -136,7 +134,6 @@ pub(crate) struct Process {
 /// The minimal interval at which the mappings of a process are read again because it executes code outside them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
 
-/// The threads of a process that is sampled.
 pub(crate) struct SampledThreads {
     pub(crate) process: u32,
     /// The process for which its events were opened: itself or an ancestor.

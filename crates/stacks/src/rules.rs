@@ -93,7 +93,6 @@ impl Tables {
         section
     }
 
-    /// The memory that is used.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.len() + self.entries.len() * size_of::<Entry>()
     }
@@ -109,7 +108,6 @@ impl Tables {
         self.entry(address).map(|entry| entry.start..entry.start + u64::from(entry.length))
     }
 
-    /// The rule at an address.
     pub(crate) fn rule(&self, address: u64, context: &mut Context) -> Rule {
         let Some(entry) = self.entry(address) else { return Rule::FramePointer };
         let rule = match self.is_debug {

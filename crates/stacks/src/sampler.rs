@@ -308,7 +308,6 @@ impl Sampler {
         }
     }
 
-    /// The time of day at a time of the records.
     fn time_of_day(&self, time: u64) -> i64 {
         (time as i64).wrapping_add(self.day_ahead)
     }
@@ -436,7 +435,6 @@ impl Sampler {
     }
 }
 
-/// The mappings of a process.
 fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Mappings {
     processes.mappings(process, |mapped| {
         let number = files.number(mapped, process, None);

@@ -33,7 +33,6 @@ pub(crate) enum Content {
 /// The tolerance when times of two clocks are compared.
 const SLACK_NS: i64 = 1_000_000;
 
-/// A file that a process has mapped.
 pub(crate) struct MappedFile<'a> {
     pub(crate) path: &'a Path,
     pub(crate) content: &'a Content,
@@ -83,12 +82,10 @@ fn is_inode(identity: &Identity, [device, number]: [u64; 2]) -> bool {
     of_kernel(identity[0]) != device || identity[1] == number
 }
 
-/// A device as in the kernel's records.
 fn of_kernel(device: u64) -> u64 {
     u64::from(libc::major(device)) << 32 | u64::from(libc::minor(device))
 }
 
-/// The file that is at a path now.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileStatus {
     inode: [u64; 2],

@@ -61,7 +61,6 @@ pub struct Check {
     pub kind: String,
     /// The time that both cover.
     pub seconds: f64,
-    /// The joules of the device itself.
     pub device_joules: f64,
     /// The joules of the other measurement.
     pub joules: f64,
@@ -75,9 +74,7 @@ pub struct Check {
 /// A time in which a difference was not the usual one, in seconds since the device's first sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// The start of the time.
     pub from_seconds: f64,
-    /// The end of the time.
     pub to_seconds: f64,
     /// The joules of the device itself between them.
     pub device_joules: f64,

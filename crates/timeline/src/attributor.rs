@@ -56,7 +56,6 @@ pub trait Recorder: Send {
 /// A recorder, and the state of its recording.
 pub(crate) struct Recording {
     pub recorder: Box<dyn Recorder>,
-    /// The events that it has not taken.
     pub events: usize,
     pub failure: Option<io::Error>,
 }
@@ -65,7 +64,6 @@ pub(crate) struct Recording {
 pub struct Attributor {
     /// The engine that divides the joules.
     pub engine: Engine,
-    /// The regions of the run, each once.
     pub regions: Regions,
     /// CPU time between two samples of a thread's stack, if stacks are sampled.
     pub stack_period: Option<Duration>,

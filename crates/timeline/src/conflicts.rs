@@ -28,7 +28,6 @@ pub fn setting_notes(attributor: &Attributor, metrics: &BTreeSet<String>) -> Vec
     notes
 }
 
-/// Notes that depend on one node each.
 pub fn node_notes(attributor: &Attributor) -> Vec<String> {
     let mut notes = Vec::new();
     let run = Run::new(attributor, &NO_METRICS);
@@ -56,7 +55,6 @@ impl<'a> Run<'a> {
         Run { attributor, metrics, nodes: of_locations.chain(of_devices).collect() }
     }
 
-    /// The nodes of the devices that a setting applies to.
     fn nodes_of(&self, setting: &DeviceSetting) -> BTreeSet<&'a str> {
         let own = |device: &&Device| device.setting().is_some_and(|s| s.patterns() == setting.patterns());
         self.attributor.devices.iter().filter(own).map(|device| device.info.node.as_str()).collect()

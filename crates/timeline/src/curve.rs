@@ -12,7 +12,6 @@ const STEPS_PER_SECOND: u64 = 100;
 /// A power curve in the form that summaries have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PowerCurve {
-    /// The length of a step in seconds.
     pub step_seconds: f64,
     /// The mean power of each step, from the first sample to the last.
     pub watts: Vec<f64>,

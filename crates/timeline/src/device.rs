@@ -22,9 +22,7 @@ fn watts_max_of(kind: &str) -> f64 {
 /// A device as it is found, before the settings are applied to it.
 #[derive(Clone, Debug)]
 pub struct FoundDevice {
-    /// The node's name.
     pub node: String,
-    /// The metric's name.
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
@@ -69,11 +67,9 @@ impl Default for Recorded {
 /// What a summary shows of a device before any figure.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
-    /// The node's name.
     pub node: String,
     /// The device's own name, from the settings or from its metric.
     pub name: String,
-    /// The metric's name.
     pub metric: String,
     /// [`Recorded::counter`]: the metric's name, with an addition if several devices have it.
     pub counter: String,
@@ -83,7 +79,6 @@ pub struct DeviceInfo {
     pub quality: Quality,
     /// Its kind, what it contains, and where its counter wraps.
     pub traits: CounterTraits,
-    /// The unit of its figures.
     pub unit: Unit,
 }
 
@@ -179,7 +174,6 @@ pub enum Standing {
 pub struct Disproof {
     /// The joules of the device itself.
     pub joules: f64,
-    /// The joules of its parts in the same time.
     pub parts_joules: f64,
     /// The names of its parts, joined.
     pub parts: String,
@@ -189,7 +183,6 @@ pub struct Disproof {
 pub struct Device {
     /// What is known of the device before any figure.
     pub info: DeviceInfo,
-    /// The engine's views of it.
     pub views: Views,
     /// Samples show what happened this many ticks earlier.
     pub delay_ticks: u64,
@@ -263,7 +256,6 @@ impl Device {
         })
     }
 
-    /// What the counter has shown so far.
     pub fn counter_figures(&self) -> CounterFigures {
         self.counter.figures()
     }
@@ -376,7 +368,6 @@ impl Device {
 /// How a counter's readings are understood, given its `[[device]]` and its own definition.
 pub(crate) struct Interpretation {
     pub name: String,
-    /// The part of the machine that it counts.
     pub part: CountedPart,
     setting: Option<DeviceSetting>,
     kind: CounterKind,

@@ -6,7 +6,6 @@
 use ampere_attribution::Increase;
 use ampere_model::Timestamp;
 
-/// The gaps of a run.
 #[derive(Debug, Default)]
 pub struct Gaps {
     /// Positions in the sampler's ring at which another sampler took over, ascending.

@@ -15,10 +15,8 @@ use ampere_settings::Locations;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A location as reports name it.
 #[derive(Clone, Debug)]
 pub struct LocationInfo {
-    /// The name of its node.
     pub node: String,
     /// OTF2's location group: "MPI Rank 0", "HIP Context 0".
     pub group: String,
@@ -63,7 +61,6 @@ pub(crate) struct Links {
     changed_late: bool,
 }
 
-/// The locations of a process.
 #[derive(Default)]
 pub(crate) struct Process {
     pub threads: Vec<usize>,

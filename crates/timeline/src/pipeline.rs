@@ -27,7 +27,6 @@ pub struct Pipeline {
     pub attributor: Attributor,
     /// Times without sampling.
     pub gaps: Gaps,
-    /// By location.
     streams: Vec<Stream>,
     /// Two for each device: of its ranks view and of its kernels view.
     samples: Vec<Samples>,
@@ -77,7 +76,6 @@ pub struct Stream {
     always_breaks: bool,
     /// The number of open frames after the last step.
     depth: usize,
-    /// The time of the last step that was released.
     last_released: Timestamp,
     done_until: Timestamp,
     late: u64,
@@ -149,7 +147,6 @@ impl Stream {
         self.steps.len() - self.done
     }
 
-    /// The time of the last step.
     fn last_time(&self) -> Timestamp {
         self.steps.last().map_or(self.last_released, |step| step.time)
     }
@@ -160,7 +157,6 @@ impl Stream {
         self.steps.get(self.done).map(|step| step.time)
     }
 
-    /// The time of the first break that waits.
     #[inline]
     fn first_break_time(&self) -> Option<Timestamp> {
         self.breaks.front().and_then(|at| self.steps.get(*at)).map(|step| step.time)

@@ -22,7 +22,6 @@ use ampere_attribution::{LocationIndex, Step};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::HashMap;
 
-/// The threads whose stacks are sampled.
 #[derive(Default)]
 pub(crate) struct SampledStacks {
     threads: Vec<Thread>,
@@ -31,9 +30,7 @@ pub(crate) struct SampledStacks {
 }
 
 struct Thread {
-    /// The location of its latest samples.
     samples: LocationIndex,
-    /// The location where its calls are recorded, if they are.
     recorded: Option<LocationIndex>,
     /// The sampled stack, the program first.
     stack: Vec<RegionRef>,
@@ -77,7 +74,6 @@ pub(crate) enum Role {
 }
 
 impl SampledStacks {
-    /// Adds a location whose frames are samples.
     pub fn add(&mut self, samples: LocationIndex) {
         self.threads.push(Thread {
             samples,

@@ -40,13 +40,11 @@ pub enum OtherThreads {
         others: f64,
         /// Whether the seconds are CPU time as the operating system counts it; otherwise the time in which frames were open.
         is_cpu_time: bool,
-        /// The number of such processes.
         processes: usize,
     },
 }
 
 impl OtherThreads {
-    /// What the other threads of a run did.
     pub fn of(attributor: &Attributor) -> OtherThreads {
         let has_threads_view = attributor.devices.iter().any(|device| device.views.threads.is_some());
         if attributor.config().attribution.locations == Locations::All || !has_threads_view {
@@ -95,7 +93,6 @@ impl OtherThreads {
         }
     }
 
-    /// The note for users, if there is one.
     pub fn note(&self) -> Option<String> {
         match self {
             OtherThreads::None => None,

@@ -120,7 +120,6 @@ impl CountedPart {
         }
     }
 
-    /// Whether it is a GPU.
     pub fn is_gpu(&self) -> bool {
         self.gpu
     }
@@ -174,7 +173,6 @@ fn stream_number(name: &str) -> Option<u32> {
 pub struct Candidate<'a> {
     /// Its number among all devices of the run.
     pub index: usize,
-    /// The part of the node that it counts.
     pub part: &'a CountedPart,
     /// The `[[device]]` that applies to it.
     pub setting: Option<&'a DeviceSetting>,
@@ -192,7 +190,6 @@ pub struct Link {
 /// The devices that a consumer draws from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// One link for each device.
     pub links: Vec<Link>,
     /// Why the consumer draws from no GPU, although the node has some with a counter, or although it is a GPU stream.
     pub no_gpu: Option<String>,
@@ -213,7 +210,6 @@ enum Target {
     Uuid(String),
 }
 
-/// The devices of one node.
 pub struct Node<'a>(pub Vec<Candidate<'a>>);
 
 impl Node<'_> {

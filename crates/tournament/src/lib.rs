@@ -9,7 +9,6 @@ use std::hint::select_unpredictable;
 /// A stream's next event, ordered by time and, at the same time, by the stream's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// The event's time.
     pub time: u64,
     /// The stream's number, from 0 on.
     pub place: usize,

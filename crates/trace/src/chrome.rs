@@ -34,7 +34,6 @@ const NAMES_MAX: usize = 1 << 20;
 pub struct Part {
     /// The path of the trace's anchor file.
     pub trace: PathBuf,
-    /// The summary of the same node.
     pub summary: Summary,
 }
 
@@ -159,7 +158,6 @@ struct Power {
     /// The device's name as a JSON string.
     name: String,
     last: Option<u64>,
-    /// The joules shown so far.
     joules: f64,
 }
 

@@ -22,7 +22,6 @@ pub(crate) struct TraceDevices<'a> {
     disproved: Vec<Series>,
     /// The attributor's device of each series; `None` if it has none.
     series: HashMap<Series, Option<usize>>,
-    /// The first series of each key.
     first: HashMap<Key, Series>,
     /// Sources by node and metric, where they are not "trace".
     pub sources: HashMap<(String, String), String>,

@@ -20,7 +20,6 @@ pub(crate) fn calls_attribute(definitions: &otf2::Definitions) -> Option<Attribu
     attributes.find(|(_, attribute)| attribute.name == CALLS_NAME).map(|(reference, _)| reference)
 }
 
-/// Converts a region to the model's type.
 pub fn as_model(region: &otf2::Region) -> Region {
     Region {
         handle: RegionHandle(0),

@@ -11,7 +11,6 @@ use ampere_timeline::attributor::{Attributor, LocationInfo};
 use ampere_timeline::pipeline::{Pipeline, Stream};
 use otf2::{Definitions, LocationRef, LocationType};
 
-/// The state of reading a location.
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
     /// The time of the last enter or leave.

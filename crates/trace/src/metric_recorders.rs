@@ -149,7 +149,6 @@ impl Recorders {
         self.counters.insert(key, counters.collect());
     }
 
-    /// Notes each counter that may be the same as an earlier one.
     fn add_doubts(&mut self, what: &str, compared: &Compared, counters: &[Vec<usize>], names: &[String]) {
         for (at, counter) in counters.iter().enumerate() {
             let unclear = counters[..at]
@@ -447,7 +446,6 @@ struct Survey<'a> {
     /// The track of each series; `None` if the series is no device.
     series: HashMap<Series, Option<Compare>>,
     compared: BTreeMap<Key, Compared>,
-    /// The track of each device.
     tracks: HashMap<usize, Compare>,
     /// Samples that wait for those of other devices, which may have an earlier time.
     waiting: BTreeMap<(u64, u64), (usize, Increase)>,

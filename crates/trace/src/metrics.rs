@@ -25,7 +25,6 @@ type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
 /// A trace's metrics, sorted by the definitions and the settings.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    /// Members that are devices.
     classes: Members,
     /// Members that are no devices and whose joules may be missing from the figures.
     doubtful: Members,

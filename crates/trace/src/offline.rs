@@ -168,7 +168,6 @@ pub fn attribute_as(path: &Path, how: How) -> anyhow::Result<Attributed> {
     join(path, config, parts)
 }
 
-/// Attributes each share in a thread of its own.
 fn attribute_shares(path: &Path, how: How, shares: &[Share]) -> anyhow::Result<Vec<Part>> {
     let How { config, only, threads, progress, .. } = how;
     let (threads, progress) = (threads / shares.len(), Mutex::new(progress));

@@ -38,7 +38,6 @@ const LIBRARIES: [&str; 11] = [
 pub(crate) struct Related {
     /// Wholes that have fewer joules than their parts.
     pub disproved: Vec<Series>,
-    /// A line for each of them.
     pub notes: Vec<String>,
     /// Lines that state why the trace's joules are in doubt.
     pub doubts: Vec<String>,
@@ -143,7 +142,6 @@ impl Node<'_> {
         LIBRARIES.iter().find(begins).copied()
     }
 
-    /// Returns the parts of each device.
     fn parts(&self, doubts: &mut Vec<String>) -> Vec<Vec<usize>> {
         let all = 0..self.devices.len();
         let packages: BTreeSet<Option<u32>> = (self.devices.iter())

@@ -14,7 +14,6 @@ pub(crate) const COUNTED_PART: &str = "counted part";
 const CLASSES: [&[&str]; 3] =
     [&["node"], &["host", "hostname", "computenode", "server", "computer", "blade"], &["machine"]];
 
-/// Returns the name of the node that a location is on.
 pub(crate) fn node_of(definitions: &Definitions, location: LocationRef) -> String {
     node_of_group(definitions, definitions.locations.get(location).and_then(|l| l.group))
 }

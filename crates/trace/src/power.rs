@@ -47,7 +47,6 @@ impl Value {
     }
 }
 
-/// Records the power of all locations.
 struct PowerRecorder {
     spool: SpoolDirectory,
     ticks_per_second: f64,

@@ -3,7 +3,6 @@
 use otf2::{CollectiveOp, ParadigmType, RegionRole, Root};
 use scorep_abi::{collective, paradigm as scorep_paradigm, region_type, root as scorep_root};
 
-/// Returns a region type with this role.
 pub fn region_type_of(wanted: RegionRole) -> u8 {
     (0..=u8::MAX).find(|kind| role(*kind) == wanted).unwrap_or(u8::MAX)
 }
@@ -13,7 +12,6 @@ pub fn paradigm_of(wanted: ParadigmType) -> u8 {
     (0..=u8::MAX).find(|kind| paradigm(*kind) == wanted).unwrap_or(u8::MAX)
 }
 
-/// Returns the role of a region type.
 pub fn role(kind: u8) -> RegionRole {
     match i32::from(kind) {
         region_type::FUNCTION => RegionRole::Function,

@@ -17,7 +17,6 @@ pub(crate) struct TraceSensors {
 
 struct Sensor {
     position: usize,
-    /// The name of the counter's metric.
     counter: String,
     which: &'static str,
     watts_per_unit: f64,

@@ -30,7 +30,6 @@ pub struct Bins {
     devices: Vec<String>,
     kinds: Vec<ViewKind>,
     names: Names,
-    /// The bins of each view.
     views: Vec<Option<ViewBins>>,
     kept: Kept<Vec<Series>>,
 }
@@ -48,7 +47,6 @@ struct ViewBins {
 pub struct Wanted {
     /// The selected device names; empty for all.
     pub devices: Vec<String>,
-    /// The view, if only one is wanted.
     pub only: Option<ViewKind>,
     /// The kind of name that joules are summed by.
     pub by: By,
@@ -185,7 +183,6 @@ impl Recorder for Bins {
     }
 }
 
-/// Keeps the calls of one region.
 pub struct RegionSink {
     region: String,
     begin_seconds: f64,

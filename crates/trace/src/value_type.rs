@@ -4,7 +4,6 @@
 use otf2::{MetricValue, MetricValueType};
 use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-/// Returns the type of a value.
 pub(crate) fn of(value: &MetricValue) -> MetricValueType {
     match value {
         MetricValue::U64(_) => MetricValueType::U64,

@@ -37,17 +37,13 @@ mod power;
 
 pub use power::Power;
 
-/// The part of a run that is in its trace.
 pub struct TracedRun<'a> {
     /// The resolution of timestamps, in ticks per second.
     pub ticks_per_second: u64,
     /// Converts a time to nanoseconds since 1970, if that is known.
     pub realtime_ns: &'a dyn Fn(Timestamp) -> Option<u64>,
-    /// The regions of all processes.
     pub regions: &'a Regions,
-    /// The processes with their locations.
     pub processes: Vec<TracedProcess<'a>>,
-    /// The metrics, by the numbers in the samples.
     pub metrics: &'a [SampledMetric],
     /// The samples of all metrics; `None` if they were not kept.
     pub samples: Option<&'a Spool>,
@@ -59,11 +55,8 @@ pub struct TracedRun<'a> {
     pub is_part: bool,
 }
 
-/// A process, as the trace's definitions have it.
 pub struct TracedProcess<'a> {
-    /// The name of its node.
     pub node: String,
-    /// The name of its location group.
     pub group: String,
     /// Rank and size, as its host reports them. In a replay they number the processes.
     pub rank: Option<(u32, u32)>,
@@ -77,17 +70,13 @@ pub struct TracedProcess<'a> {
     pub thread_seconds: Option<ThreadSeconds>,
     /// The run's regions by the process' handles.
     pub regions: &'a Handles,
-    /// The communicators of its messages.
     pub communicators: &'a [Communicator],
     /// The program that runs in it, if its host has reported that.
     pub program: Option<&'a Program>,
-    /// Its locations with their records.
     pub locations: Vec<TracedLocation<'a>>,
 }
 
-/// A location and its records.
 pub struct TracedLocation<'a> {
-    /// The definition by its process.
     pub definition: &'a Location,
     /// Its number in the run's attributor.
     pub number: Option<LocationIndex>,
@@ -95,7 +84,6 @@ pub struct TracedLocation<'a> {
     pub group: String,
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
-    /// Whether its frames are samples.
     pub samples: SampledFrames,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
@@ -292,7 +280,6 @@ fn remove_archive(directory: &Path) {
     let _ = ampere_owned::remove_tree(directory);
 }
 
-/// Why there is no trace.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct NoTrace {

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 const LAST_SAMPLES_WAIT_MAX: Duration = Duration::from_millis(100);
 const NANOJOULES_PER_MICROJOULE: u64 = 1000;
 
-/// The end of a measurement.
 #[derive(Clone, Copy)]
 pub struct End {
     /// The end by Score-P's clock and ours.
@@ -23,7 +22,6 @@ pub struct End {
 }
 
 impl End {
-    /// An end at this moment, which is now.
     pub fn at(moment: Moment) -> End {
         End { moment, read: Instant::now() }
     }

@@ -50,7 +50,6 @@ impl Node {
         self.session.want_samples();
     }
 
-    /// The file with a device's samples.
     pub fn samples_of(&self, device: u32) -> PathBuf {
         ampere_ring::samples::path_of(self.session.directory(), device as usize)
     }

@@ -38,7 +38,6 @@ const ORPHANS_MAX: Duration = Duration::from_secs(10);
 /// more.
 const SIGNAL_LIMIT: Duration = Duration::from_secs(3);
 
-/// The conditions that end the run.
 pub struct EndConditions {
     /// If set, the run ends when this is closed, and not when its processes end.
     input: Option<Input>,
@@ -154,7 +153,6 @@ impl Pace {
         self.busy.elapsed() > IDLE_AFTER
     }
 
-    /// The sleep after a round.
     fn sleep_after(&mut self, Round { records, fullest, smallest }: Round) -> Duration {
         if records > 0 {
             self.busy = Instant::now();

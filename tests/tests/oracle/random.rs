@@ -189,7 +189,6 @@ struct Trace {
     next: u64,
     /// Nothing happens before this time, and sampling starts around it.
     start: u64,
-    /// Ticks of one step.
     step: u64,
 }
 

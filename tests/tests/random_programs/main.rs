@@ -172,7 +172,6 @@ impl Build {
         words.iter().map(|word| (*word).to_owned()).collect()
     }
 
-    /// Draws the command that starts it.
     fn draw_start(
         &self,
         random: &mut Random,

@@ -394,7 +394,6 @@ fn with_stand_in<'a>(command: &'a mut Command, script: &str) -> &'a mut Command 
         .env("STAND_IN_ROCM_SMI", script)
 }
 
-/// Joules of each device by rank.
 fn joules_by_rank(summary: &Value) -> BTreeMap<(String, String), f64> {
     let mut all = BTreeMap::new();
     for device in list(summary, "devices") {

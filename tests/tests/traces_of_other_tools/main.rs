@@ -137,7 +137,6 @@ impl Trace {
         })
     }
 
-    /// Adds any part of the system tree.
     fn part(
         &mut self,
         class: &str,

@@ -21,7 +21,6 @@ pub(crate) mod find;
 /// The status that a vendor's library returned, as a number and with its name in the header (without the prefix).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
-    /// The code that the library returned.
     pub code: u32,
     /// The name, such as `NOT_SUPPORTED`.
     pub name: &'static str,
@@ -34,37 +33,23 @@ impl fmt::Display for Status {
 }
 
 /// Why a file could not be used as the library.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// `dlopen` failed, with this text.
+    #[error("{0}")]
     Open(String),
     /// It lacks a required function.
+    #[error("it has no function {0}")]
     Symbol(&'static str),
 }
 
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Open(text) => f.write_str(text),
-            LoadError::Symbol(name) => write!(f, "it has no function {name}"),
-        }
-    }
-}
-
 /// Why a call returned nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CallError {
+    #[error("{0}")]
     Status(Status),
+    #[error("the process is ending")]
     Ended,
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CallError::Status(status) => status.fmt(f),
-            CallError::Ended => f.write_str("the process is ending"),
-        }
-    }
 }
 
 /// This lock is held during every call into a library.

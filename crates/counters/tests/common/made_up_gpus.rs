@@ -20,7 +20,6 @@ use super::put;
 
 /// The variable of that process: figures, then one of the words above or nothing, separated by `;`.
 const WANTED: &str = "AMPERE_MADE_UP_GPUS";
-/// The microjoules of a tick.
 const TICK_MICROJOULES: f64 = 15.3;
 const PERIOD: Duration = Duration::from_millis(1);
 

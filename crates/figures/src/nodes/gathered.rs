@@ -54,7 +54,6 @@ struct IdlePart {
     ratio: Option<f64>,
 }
 
-/// Names of functions, each once.
 #[derive(Debug, Default)]
 struct Names {
     numbers: HashMap<Arc<str>, u32>,
@@ -156,7 +155,6 @@ impl Nodes {
         self.nodes.entry(name.to_owned()).or_default();
     }
 
-    /// Takes the report of a node.
     pub fn take(&mut self, name: &str, report: &NodeReport, now: Instant) -> Result<(), Refused> {
         match self.nodes.get_mut(name) {
             Some(node) => node.take(report, &mut self.names, now),

@@ -16,7 +16,6 @@ pub const SCHEMA: &str = "ampere-job/1";
 pub struct Job {
     /// Always [`SCHEMA`], so that readers can check it.
     pub schema: String,
-    /// The id of the run.
     pub run: String,
     /// The node whose collector gathers: the rest of a page is of this node. Empty where the rest is of all nodes.
     pub here: String,
@@ -29,7 +28,6 @@ pub struct Job {
     pub hottest: Vec<String>,
     /// Nodes that did nothing of late, as far as is known: at most five, the idlest first.
     pub idle: Vec<String>,
-    /// The nodes, ordered by name.
     pub nodes: Vec<NodeLine>,
     /// The sum of nodes without a line.
     pub other_nodes: Others,
@@ -72,10 +70,8 @@ impl NodeState {
     }
 }
 
-/// The figures of one node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct NodeLine {
-    /// The name of the node.
     pub node: String,
     /// Whether its figures still change.
     pub state: NodeState,
@@ -93,7 +89,6 @@ pub struct NodeLine {
     pub lost_joules: f64,
     /// The part of its joules that was idle between its last two figures; of a summary, over the run.
     pub idle_ratio: Option<f64>,
-    /// The number of its ranks.
     pub ranks: usize,
 }
 
@@ -102,7 +97,6 @@ pub struct NodeLine {
 pub struct RankLine {
     /// The rank's number, or the name of its location group.
     pub rank: String,
-    /// The name of its node.
     pub node: String,
     /// The sum of joules over its functions.
     pub joules: f64,
@@ -122,7 +116,6 @@ pub struct NamedJoules {
 pub struct Others {
     /// The number of rows that are left out.
     pub count: usize,
-    /// The sum of their joules.
     pub joules: f64,
 }
 
@@ -136,7 +129,6 @@ const NAMES_MAX: usize = 5;
 const IDLE_RATIO: f64 = 0.9;
 
 impl Job {
-    /// The nodes of a summary of several.
     pub fn of(summary: &Summary) -> Option<Job> {
         if summary.run.nodes.len() < 2 {
             return None;

@@ -35,7 +35,6 @@ pub struct NodeReport {
     pub version: String,
     /// The run's id; empty before anything is known.
     pub run: String,
-    /// The name of the node.
     pub node: String,
     /// These are its final figures.
     pub is_last: bool,
@@ -71,7 +70,6 @@ pub enum Refused {
     /// It is about another node.
     #[error("its address is of another node's collector")]
     OtherNode,
-    /// Some figure in it is impossible.
     #[error("its figures are impossible")]
     Impossible,
     /// Its joules are fewer than before.
@@ -80,7 +78,6 @@ pub enum Refused {
 }
 
 impl NodeReport {
-    /// The report of this node.
     pub fn of(snapshot: &Snapshot) -> NodeReport {
         let topmost: HashSet<&str> = snapshot.topmost().map(|device| device.device.as_str()).collect();
         let (mut functions, mut ranks): (Sums, Sums) = Default::default();

@@ -50,7 +50,7 @@ macro_rules! wrapper {
 }
 
 macro_rules! make_wrappers {
-    ($($name:ident $lower:literal $arguments:literal $characters:literal $region_type:ident;)*) => {
+    ($($name:ident $lower:literal $suffix:literal $arguments:literal $characters:literal $region_type:ident;)*) => {
         /// The wrappers of every function, by variant.
         pub static WRAPPERS: &[[unsafe extern "C" fn(); VARIANTS]] = &[
             $([

@@ -26,7 +26,6 @@ const INTEGERS: [(&str, Physical, Repetition); 5] = [
 ];
 const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_joules"];
 
-/// A file of calls that is being written.
 pub struct CallsFile<W: Write + Send> {
     file: SerializedFileWriter<W>,
     /// The row group that is not full.

@@ -34,7 +34,6 @@ pub enum Form {
     Html,
 }
 
-/// A run with a name.
 pub struct Named {
     /// As it was given on the command line.
     pub name: String,
@@ -88,7 +87,6 @@ impl Row {
 }
 
 impl Comparison {
-    /// Compares groups of one or more runs.
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
@@ -117,7 +115,6 @@ impl Comparison {
         Comparison { per, groups: described, notes, rows: rows.collect() }
     }
 
-    /// In one of its forms.
     pub fn render(&self, form: Form) -> Vec<u8> {
         match form {
             Form::Table => text::render(self).into_bytes(),
@@ -231,7 +228,6 @@ fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
         && functions[1..].iter().map(own).any(|other| !other.is_empty() && other.is_disjoint(&first))
 }
 
-/// A run on one line.
 fn line(about: &About) -> String {
     let of = &about.run;
     let command =

@@ -11,7 +11,6 @@ pub(super) struct Frames<'a> {
     /// The exclusive joules of each frame.
     pub joules: &'a [f64],
     pub calls: &'a [u64],
-    /// Returns the name of a frame.
     pub name: &'a dyn Fn(u32) -> String,
 }
 
@@ -59,7 +58,6 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     (flame, box_of)
 }
 
-/// With those of all below.
 fn sums(frames: &Frames) -> Vec<f64> {
     let mut sums: Vec<f64> = frames.joules.to_vec();
     for at in (1..sums.len()).rev() {

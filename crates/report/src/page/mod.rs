@@ -42,7 +42,6 @@ pub(crate) const BODY: &str = include_str!("body.html");
 pub(crate) const STYLE: &str = include_str!("page.css");
 pub(crate) const SCRIPT: &str = include_str!("page.js");
 
-/// All that a page shows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Page {
     /// Always [`SCHEMA`], so that readers can check it.
@@ -57,7 +56,6 @@ pub struct Page {
     pub sentences: Vec<String>,
     /// What readers should know, one line each.
     pub notes: Vec<String>,
-    /// The devices with most joules.
     pub devices: Vec<DeviceLine>,
     /// The devices with less energy.
     pub other_devices: OtherDevices,
@@ -103,13 +101,11 @@ pub struct RunWords {
     pub job: Option<String>,
     /// Names of the nodes: `node0000-0999`.
     pub nodes: String,
-    /// The number of ranks.
     pub ranks: u32,
     /// RFC 3339, UTC; may be empty.
     pub start: String,
     /// When it ended, in the same form.
     pub end: String,
-    /// The time that the joules are of.
     pub seconds: f64,
     /// "measured", "integrated", "simulated" or "estimated".
     pub energy: String,
@@ -123,11 +119,8 @@ pub struct RunWords {
 /// A device with its total figures.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceLine {
-    /// The name of the device's node.
     pub node: String,
-    /// The device's own name.
     pub name: String,
-    /// The name of its counter's metric.
     pub metric: String,
     /// The library that reads it, or "trace".
     pub source: String,
@@ -143,7 +136,6 @@ pub struct DeviceLine {
     pub watts: Option<f64>,
     /// Its mean power over the run.
     pub mean_watts: Option<f64>,
-    /// The number of its samples.
     pub samples: u64,
     /// Its counter stood still when last seen.
     pub stale: bool,
@@ -163,9 +155,7 @@ pub struct OtherDevices {
 /// A device of which only the total is shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OtherDevice {
-    /// The name of the device.
     pub name: String,
-    /// The name of its node.
     pub node: String,
     /// Its total, in its unit.
     pub joules: f64,
@@ -175,12 +165,9 @@ pub struct OtherDevice {
     pub most_in: String,
 }
 
-/// A device's power over time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PowerSeries {
-    /// The name of the device's node.
     pub node: String,
-    /// The name of the device.
     pub name: String,
     /// The quality of its energy.
     pub energy: String,
@@ -215,12 +202,10 @@ pub struct Now {
     pub others: String,
 }
 
-/// A function that ranks are in.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NowFunction {
     /// Its name; empty: in no function.
     pub name: String,
-    /// The number of ranks in it.
     pub ranks: usize,
 }
 
@@ -233,12 +218,9 @@ pub struct NowCell {
     pub function: Option<u32>,
 }
 
-/// A figure with its name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Fact {
-    /// The name of the figure.
     pub label: String,
-    /// The value of the figure.
     pub value: f64,
     /// The unit of the value: "J", "s", "B", "ratio" or nothing.
     pub unit: String,
@@ -276,7 +258,6 @@ pub struct Tables {
 /// A table by function or kernel, most joules first. A column that is not known is empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Rows {
-    /// The name of each function.
     pub name: Vec<u32>,
     /// Exclusive joules of each function.
     pub joules: Vec<f64>,
@@ -343,7 +324,6 @@ pub struct PathRow {
     pub joules: f64,
     /// The joules of the rank with the least.
     pub least: f64,
-    /// The mean of all ranks.
     pub mean: f64,
     /// The joules of the rank with the most.
     pub most: f64,
@@ -372,7 +352,6 @@ pub struct Flame {
     pub name: Vec<u32>,
     /// Exclusive joules of each box.
     pub joules: Vec<f64>,
-    /// How often it was called.
     pub calls: Vec<u64>,
     /// Places of boxes that are the sum of smaller ones.
     pub small: Vec<u32>,
@@ -410,7 +389,6 @@ pub struct ViewRows {
 }
 
 impl Page {
-    /// The page of all nodes.
     pub fn with_job(&self, job: &Job) -> Page {
         let mut page = self.clone();
         page.totals = job.totals.clone();

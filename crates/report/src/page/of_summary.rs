@@ -28,7 +28,6 @@ const CELLS_MAX: usize = 150_000;
 const PATHS_MAX: usize = 50;
 
 impl Page {
-    /// The page of a summary, with its tables.
     pub fn of(summary: &Summary) -> Page {
         let mut page = Page { tables: Some(Arc::new(tables(summary))), ..Page::outline(summary) };
         if let Some(job) = Job::of(summary) {

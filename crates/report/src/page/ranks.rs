@@ -8,7 +8,6 @@ use std::collections::HashMap;
 
 /// The maximum number of functions that are shown by rank.
 pub(super) const FUNCTIONS_MAX: usize = 24;
-/// Functions that ranks are in.
 const NOW_FUNCTIONS_MAX: usize = 10;
 const LABEL_MAX: usize = 40;
 /// Processes without a rank whose places are said.

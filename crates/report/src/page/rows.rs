@@ -15,7 +15,6 @@ pub(super) const DEVICE_ROWS_MAX: usize = 200;
 /// Ranks that are named because they stand out.
 const NAMED_MAX: usize = 5;
 
-/// The names of a page.
 #[derive(Default)]
 pub(super) struct Names {
     pub all: Vec<String>,
@@ -118,7 +117,6 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     table.without_unknown()
 }
 
-/// The functions of all devices, and their kernels.
 pub(super) fn of_all(
     sums: &Sums,
     functions: impl Fn(&str) -> Option<More>,

@@ -24,7 +24,6 @@ fn functions(tables: &Tables) -> Vec<(&str, f64, u64, f64)> {
     rows.collect()
 }
 
-/// The live figures are those of the summary at the end.
 #[test]
 fn a_live_page_has_the_figures_of_the_summary() {
     let attributor = crate::tests::attributor();

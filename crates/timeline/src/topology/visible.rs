@@ -103,7 +103,6 @@ pub fn visible(environment: &[String], vendor: Vendor) -> Option<Visible> {
     Some(Visible { entries, because: format!("{} and {}", outer.because, assignment_text(name, text)) })
 }
 
-/// The value of a variable in an environment.
 pub fn variable<'a>(environment: &'a [String], name: &str) -> Option<&'a str> {
     environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=').map(str::trim))
 }

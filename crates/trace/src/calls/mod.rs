@@ -16,7 +16,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The clock of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// The engine's timestamp of the trace's start.
@@ -94,7 +93,6 @@ pub struct CallTable {
     paths: Paths,
     /// The locations that have calls, by the engine's number.
     locations: Vec<Option<Location>>,
-    /// For each view of the engine, what is recorded for it.
     views: Vec<Option<RecordedView>>,
     scratch: Vec<Call>,
 }
@@ -107,7 +105,6 @@ struct Location {
 
 /// A view whose samples complete calls.
 struct RecordedView {
-    /// The index of the device.
     device: usize,
     kind: ViewKind,
     aside: Aside,

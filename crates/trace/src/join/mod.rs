@@ -31,7 +31,6 @@ const BEGUN: &str = ".ampere-joined";
 /// The prefix of the directory in which a joined archive is being written; the name of the writing process follows.
 const WRITING: &str = ".ampere-joining-";
 
-/// The archive of one node.
 pub struct NodeTrace {
     pub directory: PathBuf,
     /// Pairs of ticks of its clock and nanoseconds since 1970, read at its start and its end.

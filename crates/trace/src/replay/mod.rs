@@ -49,7 +49,6 @@ pub struct Replay {
     pub last: u64,
     /// Nanoseconds since 1970 at `first`, if the trace has them.
     pub realtime_ns: Option<u64>,
-    /// The processes that have locations.
     pub processes: Vec<ReplayedProcess>,
     /// The devices, in the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
@@ -88,39 +87,31 @@ enum ReplayFileReason {
     Json(serde_json::Error),
 }
 
-/// A process of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedProcess {
     /// A number that is unique among the processes: the rank, if each process has one of its own.
     pub number: u32,
     /// The number of ranks in the job.
     pub size: u32,
-    /// The rank, if it is known.
     pub rank: Option<u32>,
-    /// The name of the process' node.
     pub node: String,
     /// The name of the process' location group.
     pub group: String,
     /// The environment variables that decide which devices it uses, `NAME=value`.
     pub environment: Vec<String>,
-    /// The locations that have events.
     pub locations: Vec<ReplayedLocation>,
 }
 
-/// A location of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedLocation {
     /// The location's number in the trace.
     pub reference: u64,
     /// The location's number in its process: 0 is the main thread.
     pub id: u32,
-    /// The location's own name.
     pub name: String,
     /// Whether it is a GPU stream.
     pub gpu: bool,
-    /// The name of the location's node.
     pub node: String,
-    /// The name of the location's group.
     pub group: String,
     /// Whether it is known to belong to this process: another location is played by any process.
     pub is_of_process: bool,
@@ -128,10 +119,8 @@ pub struct ReplayedLocation {
     pub accelerator: Accelerator,
 }
 
-/// A metric that is a device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReplayedMetric {
-    /// The name of the device's node.
     pub node: String,
     /// The metric's name in the trace.
     pub name: String,
@@ -143,7 +132,6 @@ pub struct ReplayedMetric {
     pub binary: bool,
     /// The exponent of the unit's scale.
     pub exponent: i64,
-    /// The type of the samples.
     #[serde(with = "value_type")]
     pub value: MetricValueType,
     /// The joules of one unit, if the metric is defined as an energy.
@@ -156,7 +144,6 @@ pub struct ReplayedMetric {
     pub series: (u64, u32, Option<u32>),
     /// Evidence about the locations that use the device.
     pub evidence: CounterEvidence,
-    /// The traits of the device's counter.
     #[serde(default)]
     pub traits: CounterTraits,
 }
@@ -391,7 +378,6 @@ struct Survey<'a> {
     /// For each GPU stream, the number of open frames and the start of the outermost.
     streams: HashMap<LocationRef, (u32, u64)>,
     longest_frame: u64,
-    /// The attributor that finds the devices.
     attributor: Attributor,
     devices: TraceDevices<'a>,
     /// The type of each device's samples.

@@ -65,7 +65,6 @@ impl FromStr for Speed {
 }
 
 impl Speed {
-    /// The ticks of a step.
     pub fn step_ticks(self, replay: &Replay) -> u64 {
         let length = replay.last.saturating_sub(replay.first).saturating_add(1);
         match self {
@@ -89,7 +88,6 @@ struct PlayedProcess {
     main: Option<LocationRef>,
 }
 
-/// A location and its ring.
 struct PlayedLocation {
     writer: EventWriter,
     /// In a GPU stream, the events that have not been written.
@@ -114,7 +112,6 @@ pub struct Player<'a> {
     session: &'a Session,
     speed: Speed,
     stop: Arc<AtomicBool>,
-    /// The ticks of a step.
     step: u64,
     started: Instant,
     /// Events before this time are written.
@@ -352,7 +349,6 @@ impl ReplayedProcess {
         self.number.saturating_add(1)
     }
 
-    /// Returns the definition for the process' log.
     pub fn as_defined(&self) -> Process {
         Process {
             pid: self.id(),

@@ -24,7 +24,6 @@ pub type DeviceName = (String, String);
 /// Exclusive and inclusive joules of a call.
 pub type Charge = (f64, f64);
 
-/// The joules that calls were charged.
 pub struct CallJoules {
     connection: Connection,
     streams: Vec<Stream>,
@@ -185,7 +184,6 @@ impl CallJoules {
         Ok(charged)
     }
 
-    /// Returns the streams of a location.
     pub fn of(&self, location: &Where) -> Vec<usize> {
         self.by_location.get(location).cloned().unwrap_or_default()
     }

@@ -239,7 +239,6 @@ struct Gpus<'a> {
 }
 
 impl Gpus<'_> {
-    /// Returns the number of a GPU, from its name.
     fn number(&self, node: &str, device: &str) -> i64 {
         let name = device.trim_end_matches(|letter: char| letter.is_ascii_digit());
         let place = self.summary.run.nodes.iter().position(|other| other == node).unwrap_or_default();

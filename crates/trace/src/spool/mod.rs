@@ -45,7 +45,6 @@ impl SpoolDirectory {
         SpoolDirectory::new(directory, Store::default(), false, false)
     }
 
-    /// Locks and returns the store.
     pub fn store(&self) -> MutexGuard<'_, Store> {
         locked(&self.store)
     }
@@ -55,7 +54,6 @@ impl SpoolDirectory {
         self.wanted.then(|| Spool::open(&self.store, stream, position))
     }
 
-    /// Returns the number of records of a stream.
     pub fn records(&self, stream: &str) -> u64 {
         self.store().records(stream)
     }
@@ -96,7 +94,6 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
 /// What remains of a ring that was read to its end and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    /// The number of its records.
     pub records: u64,
     /// The calls that its writer left out on purpose.
     pub suppressed_calls: u64,

@@ -24,7 +24,6 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// The name of each file of records.
 pub const RECORDS: &str = "records";
 const MAGIC: &[u8; 8] = b"AMPPIECE";
 const HEAD_BYTES: usize = 64;
@@ -32,7 +31,6 @@ const NAME_BYTES: usize = 40;
 /// The number of bytes that are written at once.
 const WRITTEN_AT_ONCE: usize = 1 << 20;
 
-/// The kind of a piece's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PieceKind {
     Records = 1,

@@ -27,7 +27,6 @@ enum Key {
     Shared(u32, u32),
 }
 
-/// The world of all processes.
 struct World {
     size: u32,
     /// The ranks that are here, in order.

@@ -35,7 +35,6 @@ pub struct Task<'a> {
     pub power: LocationPower<'a>,
 }
 
-/// The name and arguments of a program.
 #[derive(Clone)]
 pub struct ProgramStrings {
     pub name: StringRef,

@@ -94,7 +94,6 @@ pub(super) struct Values<'a> {
     /// The number of values that have been read.
     position: u64,
     read: std::vec::IntoIter<Record>,
-    /// The time of the next value.
     pub next: Timestamp,
 }
 
@@ -109,7 +108,6 @@ impl<'a> Values<'a> {
         self.of.class
     }
 
-    /// Returns the next value, if there is one.
     pub fn take(&mut self) -> io::Result<Option<Value>> {
         let value = self.read.next().as_ref().map(Value::of);
         match self.read.len() {
