@@ -148,6 +148,7 @@ mod tests {
         figures.unnamed = vec![
             Unnamed { module: "/a/prog".into(), reason: UnnamedReason::Gone, samples: 30 },
             Unnamed { module: "//anon".into(), reason: UnnamedReason::Memory, samples: 20 },
+            Unnamed { module: "".into(), reason: UnnamedReason::Unmapped, samples: 10 },
         ];
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(
@@ -156,8 +157,9 @@ mod tests {
                 "the outer functions of 100 samples (10.0 %) are not known: 100 in libx.so (no unwind tables and no frame pointer)",
                 "the outer functions of 900 samples (90.0 %) are guessed from return addresses on the stack, because functions have \
                  no unwind tables: 900 in libx.so",
-                "the functions of 30 samples (3.0 %) are not known: 30 in prog (removed or replaced before it was read); the \
-                 functions of 20 samples (2.0 %) are not known: 20 in anon (made at run time, without names for perf)",
+                "the functions of 40 samples (4.0 %) are not known: 30 in prog (removed or replaced before it was read), 10 in an \
+                 unknown place (what is mapped there is not known); the functions of 20 samples (2.0 %) are not known: 20 in anon \
+                 (made at run time, without names for perf)",
             ]
         );
         assert_eq!(ended.losses.len(), 0);
