@@ -140,6 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_come_later_are_reported_and_one_that_is_not_sampled_is_a_loss() {
+        let mut figures = figures();
+        figures.later_cpus = 2;
+        let ended = of(&figures, Duration::from_millis(1));
+        let note =
+            "2 CPUs came online during the run: stacks have been sampled there since they were noticed";
+        assert_eq!((ended.notes, ended.losses.len()), (vec![note.to_owned()], 0));
+        figures.unsampled_cpu = Some("CPU 7: too many files".to_owned());
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!(
+            ended.losses,
+            ["stacks are not sampled on a CPU that came online during the run: CPU 7: too many files"]
+        );
+    }
+
+    #[test]
     fn what_is_not_known_is_reported_with_the_file_and_the_reason() {
         let mut figures = figures();
         let module = "/usr/lib/libx.so".into();
