@@ -177,6 +177,19 @@ fn dies_with_a_counter_each_are_two_devices() {
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
 
+/// Two drivers can show one package, and kernels have named the dies of a package alike.
+#[test]
+fn two_zones_of_one_name_are_one_device_or_two_by_their_values() {
+    for (watts, name) in [(50.0, None), (40.0, Some("zone-1-package-0"))] {
+        let shows: Shows = if name.is_none() { |t| joules(t, 50.0) } else { |t| joules(t, 40.0) };
+        let (summary, _) =
+            measured(&[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "package-0", shows)]);
+        assert_eq!(names(&summary), Vec::from_iter(Some("package-0").into_iter().chain(name)));
+        has_watts(&summary, if name.is_none() { 50.0 } else { 50.0 + watts });
+        assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
+    }
+}
+
 #[test]
 fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
     let cases: [&[Zone]; 3] = [
@@ -229,6 +242,15 @@ fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
     let words = format!("at least {:.1} W on average", joules / seconds);
     assert!(said.contains(&words), "{words}: {said}");
     assert!(!said.contains(", 80.0 W"), "{said}");
+}
+
+#[test]
+fn a_counter_that_could_never_be_read_makes_the_run_incomplete() {
+    let (summary, said) =
+        measured(&[zone("0", "package-0", |t| joules(t, 40.0)), zone("1", "package-1", |_| None)]);
+    has_watts(&summary, 40.0);
+    assert_eq!(summary["run"]["complete"], false, "{said}");
+    assert!(notes(&summary).contains("package-1: "), "{}", notes(&summary));
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn threads_and_processes_that_are_too_short_for_a_sample_are_of_their_program() 
 
 /// The user has turned sampling off: this must not be taken for idle time.
 #[test]
-fn what_is_not_sampled_because_sampling_is_off_is_said() {
+fn a_run_that_is_not_complete_because_sampling_is_off_says_so() {
     let place = Place::new();
     let program = place.compile("cc", "work", &[SPIN, MAIN].concat(), &["-O1"]);
     let done = run(&mut place.ampere_run("out", [program.as_os_str()]));
@@ -197,7 +197,7 @@ fn what_is_not_sampled_because_sampling_is_off_is_said() {
         notes.contains("are in no row") && notes.contains("(work)") && notes.contains("--sample off"),
         "{notes}"
     );
-    assert_eq!(run["complete"], true, "{notes}");
+    assert_eq!(run["complete"], false, "{notes}");
 }
 
 /// While its main thread records, a process is not sampled: the work of other threads is missed, and a note reports it.

@@ -74,6 +74,7 @@ const IN_C: &str = r#"
         int (*barrier)(MPI_Comm) = MPI_Barrier;
         MPI_Init(&argc, &argv);
         if (!strcmp(way, "pmpi")) barrier = PMPI_Barrier;
+        MPI_Pcontrol(strcmp(way, "name") != 0);
         if (strcmp(way, "pmpi") && strcmp(way, "name")) {
             void *library = RTLD_DEFAULT;
             if (!strcmp(way, "handle")) library = dlopen(argv[3], RTLD_NOW | RTLD_LOCAL);
@@ -126,6 +127,10 @@ fn every_call_in_c_is_counted(mpi: &Mpi) {
             let summary = mpi.measured(&place, &format!("{name}-{way}-out"), &words, &[]);
             let expected = [("MPI_Init", 1), ("MPI_Barrier", 7), ("MPI_Finalize", 1)];
             assert_calls(&summary, &format!("{name}, {way}"), &expected);
+            let words = format!(
+                "{name}: its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off"
+            );
+            assert!(summary["run"]["notes"].to_string().contains(&words), "{}", summary["run"]["notes"]);
         }
     }
     let plugin = place.compile(mpi.compiler, "plugin.so", PLUGIN, &["-shared", "-fPIC"]);

@@ -71,18 +71,10 @@ impl Finish {
             "{missing:.2} s ({:.0} %) of the {all:.2} s of CPU time that the kernel has counted are in no row{of_most}: ",
             100.0 * missing / all
         );
-        match is_switched_off {
-            // The user has chosen it.
-            true => self
-                .run
-                .notes
-                .add(said + "stacks are not sampled (--sample off), and their joules count as idle"),
-            false => {
-                self.run
-                    .notes
-                    .add_loss(said + "threads or processes that were neither sampled nor recorded then");
-            }
-        }
+        self.run.notes.add_loss(match is_switched_off {
+            true => said + "stacks are not sampled (--sample off), and their joules count as idle",
+            false => said + "threads or processes that were neither sampled nor recorded then",
+        });
     }
 }
 

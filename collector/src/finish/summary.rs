@@ -91,9 +91,9 @@ impl<'a> RunSummary<'a> {
         let (gaps, endings) = (self.gaps(), self.endings());
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
         if complete && self.run.options.replay.is_none() {
-            let sampled = self.run.ingest.processes.iter().filter(|process| process.is_sampled());
-            let sampled = sampled.map(|process| process.info.executable.as_str());
-            notes.extend(unseen::notes(sampled, &self.run.options.command));
+            let processes = self.run.ingest.processes.iter();
+            let ran = processes.map(|process| (process.info.executable.as_str(), process.is_sampled()));
+            notes.extend(unseen::notes(ran, &self.run.options.command));
         }
         let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
         let mut hosts = self.run.ingest.processes.iter().map(|process| process.info.host.as_str());

@@ -1,27 +1,32 @@
-//! Programs whose MPI calls cannot be recorded, as their files show: those with a static MPI library, and those that the loader
-//! starts in secure mode.
+//! Programs whose MPI calls cannot be recorded, or not as they ask for, as their files show: those with a static MPI library, those
+//! that the loader starts in secure mode, and those that switch recording off.
 
 use ampere_stacks::foreign;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSymbol as _, ReadCache};
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;
 
-/// Notes about sampled programs, and about the programs that a command names: the kernel does not let other users sample a
-/// setuid program.
-pub(super) fn notes<'a>(sampled: impl Iterator<Item = &'a str>, command: &[String]) -> Vec<String> {
-    let sampled: BTreeSet<PathBuf> = sampled.map(PathBuf::from).collect();
+/// Notes about programs that ran, with whether each was sampled, and about those that a command names: the kernel does not let
+/// other users sample a setuid program.
+pub(super) fn notes<'a>(ran: impl Iterator<Item = (&'a str, bool)>, command: &[String]) -> Vec<String> {
+    let ran: BTreeSet<(PathBuf, bool)> = ran.map(|(path, sampled)| (PathBuf::from(path), sampled)).collect();
     let command = command.to_owned();
-    foreign::in_time(move || notes_of_files(sampled, &command)).unwrap_or_default()
+    foreign::in_time(move || notes_of_files(ran, &command)).unwrap_or_default()
 }
 
-fn notes_of_files(sampled: BTreeSet<PathBuf>, command: &[String]) -> Vec<String> {
+fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<String> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let switching: BTreeSet<String> =
+        ran.iter().filter(|(path, _)| switches_recording(path)).map(|(path, _)| name(path)).collect();
+    let sampled: BTreeSet<PathBuf> =
+        ran.into_iter().filter(|(_, is_sampled)| *is_sampled).map(|(path, _)| path).collect();
     let static_mpi: BTreeSet<String> =
         sampled.iter().filter(|path| has_own_mpi(path)).map(|path| name(path)).collect();
     let words = command.iter().enumerate().filter_map(|(at, word)| file_of(word, at == 0));
@@ -34,6 +39,11 @@ fn notes_of_files(sampled: BTreeSet<PathBuf>, command: &[String]) -> Vec<String>
         note(
             static_mpi,
             "linked with MPI statically: its MPI calls are not recorded, and only samples show them",
+        ),
+        note(
+            switching,
+            "its calls of MPI_Pcontrol are passed on to MPI, and do not switch recording off: what they are to leave out is in the \
+             figures",
         ),
         note(
             privileged,
@@ -69,7 +79,7 @@ fn file_of(word: &str, is_first: bool) -> Option<PathBuf> {
 fn privilege(program: &Path, user: u32, group: u32) -> Option<&'static str> {
     let about = std::fs::metadata(program).ok().filter(std::fs::Metadata::is_file)?;
     let mode = about.permissions().mode();
-    if mode & 0o111 == 0 {
+    if mode & 0o111 == 0 || is_script(program) {
         return None;
     }
     if mode & 0o4000 != 0 && about.uid() != user {
@@ -84,12 +94,29 @@ fn privilege(program: &Path, user: u32, group: u32) -> Option<&'static str> {
     has_capabilities.then_some("has file capabilities")
 }
 
+fn is_script(program: &Path) -> bool {
+    let mut begin = [0u8; 2];
+    File::open(program).is_ok_and(|mut file| file.read_exact(&mut begin).is_ok()) && begin == *b"#!"
+}
+
 /// Whether the program itself defines PMPI_Init. One that was stripped does not show it.
 fn has_own_mpi(program: &Path) -> bool {
+    has_symbol(program, |name, is_defined| is_defined && name == "PMPI_Init")
+}
+
+/// Whether the program calls MPI_Pcontrol of a library.
+fn switches_recording(program: &Path) -> bool {
+    has_symbol(program, |name, is_defined| {
+        !is_defined && name.trim_end_matches('_').eq_ignore_ascii_case("MPI_Pcontrol")
+    })
+}
+
+fn has_symbol(program: &Path, is_it: impl Fn(&str, bool) -> bool) -> bool {
     let Ok(file) = File::open(program) else { return false };
     let cache = ReadCache::new(file);
     let Ok(file) = ElfFile64::<Endianness, _>::parse(&cache) else { return false };
-    file.symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok("PMPI_Init"))
+    let mut symbols = file.symbols().chain(file.dynamic_symbols());
+    symbols.any(|symbol| symbol.name().is_ok_and(|name| is_it(name, symbol.is_definition())))
 }
 
 #[cfg(test)]
@@ -109,10 +136,70 @@ mod tests {
             let built = Command::new("cc").args(["-o", &path(name), &path("source.c")]).status();
             assert!(built.expect("a C compiler").success());
         }
-        let of = |names: [&str; 3]| notes(names.map(path).iter().map(String::as_str), &[]);
+        let of = |names: [&str; 3]| notes(names.map(path).iter().map(|path| (path.as_str(), true)), &[]);
         assert_eq!(of(["other", "source.c", "absent"]), Vec::<String>::new());
         let found = of(["own", "other", "absent"]);
         assert!(found.len() == 1 && found[0].starts_with("own: linked with MPI statically"), "{found:?}");
+    }
+
+    #[test]
+    fn a_program_that_calls_pcontrol_is_named() {
+        let place = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| place.path().join(name).to_string_lossy().into_owned();
+        let library = path("libmpi.so");
+        let build =
+            |of: &[&str]| assert!(Command::new("cc").args(of).status().expect("a C compiler").success());
+        std::fs::write(
+            path("mpi.c"),
+            "int MPI_Pcontrol(int l, ...) { return l; } int mpi_pcontrol_(int *l) { return *l; }",
+        )
+        .expect("a file");
+        build(&["-shared", "-fPIC", "-o", &library, &path("mpi.c")]);
+        for (name, text, more, is_named) in [
+            (
+                "calls",
+                "int MPI_Pcontrol(int, ...); int main(void) { return MPI_Pcontrol(0); }",
+                &["-s"][..],
+                true,
+            ),
+            ("fortran", "int mpi_pcontrol_(int *); int main(int c) { return mpi_pcontrol_(&c); }", &[], true),
+            (
+                "own",
+                "int MPI_Pcontrol(int l, ...) { return l; } int main(void) { return MPI_Pcontrol(0); }",
+                &["-rdynamic"],
+                false,
+            ),
+            ("none", "int MPI_Init(void *); int main(void) { return 0; }", &[], false),
+        ] {
+            std::fs::write(path("source.c"), text).expect("a file");
+            build(&[&["-w", "-o", &path(name), &path("source.c"), &library], more].concat());
+            for is_sampled in [true, false] {
+                let found = notes([(path(name).as_str(), is_sampled)].into_iter(), &[]);
+                let words = format!("{name}: its calls of MPI_Pcontrol are passed on to MPI");
+                assert_eq!(found.iter().any(|note| note.starts_with(&words)), is_named, "{found:?}");
+                assert_eq!(found.len(), usize::from(is_named), "{found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_program_with_file_capabilities_is_named_to_who_does_not_have_them() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let program = folder.path().join("program");
+        std::fs::write(&program, "").expect("a file");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+        // CAP_NET_RAW, effective: VFS_CAP_REVISION_2 and the permitted and inheritable sets.
+        let mut capability = [0u8; 20];
+        capability[..8].copy_from_slice(&[1, 0, 0, 2, 0, 0x20, 0, 0]);
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&program, c"security.capability", &capability, flags).is_err() {
+            println!("skipped: needs root");
+            return;
+        }
+        assert_eq!(privilege(&program, 1000, 1000), Some("has file capabilities"));
+        assert_eq!(privilege(&program, 0, 0), None, "root has them all");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o644)).expect("its mode");
+        assert_eq!(privilege(&program, 1000, 1000), None, "not executable");
     }
 
     #[test]
@@ -128,6 +215,12 @@ mod tests {
         assert_eq!(with(0o4755), [None, Some("is setuid")]);
         assert_eq!(with(0o2755), [None, Some("is setgid")]);
         assert_eq!(with(0o755), [None, None]);
+        assert_eq!(with(0o6755), [None, Some("is setuid")]);
         assert_eq!(with(0o4644), [None, None], "not executable");
+        // Without the right of the group to execute it, this bit is a lock's.
+        assert_eq!(with(0o2745), [None, None]);
+        // The kernel ignores these bits of a script.
+        std::fs::write(&program, "#!/bin/sh\n").expect("a file");
+        assert_eq!(with(0o6755), [None, None]);
     }
 }

@@ -184,6 +184,9 @@ impl Sampling {
             }
         };
         notes.extend(found.notes);
+        if found.is_incomplete {
+            notes.set_incomplete();
+        }
         let log = sampler::LOG_NAME;
         let _ = ampere_owned::open_own(&self.directory.join(log)).and_then(|mut of_session| {
             let mut copy = ampere_owned::create(&spool.directory.join(log), PRIVATE_FILE_MODE)?;

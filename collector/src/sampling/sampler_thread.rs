@@ -40,6 +40,8 @@ pub struct Found {
     pub devices: Vec<Device>,
     /// One line for each source that was not found or cannot be used, with what to do.
     pub notes: Vec<String>,
+    /// Whether a counter cannot be read whose joules are in no other's.
+    pub is_incomplete: bool,
 }
 
 /// Why there is no sampler, as a message of one line.
@@ -199,7 +201,7 @@ impl SamplerThread {
             samples,
             reports,
         };
-        Ok((thread, Found { devices, notes: opened.notes }))
+        Ok((thread, Found { devices, notes: opened.notes, is_incomplete: opened.is_incomplete }))
     }
 
     /// Reads each counter once, at the start.

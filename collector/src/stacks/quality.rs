@@ -140,6 +140,22 @@ mod tests {
     }
 
     #[test]
+    fn cpus_that_come_later_are_reported_and_one_that_is_not_sampled_is_a_loss() {
+        let mut figures = figures();
+        figures.later_cpus = 2;
+        let ended = of(&figures, Duration::from_millis(1));
+        let note =
+            "2 CPUs came online during the run: stacks have been sampled there since they were noticed";
+        assert_eq!((ended.notes, ended.losses.len()), (vec![note.to_owned()], 0));
+        figures.unsampled_cpu = Some("CPU 7: too many files".to_owned());
+        let ended = of(&figures, Duration::from_millis(1));
+        assert_eq!(
+            ended.losses,
+            ["stacks are not sampled on a CPU that came online during the run: CPU 7: too many files"]
+        );
+    }
+
+    #[test]
     fn what_is_not_known_is_reported_with_the_file_and_the_reason() {
         let mut figures = figures();
         let module = "/usr/lib/libx.so".into();
@@ -148,6 +164,7 @@ mod tests {
         figures.unnamed = vec![
             Unnamed { module: "/a/prog".into(), reason: UnnamedReason::Gone, samples: 30 },
             Unnamed { module: "//anon".into(), reason: UnnamedReason::Memory, samples: 20 },
+            Unnamed { module: "".into(), reason: UnnamedReason::Unmapped, samples: 10 },
         ];
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(
@@ -156,8 +173,9 @@ mod tests {
                 "the outer functions of 100 samples (10.0 %) are not known: 100 in libx.so (no unwind tables and no frame pointer)",
                 "the outer functions of 900 samples (90.0 %) are guessed from return addresses on the stack, because functions have \
                  no unwind tables: 900 in libx.so",
-                "the functions of 30 samples (3.0 %) are not known: 30 in prog (removed or replaced before it was read); the \
-                 functions of 20 samples (2.0 %) are not known: 20 in anon (made at run time, without names for perf)",
+                "the functions of 40 samples (4.0 %) are not known: 30 in prog (removed or replaced before it was read), 10 in an \
+                 unknown place (what is mapped there is not known); the functions of 20 samples (2.0 %) are not known: 20 in anon \
+                 (made at run time, without names for perf)",
             ]
         );
         assert_eq!(ended.losses.len(), 0);

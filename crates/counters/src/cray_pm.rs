@@ -79,7 +79,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayP
         let (file, value) = match first {
             Ok(opened) => opened,
             Err(error) => {
-                errors.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display()));
+                errors.unreadable(format!("{NAME}: {}: {error}; it is left out", path.display()));
                 continue;
             }
         };

@@ -251,7 +251,7 @@ fn first_read(path: &Path, errors: &mut OpenErrors) -> Option<ValueFile> {
         Ok(file)
     });
     opened
-        .map_err(|error| errors.notes.push(format!("{NAME}: {}: {error}; it is left out", path.display())))
+        .map_err(|error| errors.unreadable(format!("{NAME}: {}: {error}; it is left out", path.display())))
         .ok()
 }
 

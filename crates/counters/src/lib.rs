@@ -234,6 +234,9 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// One line for each thing that the node does not have and that was not requested.
     pub absent: Vec<String>,
+    /// Whether one of the notes is about a counter that the node has and that cannot be read, while others are: the joules that
+    /// it counts are in none of theirs.
+    pub is_incomplete: bool,
 }
 
 /// Why sources cannot be opened.
@@ -241,9 +244,17 @@ pub struct Opened {
 struct OpenErrors {
     notes: Vec<String>,
     absent: Vec<String>,
+    /// Whether a counter that may be read cannot be read.
+    has_unreadable: bool,
 }
 
 impl OpenErrors {
+    /// A counter that the node has and that others do not contain cannot be read.
+    fn unreadable(&mut self, line: String) {
+        self.has_unreadable = true;
+        self.notes.push(line);
+    }
+
     fn absent(&mut self, line: String) {
         self.absent.push(line);
     }

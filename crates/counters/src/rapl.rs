@@ -19,6 +19,8 @@ pub(crate) const NAME: &str = "rapl";
 
 /// The name for what AMD shows as `core`.
 const ONE_CORE: &str = "one-core";
+/// No node has more packages.
+const ZONES_MAX: u32 = 1024;
 /// The range of AMD's counters: 32 bits of 2^-16 J. Intel's packages have other ranges.
 const AMD_RANGE_UJ: u64 = 65_532_610_987;
 
@@ -42,15 +44,16 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
     let folder = settings.sys_root.join("sys/class/powercap");
     let mut found =
         Rapl { devices: Vec::new(), counters: Vec::new(), is_amd: is_amd(&settings.sys_root, &folder) };
-    let (mut denied, mut has_zones) = (None, false);
+    let (mut denied, mut has_zones, mut lacks_joules) = (None, false, false);
     for (entry, path) in entries(&folder) {
         let Some(zone) = entry.strip_prefix("intel-rapl:") else { continue };
         has_zones = true;
         match found.add(&folder, zone, &path, errors) {
-            Ok(()) => {}
+            Ok(()) => continue,
             Err(Unusable::Denied(file)) => denied = denied.or(Some(file)),
             Err(Unusable::LeftOut(why)) => errors.notes.push(format!("{NAME}: {why}; it is left out")),
         }
+        lacks_joules |= !is_in_others(&folder, zone);
     }
     if let Some(path) = denied {
         errors.notes.push(format!(
@@ -63,7 +66,9 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Rapl>
     if !has_zones {
         errors.absent(format!("{NAME}: no intel-rapl in {}", folder.display()));
     }
-    (!found.devices.is_empty()).then_some(found)
+    let is_usable = !found.devices.is_empty();
+    errors.has_unreadable |= is_usable && lacks_joules;
+    is_usable.then_some(found)
 }
 
 impl Rapl {
@@ -79,6 +84,11 @@ impl Rapl {
         let Some((name, kind)) = name_of(folder, zone, self.is_amd) else {
             return Err(Unusable::LeftOut(format!("{shown} has no name")));
         };
+        if name.starts_with("psys-") {
+            let why =
+                "the platform's counter of a further package, and what it counts beside psys is not known";
+            return Err(Unusable::LeftOut(format!("{name}: {shown} is {why}")));
+        }
         let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Unusable::Denied(path.join("energy_uj")),
             _ => Unusable::LeftOut(format!("{name}: {shown}/energy_uj: {error}")),
@@ -130,19 +140,39 @@ fn is_amd(root: &Path, folder: &Path) -> bool {
     }
 }
 
-/// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`.
+/// Whether a zone's joules are in those of other zones.
+fn is_in_others(folder: &Path, zone: &str) -> bool {
+    own_name(folder, zone)
+        .is_some_and(|name| zone.contains(':') && name != "dram" || name.starts_with("psys"))
+}
+
+/// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`. If an earlier zone has the name
+/// of zone `2`, too, as when two drivers show a package or a kernel does not number its dies, it is `zone-2-package-0`.
 fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
-    let own = |zone: &str| text_of(&folder.join(format!("intel-rapl:{zone}")).join("name")).map(clean);
-    let name = own(zone).map(|name| if is_amd && name == "core" { ONE_CORE.to_owned() } else { name })?;
+    let name = own_name(folder, zone)?;
     let kind = match name.as_str() {
         "dram" => Kind::Memory,
         "psys" => Kind::Node,
         _ => Kind::Cpu,
     };
-    match zone.rsplit_once(':') {
-        Some((parent, _)) => Some((format!("{}-{name}", own(parent)?), kind)),
-        None => Some((name, kind)),
-    }
+    let name = if is_amd && name == "core" { ONE_CORE.to_owned() } else { name };
+    let root = zone.split(':').next()?;
+    let name = match zone.rsplit_once(':') {
+        Some((parent, _)) => format!("{}-{name}", own_name(folder, parent)?),
+        None => name,
+    };
+    Some((if is_second(folder, root) { format!("zone-{root}-{name}") } else { name }, kind))
+}
+
+fn own_name(folder: &Path, zone: &str) -> Option<String> {
+    text_of(&folder.join(format!("intel-rapl:{zone}")).join("name")).map(clean)
+}
+
+/// Whether an earlier zone has this zone's name.
+fn is_second(folder: &Path, zone: &str) -> bool {
+    let name = own_name(folder, zone);
+    let mut earlier = zone.parse::<u32>().map_or(0..0, |number| 0..number.min(ZONES_MAX));
+    name.is_some() && earlier.any(|other| own_name(folder, &other.to_string()) == name)
 }
 
 /// Cleans a name, which becomes part of a metric's: it may have no blanks or separators.

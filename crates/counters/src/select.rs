@@ -14,6 +14,9 @@ pub fn open_sources(settings: &Settings) -> Opened {
         None => opened.open_all(settings),
     }
     relations::relate(&mut opened.sources, &settings.sys_root);
+    let mut devices = opened.sources.iter().flat_map(|source| source.devices()).peekable();
+    // A node's counter contains what the others would have counted, and so does the estimate.
+    opened.is_incomplete &= devices.peek().is_some() && devices.all(|device| device.kind != Kind::Node);
     opened
 }
 
@@ -33,6 +36,7 @@ impl Opened {
             }
             self.open_one(name, settings, &mut errors);
         }
+        self.is_incomplete |= errors.has_unreadable;
         // A source that was requested by name and is absent deserves a note.
         self.notes.append(&mut errors.notes);
         self.notes.append(&mut errors.absent);
@@ -49,6 +53,7 @@ impl Opened {
         for name in [nvml::NAME, cray_pm::NAME, rapl::NAME, hwmon::NAME] {
             self.open_one(name, settings, &mut errors);
         }
+        self.is_incomplete |= errors.has_unreadable;
         self.notes.append(&mut errors.notes);
         self.absent.append(&mut errors.absent);
         if self.sources.is_empty() {

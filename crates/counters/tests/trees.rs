@@ -171,20 +171,85 @@ fn invalid_figures_are_excluded_and_noted() {
     put(&powercap.join("intel-rapl:0:0/energy_uj"), "garbage\n");
     std::fs::remove_file(powercap.join("intel-rapl:0:1/energy_uj")).unwrap();
     std::fs::remove_file(powercap.join("intel-rapl:1:0/name")).unwrap();
-    zone(root.path(), "2", "package-1", 3);
     let opened = open(root.path(), "rapl");
     assert_eq!(names(&opened), ["package-1", "package-1-dram"]);
     let notes = opened.notes.join("\n");
-    for part in [
-        "package-0: ",
-        "package-0-core: ",
-        "package-0-dram: ",
-        "intel-rapl:1:0 has no name",
-        "intel-rapl:2 is a second package-1",
-    ] {
+    for part in ["package-0: ", "package-0-core: ", "package-0-dram: ", "intel-rapl:1:0 has no name"] {
         assert!(notes.contains(part), "{part}: {notes}");
     }
-    assert_eq!(opened.notes.len(), 5, "{notes}");
+    assert_eq!(opened.notes.len(), 4, "{notes}");
+}
+
+/// Two drivers can show one package, and kernels have named the dies of a package alike. Their values show which it is.
+#[test]
+fn a_second_zone_of_a_name_has_a_name_of_its_own() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    zone(root.path(), "2", "package-1", 3);
+    zone(root.path(), "2:0", "core", 2);
+    zone(root.path(), "2:1", "dram", 1);
+    zone(root.path(), "3", "package-1", 9);
+    let opened = open(root.path(), "rapl");
+    assert_eq!(opened.notes, Vec::<String>::new());
+    assert_eq!(
+        names(&opened)[6..],
+        ["zone-2-package-1", "zone-2-package-1-core", "zone-2-package-1-dram", "zone-3-package-1"]
+    );
+    assert_eq!(contains(&opened, "package-1"), ["package-1-core"]);
+    assert_eq!(contains(&opened, "zone-2-package-1"), ["zone-2-package-1-core"]);
+    assert_eq!(devices(&opened)[8].kind, Kind::Memory);
+}
+
+#[test]
+fn a_counter_that_cannot_be_read_beside_others_makes_the_joules_incomplete() {
+    let cases: [(&[&str], bool); 8] = [
+        (&[], false),
+        (&["1"], true),
+        (&["0:1"], true),
+        // The package contains its cores.
+        (&["0:0"], false),
+        // Where nothing can be read, energy is estimated.
+        (&["0", "0:0", "0:1", "1", "1:0", "1:1"], false),
+        (&["2"], false),
+        (&["1", "2"], true),
+        (&["0", "0:1"], true),
+    ];
+    for (broken, is_incomplete) in cases {
+        let root = common::bare_node();
+        two_packages(root.path());
+        if broken.contains(&"2") {
+            zone(root.path(), "2", "psys", 9);
+        }
+        for zone in broken {
+            put(&root.path().join(format!("sys/class/powercap/intel-rapl:{zone}/energy_uj")), "");
+        }
+        let opened = open(root.path(), "");
+        assert_eq!(opened.is_incomplete, is_incomplete, "{broken:?}: {:?}", opened.notes);
+        assert!(broken.iter().all(|zone| opened.notes.join("\n").contains(&format!("intel-rapl:{zone}/"))));
+        // The platform's or the node's counter has the joules of what cannot be read.
+        if broken == ["1"] {
+            zone(root.path(), "2", "psys", 9);
+            assert!(!open(root.path(), "").is_incomplete);
+            cray(root.path(), 1, 1_000);
+            assert!(!open(root.path(), "").is_incomplete);
+        }
+    }
+    let root = tempfile::tempdir().unwrap();
+    hwmon(root.path(), 0, "xe", &[("energy1_input", "70")]);
+    hwmon(root.path(), 1, "xe", &[("energy1_input", "")]);
+    assert!(open(root.path(), "").is_incomplete);
+}
+
+#[test]
+fn a_platforms_counter_of_a_further_package_is_named_and_left_out() {
+    let root = tempfile::tempdir().unwrap();
+    two_packages(root.path());
+    zone(root.path(), "2", "psys", 9);
+    zone(root.path(), "3", "psys-1", 9);
+    let opened = open(root.path(), "rapl");
+    assert_eq!(topmost(&opened), ["psys"]);
+    assert!(opened.notes.len() == 1 && opened.notes[0].starts_with("rapl: psys-1: "), "{:?}", opened.notes);
+    assert!(!opened.is_incomplete);
 }
 
 #[test]

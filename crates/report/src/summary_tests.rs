@@ -5,6 +5,7 @@ use ampere_figures::summary::*;
 use ampere_model::{LocationKind, Quality, RegionHandle};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, LocationInfo, ViewKind};
+use ampere_timeline::counter_traits::CounterTraits;
 
 const TICKS_PER_SECOND: u64 = 1000;
 
@@ -203,7 +204,6 @@ fn figures_that_a_device_cannot_have_are_not_shown() {
 
 #[test]
 fn a_total_contains_each_joule_once() {
-    use ampere_timeline::counter_traits::CounterTraits;
     let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
     // Two nodes with the same counters: what contains what is a matter of each.
     for (node, joules) in [("a", 1000), ("b", 10)] {
@@ -278,6 +278,73 @@ fn complete_though_late(config: &str, every: u64, from: u64) -> bool {
     assert_eq!(seen.run.complete, !seen.run.notes.iter().any(|note| note.contains("is known for")));
     assert_eq!(seen.run.complete, !said.contains("at least"), "{said}");
     seen.run.complete
+}
+
+/// A node with a counter of 50 W and another one, whose millijoules at each millisecond these are, or `None` where it cannot be
+/// read. Both are read for 4 s, every 10 ms.
+fn beside_a_good_counter(other: fn(u64) -> Option<u64>) -> Summary {
+    let mut attributor = Attributor::new(Config::default(), TICKS_PER_SECOND);
+    let good: fn(u64) -> Option<u64> = |time| Some(7_000 + 50 * time);
+    for (number, shows) in [good, other].into_iter().enumerate() {
+        let found = FoundDevice {
+            node: "n".to_owned(),
+            metric: format!("energy{number}"),
+            source: "trace".to_owned(),
+            quality: Quality::Measured,
+            joules_per_unit: Some(1e-3),
+        };
+        let device = attributor.add_device(found).expect("an energy");
+        attributor.set_traits(device, CounterTraits { kind: "cpu".to_owned(), ..CounterTraits::default() });
+        for time in (0..=4000).step_by(10) {
+            if let Some(value) = shows(time) {
+                attributor.devices[device].read(5000 + time, ampere_model::MetricValue::U64(value), 0);
+            }
+        }
+        attributor.end_readings(device);
+    }
+    let run = Run { complete: true, ..Run::default() };
+    Summary::new(&attributor, Some(ViewKind::Ranks), run, Losses::default())
+}
+
+#[test]
+fn a_run_is_complete_if_at_least_99_percent_of_each_counters_time_are_known() {
+    fn of_50_watts(time: u64) -> u64 {
+        9_000_000 + 50 * time
+    }
+    type Shows = fn(u64) -> Option<u64>;
+    let cases: [(&str, Shows, f64, bool); 11] = [
+        ("always read", |time| Some(of_50_watts(time)), 200.0, true),
+        ("not read from 2 s on", |time| (time < 2000).then(|| of_50_watts(time)), 99.5, false),
+        ("not read until 1 s", |time| (time >= 1000).then(|| of_50_watts(time)), 150.0, false),
+        ("read in the middle", |time| (1000..3000).contains(&time).then(|| of_50_watts(time)), 99.5, false),
+        // The counter counts on meanwhile.
+        ("not read for 1 s", |time| (!(1000..2000).contains(&time)).then(|| of_50_watts(time)), 200.0, true),
+        ("every other reading", |time| (time % 20 == 0).then(|| of_50_watts(time)), 200.0, true),
+        // A counter may have shown a step late: the first step is believed.
+        ("5,000 J/s too many", |time| Some(of_50_watts(time) + 5000 * time), 50.5, false),
+        ("a jump", |time| Some(of_50_watts(time) + if time < 2000 { 0 } else { 10_000_000 }), 199.5, true),
+        ("a restart", |time| Some(of_50_watts(time) - if time < 2000 { 0 } else { 9_000_000 }), 199.5, true),
+        (
+            "jumps there and back",
+            |time| Some(of_50_watts(time) + time.min(3000) / 100 % 2 * 10_000_000),
+            200.0,
+            true,
+        ),
+        ("a jump each 0.2 s", |time| Some(of_50_watts(time) + time / 200 * 10_000_000), 9.5, false),
+    ];
+    for (case, shows, joules, is_complete) in cases {
+        let seen = beside_a_good_counter(shows);
+        let said = crate::highlights::sentences(&seen).join("\n");
+        let notes = &seen.run.notes;
+        assert!(
+            (seen.run.total_joules - 200.0 - joules).abs() < 1.0,
+            "{case}: {} {notes:?}",
+            seen.run.total_joules
+        );
+        assert_eq!(seen.run.complete, is_complete, "{case}: {notes:?}");
+        // A mean over the whole run would be too low.
+        assert_eq!(said.contains("at least"), !is_complete, "{case}: {said}");
+    }
 }
 
 #[test]

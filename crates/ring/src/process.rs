@@ -221,6 +221,27 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_of_the_node_that_a_run_has_renamed() {
+        for (host, node, is_it) in [
+            ("n1", "n1-0a1b2c3d", true),
+            // A name with an end like that, and one that is a part of another node's.
+            ("n1-0a1b2c3d", "n1-0a1b2c3d-00000001", true),
+            ("n1", "n1-0a1b2c3d-00000001", false),
+            ("n", "n1-0a1b2c3d", false),
+            ("n1", "n1", false),
+            ("n1", "n10a1b2c3d", false),
+            ("n1", "n1-2", false),
+            ("n1", "n1-compute0", false),
+            ("n1.cluster", "n1-0a1b2c3d", false),
+        ] {
+            assert_eq!(name_in_run(host, node), is_it.then(|| node.to_owned()), "{host} {node}");
+        }
+        let distinct = distinct_node_name();
+        assert_eq!(name_in_run(&node_name(), &distinct), Some(distinct.clone()));
+        assert!(is_this_node(&node_name()) && is_this_node(&distinct) && !is_this_node("n1-0a1b2c3d"));
+    }
+
+    #[test]
     fn the_boot_id_is_known_and_constant() {
         assert_ne!(boot_id(), [0, 0]);
         assert_eq!(boot_id(), boot_id());

@@ -73,6 +73,8 @@ pub enum UnnamedReason {
     Gone,
     /// The file exists, but it is damaged or not for this machine.
     NotUnderstood,
+    /// The mapping is not known: the kernel's record of it was lost, or too many files are mapped.
+    Unmapped,
 }
 
 impl UnnamedReason {
@@ -82,6 +84,7 @@ impl UnnamedReason {
             UnnamedReason::Memory => "made at run time, without names for perf",
             UnnamedReason::Gone => "removed or replaced before it was read",
             UnnamedReason::NotUnderstood => "not a program that can be read",
+            UnnamedReason::Unmapped => "what is mapped there is not known",
         }
     }
 }

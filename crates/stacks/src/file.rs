@@ -50,7 +50,9 @@ impl Hasher for AddressHasher {
 
 type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
 
-/// The maximal number of files that are distinguished. LaterParts ones share one number, and nothing is known about them.
+/// The number that stands for mappings that are not known.
+pub(crate) const UNKNOWN_FILE: FileNumber = 0;
+/// The maximal number of files that are distinguished. Later ones have the number `UNKNOWN_FILE`.
 const FILES_MAX: usize = 1 << 14;
 /// The maximal number of addresses of a file that are cached. Then the cache is cleared.
 const PLACES_MAX: usize = 1 << 16;
@@ -137,7 +139,7 @@ impl Files {
             return number;
         }
         if self.files.len() >= FILES_MAX {
-            return 0;
+            return UNKNOWN_FILE;
         }
         let number = self.files.len() as FileNumber;
         self.files.push(File { mapped_at, ..File::new(key.0.clone(), path) });
@@ -175,6 +177,7 @@ impl Files {
     pub(crate) fn unnamed_reason(&self, number: FileNumber) -> UnnamedReason {
         let file = self.file(number);
         match file.is_found {
+            _ if number == UNKNOWN_FILE => UnnamedReason::Unmapped,
             _ if file.is_memory() || !file.path.starts_with('/') => UnnamedReason::Memory,
             false => UnnamedReason::Gone,
             true => UnnamedReason::NotUnderstood,
@@ -467,5 +470,25 @@ impl File {
             }));
         }
         functions.add_chain(chain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_of_an_unknown_mapping_is_not_called_made_at_run_time() {
+        let mut files = Files::new();
+        let mut number = |path: &str| {
+            let path = path.as_bytes();
+            let mapped = Mapped { start: 0, length: 1, offset: 0, identity: [0, 0], build_id: &[], path };
+            files.number(&mapped, 0, None)
+        };
+        let memory = number("//anon");
+        // There are as many files as are distinguished.
+        let last = (0..FILES_MAX).map(|other| number(&format!("[{other}]"))).last().expect("a number");
+        assert_eq!(files.unnamed_reason(memory), UnnamedReason::Memory);
+        assert_eq!([last, UNKNOWN_FILE].map(|file| files.unnamed_reason(file)), [UnnamedReason::Unmapped; 2]);
     }
 }

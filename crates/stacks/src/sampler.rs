@@ -497,6 +497,7 @@ mod tests {
     use super::*;
     use std::io::Read;
     use std::process::{Command, Stdio};
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     /// Whether the last of the CPUs is online.
@@ -508,6 +509,37 @@ mod tests {
             cpus.pop();
         }
         cpus
+    }
+
+    static CPUS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+    #[test]
+    fn cpus_come_and_go_and_one_that_does_not_exist_is_not_counted() {
+        const SECOND: u64 = 1_000_000_000;
+        let online = online_cpus();
+        *CPUS.lock().unwrap() = online[..1].to_vec();
+        let Ok(mut sampler) = Sampler::begin_on(&Options::default(), || CPUS.lock().unwrap().clone()) else {
+            println!("skipped: perf_event_open is not allowed here");
+            return;
+        };
+        sampler.add_new_cpus(SECOND);
+        let later = online.len() as u64 - 1;
+        let all = [&online[..], &[u32::MAX / 2]].concat();
+        for (time, cpus, expected) in [
+            // The CPUs are not listed at each poll.
+            (SECOND + CPUS_NS / 2, &online[..], 0),
+            (2 * SECOND, &online[..], later),
+            (3 * SECOND, &online[..1], later),
+            (4 * SECOND, &[], later),
+            (5 * SECOND, &all[..], later),
+        ] {
+            *CPUS.lock().unwrap() = cpus.to_vec();
+            sampler.add_new_cpus(time);
+            let figures = sampler.figures();
+            assert_eq!((figures.later_cpus, figures.unsampled_cpu), (expected, None), "{time} {cpus:?}");
+            assert_eq!(sampler.latest_of_rings.len(), 1 + expected as usize);
+        }
+        sampler.poll(&mut Count(0));
     }
 
     struct Count(u64);

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::figures::CutReason;
 use crate::machine::{self, RECORDED, Register};
@@ -28,33 +29,44 @@ const LATER_MAX: usize = 256;
 
 type Part = Arc<[u8]>;
 
+/// The maximal number of parts that are read anew for the samples of one fetch, and the time before each.
+const REREADS_MAX: u32 = 6;
+const REREAD_AFTER: Duration = Duration::from_micros(300);
+
 /// Parts of stacks that were read later than their samples were taken, once for all samples that are fetched together.
 #[derive(Default)]
 pub(crate) struct LaterParts {
     fetched: u64,
-    /// The last part by which a stack was complete, with the number of its fetch, by process and address.
-    parts: HashMap<(u32, u64), (u64, Part)>,
+    /// The parts that were read anew for the samples of this fetch.
+    reread: u32,
+    /// By process and address.
+    parts: HashMap<(u32, u64), KnownPart>,
+}
+
+struct KnownPart {
+    /// The number of the fetch that used it last.
+    fetched: u64,
+    /// The last part by which a stack was complete, or else the last one that was read.
+    part: Part,
+    is_whole: bool,
 }
 
 impl LaterParts {
     /// Called when further samples are fetched.
     pub(crate) fn fetch(&mut self) {
         self.fetched += 1;
+        self.reread = 0;
     }
 
     fn read(&self, process: u32, address: u64) -> Part {
         match self.parts.get(&(process, address)) {
-            Some((fetched, part)) if *fetched == self.fetched => part.clone(),
-            _ => {
-                let mut bytes = vec![0; LATER_BYTES];
-                let memory = std::fs::File::open(format!("/proc/{process}/mem"));
-                let read = memory.and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or(0);
-                bytes[..read].into()
-            }
+            Some(known) if known.fetched == self.fetched => known.part.clone(),
+            _ => read_memory(process, address),
         }
     }
 
-    /// Keeps a part that was read if the stack was complete with it. If not, returns an earlier part to try.
+    /// Keeps a part that was read if the stack was complete with it. If not, returns another part to try: an earlier one, or if
+    /// there is none, the memory as it is shortly afterwards. The thread may just have called another function from there.
     pub(crate) fn keep_or_replace(
         &mut self,
         process: u32,
@@ -66,14 +78,32 @@ impl LaterParts {
             self.parts.clear();
         }
         let fetched = self.fetched;
-        let known = self.parts.entry((process, address)).or_insert_with(|| (fetched, part.clone()));
-        let is_new = !Arc::ptr_eq(&known.1, &part);
-        known.0 = fetched;
+        let known = self.parts.entry((process, address));
+        let known = known.or_insert_with(|| KnownPart { fetched, part: part.clone(), is_whole });
+        known.fetched = fetched;
         if is_whole {
-            known.1 = part;
+            (known.part, known.is_whole) = (part, true);
+            return None;
         }
-        (!is_whole && is_new).then(|| known.1.clone())
+        if !Arc::ptr_eq(&known.part, &part) {
+            return Some(known.part.clone());
+        }
+        let has_ended = part.is_empty();
+        if known.is_whole || has_ended || self.reread >= REREADS_MAX {
+            return None;
+        }
+        self.reread += 1;
+        std::thread::sleep(REREAD_AFTER);
+        known.part = read_memory(process, address);
+        Some(known.part.clone())
     }
+}
+
+fn read_memory(process: u32, address: u64) -> Part {
+    let mut bytes = vec![0; LATER_BYTES];
+    let memory = std::fs::File::open(format!("/proc/{process}/mem"));
+    let read = memory.and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or(0);
+    bytes[..read].into()
 }
 
 impl<'a> Stack<'a> {
@@ -168,5 +198,51 @@ impl Registers {
         if let Some(slot) = self.0.get_mut(usize::from(register)) {
             *slot = place;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: fn() -> u32 = std::process::id;
+
+    /// This process' own memory stands for a stack.
+    fn at(bytes: &[u8]) -> u64 {
+        bytes.as_ptr() as u64
+    }
+
+    #[test]
+    fn a_part_by_which_no_stack_is_complete_is_read_anew_a_few_times() {
+        let memory = vec![7; LATER_BYTES];
+        let address = at(&memory);
+        let other: Part = [1, 2, 3].into();
+        let mut parts = LaterParts::default();
+        parts.fetch();
+        let mut part = other.clone();
+        for _ in 0..REREADS_MAX {
+            part = parts.keep_or_replace(OWN(), address, part, false).expect("another part");
+            assert_eq!(&*part, &memory[..]);
+        }
+        assert_eq!(parts.keep_or_replace(OWN(), address, part.clone(), false), None);
+        // What was read last is that of the other samples.
+        assert!(Arc::ptr_eq(&parts.read(OWN(), address), &part));
+        parts.fetch();
+        assert!(parts.keep_or_replace(OWN(), address, other.clone(), false).is_some());
+        // A part that completes a stack is tried for later samples and is not read anew.
+        assert_eq!(parts.keep_or_replace(OWN(), address, other.clone(), true), None);
+        parts.fetch();
+        let bad: Part = [9].into();
+        let kept = parts.keep_or_replace(OWN(), address, bad, false).expect("the earlier part");
+        assert!(Arc::ptr_eq(&kept, &other));
+        assert_eq!(parts.keep_or_replace(OWN(), address, kept, false), None);
+    }
+
+    #[test]
+    fn memory_of_a_process_that_has_ended_is_not_read_anew() {
+        let mut parts = LaterParts::default();
+        parts.fetch();
+        assert_eq!(parts.keep_or_replace(OWN(), 0, [].into(), false), None);
+        assert_eq!(parts.reread, 0);
     }
 }

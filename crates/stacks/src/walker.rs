@@ -1,7 +1,7 @@
 //! Walks a stack, frame by frame.
 
 use crate::figures::{CutReason, End, Walked};
-use crate::file::Files;
+use crate::file::{Files, UNKNOWN_FILE};
 use crate::functions::{FunctionId, Functions, Role};
 use crate::machine::{self, RESTORED, Register};
 use crate::processes::{Mapping, at};
@@ -36,15 +36,14 @@ impl Walker<'_> {
         stack: &mut Stack,
         frames: &mut Vec<FunctionId>,
     ) -> Walked {
-        let walked = self.walk_once(registers.clone(), stack, frames);
-        let Some((address, part)) = stack.later.take() else { return walked };
-        let is_whole = walked.end == End::Complete;
-        match self.files.later.keep_or_replace(self.process, address, part, is_whole) {
-            Some(earlier) => {
-                stack.later = (address, earlier).into();
-                self.walk_once(registers, stack, frames)
+        loop {
+            let walked = self.walk_once(registers.clone(), stack, frames);
+            let Some((address, part)) = stack.later.take() else { return walked };
+            let is_whole = walked.end == End::Complete;
+            match self.files.later.keep_or_replace(self.process, address, part, is_whole) {
+                Some(other) => stack.later = (address, other).into(),
+                None => return walked,
             }
-            None => walked,
         }
     }
 
@@ -64,7 +63,7 @@ impl Walker<'_> {
             let Some(mapping) = at(self.mappings, lookup) else {
                 if frames.is_empty() {
                     frames.push(FunctionId(0));
-                    (walked.is_unmapped, walked.unnamed) = (true, Some(0));
+                    (walked.is_unmapped, walked.unnamed) = (true, Some(UNKNOWN_FILE));
                 }
                 break Some(CutReason::NoUnwindTables);
             };

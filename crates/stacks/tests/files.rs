@@ -87,6 +87,39 @@ const REMAPPED: &str = r#"
     }
 "#;
 
+/// Maps a library's code a second time, in a way that the second argument says, and runs it there. The function uses nothing that
+/// is at another address.
+const MAPPED_AGAIN: &str = r#"
+    #define _GNU_SOURCE
+    #include <dlfcn.h>
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    int main(int argc, char **argv) {
+        void *library = dlopen(argv[1], RTLD_NOW);
+        char *function = dlsym(library, "alone"), line[4096], *to;
+        FILE *maps = fopen("/proc/self/maps", "r");
+        unsigned long start = 0, end = 0, offset = 0;
+        while (fgets(line, sizeof line, maps))
+            if (strstr(line, argv[1]) && strstr(line, "r-xp")) sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset);
+        unsigned long bytes = end - start;
+        int file = open(argv[1], O_RDONLY);
+        to = (char *) mmap(NULL, bytes + 65536, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + 8192;
+        if (!strcmp(argv[2], "moved")) to = mremap((void *) start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+        if (!strcmp(argv[2], "mapped")) mmap(to, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, offset);
+        if (!strcmp(argv[2], "read")) {
+            mmap(to, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, offset);
+            mprotect(to, bytes, PROT_READ | PROT_EXEC);
+        }
+        ((long (*)(long)) (to + (function - (char *) start)))(400000000);
+        _exit(0);
+    }
+"#;
+const ALONE: &str =
+    "__attribute__((noipa)) long alone(long n) { for (volatile long i = 0; i < n; i++); return n; }";
+
 const WITH_ID: &str = "-Wl,--build-id";
 const WITHOUT_ID: &str = "-Wl,--build-id=none";
 
@@ -248,6 +281,17 @@ fn code_that_was_copied_to_memory_has_the_names_of_its_file() {
     for more in ["", " later"] {
         let Some(run) = place.script(&format!("./remapped {library}{more}")) else { return };
         assert!(run.percent("main;in_a") > 85.0, "{more}: {:?}, {:?}", run.stacks, run.figures);
+    }
+}
+
+#[test]
+fn code_that_is_mapped_again_at_another_address_has_the_names_of_its_file() {
+    let place = Place::new();
+    place.compile("mapped_again", MAPPED_AGAIN, &[]);
+    let library = place.compile("libalone.so", ALONE, &["-shared", "-fPIC"]);
+    for way in ["moved", "mapped", "read"] {
+        let Some(run) = place.script(&format!("./mapped_again {library} {way}")) else { return };
+        assert!(run.percent("main;alone") > 85.0, "{way}: {:?}, {:?}", run.stacks, run.figures);
     }
 }
 

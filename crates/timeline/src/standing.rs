@@ -30,13 +30,21 @@ fn may_be_one(one: (&DeviceInfo, &CountedPart), other: (&DeviceInfo, &CountedPar
     {
         return first / 2 == second / 2;
     }
-    let dies = [one.0, other.0].map(|info| die_of(&info.metric));
-    dies[0].is_some() && dies[0] == dies[1]
+    let names = [one.0, other.0].map(|info| info.metric.rsplit(':').next().unwrap_or_default());
+    let zones = names.map(name_without_zone);
+    let dies = names.map(die_of);
+    names[0] != names[1] && zones[0] == zones[1] || dies[0].is_some() && dies[0] == dies[1]
+}
+
+/// `package-0` for `zone-2-package-0`, as a second zone with this name is called.
+fn name_without_zone(name: &str) -> &str {
+    let numbered = name.strip_prefix("zone-").and_then(|rest| rest.split_once('-'));
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    numbered.filter(|(zone, _)| number(zone)).map_or(name, |(_, name)| name)
 }
 
 /// The package and the part in names such as `package-0-die-1` and `package-0-die-1-dram`.
-fn die_of(metric: &str) -> Option<(&str, &str)> {
-    let name = metric.rsplit(':').next()?;
+fn die_of(name: &str) -> Option<(&str, &str)> {
     let (package, die) = name.split_once("-die-")?;
     Some((package, die.trim_start_matches(|c: char| c.is_ascii_digit())))
 }
@@ -153,11 +161,147 @@ impl Attributor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attributor::{FoundDevice, Recorded};
+    use crate::topology::CounterEvidence;
+    use ampere_model::Quality;
+    use ampere_settings::Config;
+
+    type Shows = fn(u64) -> u64;
+
+    /// Which devices of a node count after 2 s: each has a metric, a PCI address, a model and a counter.
+    fn counts(devices: &[(&str, &str, &str, Shows)]) -> Vec<bool> {
+        let mut attributor = Attributor::new(Config::default(), 1000);
+        for (number, (metric, pci, model, _)) in devices.iter().enumerate() {
+            let found = FoundDevice {
+                node: "n".to_owned(),
+                metric: (*metric).to_owned(),
+                source: "made up".to_owned(),
+                quality: Quality::Measured,
+                joules_per_unit: Some(1e-3),
+            };
+            let evidence = CounterEvidence {
+                pci: (!pci.is_empty()).then(|| (*pci).to_owned()),
+                model: (*model).to_owned(),
+                ..CounterEvidence::default()
+            };
+            assert_eq!(attributor.add_recorded(found, evidence, Recorded::default()), Some(number));
+        }
+        for time in (0..2000).step_by(10) {
+            for (device, (.., shows)) in devices.iter().enumerate() {
+                attributor.read_now(device, time + device as u64, shows(time));
+            }
+            attributor.judge_devices(false);
+        }
+        attributor.judge_devices(true);
+        (0..devices.len()).map(|device| attributor.counts(device)).collect()
+    }
+
+    #[test]
+    fn partitions_and_dies_with_one_counter_count_once_and_others_each() {
+        const MI300: &str = "AMD Instinct MI300X";
+        const MI250: &str = "AMD Instinct MI250X";
+        let gpu = |number: u32| format!("rocm_smi:::energy_count:device={number}");
+        let [g0, g1, g2, g3] = [0, 1, 2, 3].map(gpu);
+        let [g0, g1, g2, g3] = [&g0, &g1, &g2, &g3].map(String::as_str);
+        let one: Shows = |time| 70_000 + 300 * time;
+        let other: Shows = |time| 90_000 + 300 * time;
+        let slower: Shows = |time| 70_000 + 280 * time;
+        let still: Shows = |_| 70_000;
+        let cases: [(&str, &[(&str, &str, &str, Shows)], &[bool]); 11] = [
+            (
+                "partitions of one package",
+                &[
+                    (g0, "0000:c1:00.0", MI300, one),
+                    (g1, "0000:c1:00.1", MI300, one),
+                    (g2, "0000:c1:00.2", MI300, one),
+                ],
+                &[true, false, false],
+            ),
+            (
+                "two partitions each of two packages under one load",
+                &[
+                    (g0, "0000:c1:00.0", MI300, one),
+                    (g1, "0000:c1:00.1", MI300, one),
+                    (g2, "0000:c2:00.0", MI300, other),
+                    (g3, "0000:c2:00.1", MI300, other),
+                ],
+                &[true, false, true, false],
+            ),
+            (
+                "partitions with a counter each",
+                &[
+                    (g0, "0000:c1:00.0", MI300, one),
+                    (g1, "0000:c1:00.1", MI300, slower),
+                    (g2, "0000:c1:00.2", MI300, other),
+                ],
+                &[true, true, true],
+            ),
+            (
+                "the second partition's own counter, which the third one shows, too",
+                &[
+                    (g0, "0000:c1:00.0", MI300, one),
+                    (g1, "0000:c1:00.1", MI300, other),
+                    (g2, "0000:c1:00.2", MI300, other),
+                ],
+                &[true, true, false],
+            ),
+            (
+                "a partition whose counter stands still",
+                &[(g0, "0000:c1:00.0", MI300, one), (g1, "0000:c1:00.1", MI300, still)],
+                &[true, true],
+            ),
+            (
+                "packages of one kind that show the same",
+                &[(g0, "0000:c1:00.0", MI300, one), (g1, "0000:c2:00.0", MI300, one)],
+                &[true, true],
+            ),
+            (
+                "both dies of two MI250X",
+                &[
+                    (g0, "0000:c1:00.0", MI250, one),
+                    (g1, "0000:c6:00.0", MI250, one),
+                    (g2, "0000:c9:00.0", MI250, one),
+                    (g3, "0000:ce:00.0", MI250, one),
+                ],
+                &[true, false, true, false],
+            ),
+            (
+                "dies of an MI250X with a counter each",
+                &[(g0, "0000:c1:00.0", MI250, one), (g1, "0000:c6:00.0", MI250, slower)],
+                &[true, true],
+            ),
+            (
+                "dies of two MI250X that show the same",
+                &[(g1, "0000:c6:00.0", MI250, one), (g2, "0000:c9:00.0", MI250, one)],
+                &[true, true],
+            ),
+            (
+                "two zones of one name",
+                &[
+                    ("rapl:::energy:package-0", "", "", one),
+                    ("rapl:::energy:zone-2-package-0", "", "", one),
+                    ("rapl:::energy:zone-2-package-0-dram", "", "", one),
+                ],
+                &[true, false, true],
+            ),
+            (
+                "two zones of one name with a counter each",
+                &[
+                    ("rapl:::energy:package-0", "", "", one),
+                    ("rapl:::energy:zone-2-package-0", "", "", other),
+                ],
+                &[true, true],
+            ),
+        ];
+        for (case, devices, expected) in cases {
+            assert_eq!(counts(devices), expected, "{case}");
+        }
+    }
 
     #[test]
     fn dies_of_one_package_may_have_one_counter() {
-        assert_eq!(die_of("rapl:::energy:package-0-die-1"), Some(("package-0", "")));
-        assert_eq!(die_of("rapl:::energy:package-1-die-10-dram"), Some(("package-1", "-dram")));
-        assert_eq!(die_of("rapl:::energy:package-1"), None);
+        assert_eq!(die_of("package-0-die-1"), Some(("package-0", "")));
+        assert_eq!(die_of("package-1-die-10-dram"), Some(("package-1", "-dram")));
+        assert_eq!(die_of("package-1"), None);
     }
 }

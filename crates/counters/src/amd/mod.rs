@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::energy::Resolution;
 use crate::hwmon;
 use crate::vendor::{self, CallError};
-use crate::{Device, Gauge, Kind, Quality, Quantity, ReadError, Reading, Settings, Source};
+use crate::{Device, Gauge, Kind, OpenErrors, Quality, Quantity, ReadError, Reading, Settings, Source};
 
 pub(crate) mod gauges;
 pub(crate) mod presence;
@@ -74,15 +74,15 @@ fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
 
 impl<L: Gpus> Accumulators<L> {
     /// Reads every device once and keeps those that show energy. Returns `None`, with notes, if there is none.
-    pub fn open(library: L, count: u32, settings: &Settings, notes: &mut Vec<String>) -> Option<Self> {
+    pub fn open(library: L, count: u32, settings: &Settings, errors: &mut OpenErrors) -> Option<Self> {
         let source = L::SOURCE;
-        let found = Accumulators::choose(library, count, settings, notes);
+        let found = Accumulators::choose(library, count, settings, errors);
         if found.devices.is_empty() {
-            notes.push(format!("{source}: none of {count} devices has a usable energy counter"));
+            errors.notes.push(format!("{source}: none of {count} devices has a usable energy counter"));
             return None;
         }
         if !vendor::watch_for_exit() {
-            notes.push(format!(
+            errors.notes.push(format!(
                 "{source}: no room for an exit handler; not used, as it could crash the process"
             ));
             return None;
@@ -90,12 +90,12 @@ impl<L: Gpus> Accumulators<L> {
         Some(found)
     }
 
-    fn choose(library: L, count: u32, settings: &Settings, notes: &mut Vec<String>) -> Self {
+    fn choose(library: L, count: u32, settings: &Settings, errors: &mut OpenErrors) -> Self {
         let source = L::SOURCE;
         let named = settings.rocm_smi_resolution_microjoules;
         let overridden = named.and_then(Resolution::from_microjoules);
         if let (Some(value), None) = (named, overridden) {
-            notes.push(format!(
+            errors.notes.push(format!(
                 "{source}: a resolution of {value} uJ makes no sense; the library's own is taken"
             ));
         }
@@ -108,13 +108,22 @@ impl<L: Gpus> Accumulators<L> {
             let energy = match first {
                 Ok(energy) if energy.raw != 0 => energy,
                 other => {
-                    notes.push(why_not::<L>(index, other, partner_counts));
+                    let is_usual = match &other {
+                        Err(CallError::Status(of)) => [L::NOT_SUPPORTED, L::NO_PERMISSION].contains(&of.code),
+                        other => other.is_ok(),
+                    };
+                    let why = why_not::<L>(index, other, partner_counts);
+                    if is_usual {
+                        errors.notes.push(why)
+                    } else {
+                        errors.unreadable(why)
+                    }
                     continue;
                 }
             };
             let resolution = overridden.or_else(|| Resolution::from_float(energy.resolution_microjoules));
             let Some(resolution) = resolution else {
-                notes.push(format!(
+                errors.unreadable(format!(
                     "{source}: device {index} reports {} uJ per tick, which makes no sense; set \
                      AMPERE_ROCM_SMI_RESOLUTION_UJ",
                     energy.resolution_microjoules
@@ -124,7 +133,7 @@ impl<L: Gpus> Accumulators<L> {
             let pci = found.library.pci(index);
             let same = found.devices.iter().find(|known| pci.is_some() && known.pci == pci);
             if let Some(same) = same {
-                notes.push(format!(
+                errors.notes.push(format!(
                     "{source}: device {index} is a partition of {}'s package, which counts for all of them",
                     same.name
                 ));

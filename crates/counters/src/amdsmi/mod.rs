@@ -28,21 +28,20 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accum
         errors.absent(format!("{NAME}: {reason}"));
         return None;
     }
-    let notes = &mut errors.notes;
     let (loaded, path) = match find::load(settings.amdsmi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
         Err(error) => {
-            notes.push(error.to_string());
+            errors.notes.push(error.to_string());
             return None;
         }
     };
     match loaded.init() {
         Ok(library) => {
             let count = library.handles().min(DEVICES_MAX);
-            Accumulators::open(library, count, settings, notes)
+            Accumulators::open(library, count, settings, errors)
         }
         Err((function, error)) => {
-            notes.push(format!(
+            errors.notes.push(format!(
                 "amdsmi: {function} of {} failed with {error}: no GPU that may be used? If there is one, check that \
                  the driver amdgpu is loaded and that the user is in the groups video and render",
                 path.display()

@@ -38,25 +38,27 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Nvidi
         errors.absent(format!("{NAME}: no NVIDIA driver is loaded"));
         return None;
     }
-    let notes = &mut errors.notes;
     let library = settings.nvml_library.as_deref().unwrap_or(Path::new(LIBRARY));
     let opened = Library::open(library).map_err(|error| match error {
         OpenError::Load(error) => Unusable::NotLoaded { library: library.to_owned(), error },
         OpenError::Init(error) => Unusable::NotInitialised { library: library.to_owned(), error },
     });
     let counted = opened.and_then(|library| Ok((count_devices(&library)?, library)));
-    let (count, library) = counted.map_err(|unusable| notes.push(unusable.to_string())).ok()?;
+    let (count, library) = counted.map_err(|unusable| errors.notes.push(unusable.to_string())).ok()?;
     let gauges = GAUGES.into_iter().filter(|gauge| library.has(*gauge)).collect();
     let driver = library.driver_version().unwrap_or_else(|| "unknown".to_owned());
     let knows_pids = processes::pids_are_the_kernels(&settings.sys_root);
     let mut found = NvidiaGpus { library, devices: Vec::new(), handles: Vec::new(), gauges, knows_pids };
     for index in 0..count {
-        if let Err(note) = found.add(index, &driver) {
-            notes.push(note.to_string());
+        if let Err(why) = found.add(index, &driver) {
+            match why.is_usual() {
+                true => errors.notes.push(why.to_string()),
+                false => errors.unreadable(why.to_string()),
+            }
         }
     }
     if found.devices.is_empty() {
-        notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
+        errors.notes.push(format!("{NAME}: none of {count} devices has a usable energy counter"));
         return None;
     }
     // Every function that is called later is called once before the exit handler is registered.
@@ -65,7 +67,9 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Nvidi
     }
     found.processes(0);
     if !vendor::watch_for_exit() {
-        notes.push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
+        errors
+            .notes
+            .push(format!("{NAME}: no room for an exit handler; not used, as it could crash the process"));
         return None;
     }
     Some(found)
@@ -86,6 +90,14 @@ enum Unusable {
     TooManyDevices(u32),
     NotCounted(CallError),
     Device { index: u32, model: String, error: CallError },
+}
+
+impl Unusable {
+    /// Whether the device has no counter, or is another job's.
+    fn is_usual(&self) -> bool {
+        let Unusable::Device { error: CallError::Status(status), .. } = self else { return false };
+        [NOT_SUPPORTED, NO_PERMISSION].contains(&status.code)
+    }
 }
 
 impl fmt::Display for Unusable {

@@ -35,18 +35,17 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accum
         errors.absent(format!("{NAME}: {reason}"));
         return None;
     }
-    let notes = &mut errors.notes;
     let (loaded, path) = match find::load(settings.rocm_smi_library.as_deref(), &LIBRARY, Loaded::open) {
         Ok(found) => found,
         Err(error) => {
-            notes.push(error.to_string());
+            errors.notes.push(error.to_string());
             return None;
         }
     };
     let library = match loaded.init() {
         Ok(library) => library,
         Err(error) => {
-            notes.push(format!(
+            errors.notes.push(format!(
                 "rocm_smi: rsmi_init of {} failed with {error}: no GPU that may be used? If there is one, check \
                  that the user is in the groups video and render and that no other user's /dev/shm/rocm_smi* is \
                  left over",
@@ -56,13 +55,15 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<Accum
         }
     };
     match library.device_count() {
-        Ok(count) if count <= DEVICES_MAX => Accumulators::open(library, count, settings, notes),
+        Ok(count) if count <= DEVICES_MAX => Accumulators::open(library, count, settings, errors),
         Ok(count) => {
-            notes.push(format!("rocm_smi: the library reports {count} devices, more than any node has"));
+            errors
+                .notes
+                .push(format!("rocm_smi: the library reports {count} devices, more than any node has"));
             None
         }
         Err(error) => {
-            notes.push(format!("rocm_smi: the devices cannot be counted: {error}"));
+            errors.notes.push(format!("rocm_smi: the devices cannot be counted: {error}"));
             None
         }
     }
