@@ -95,6 +95,7 @@ fn definitions() -> Vec<Definition> {
         description: text("a device"),
         contains: vec![text("dram-0")],
         wraps_at: Some(6),
+        baseline_microwatts: Some(7),
     };
     let location = |kind| {
         let (name, ring) = (text("thread"), text("1.0.ring"));
