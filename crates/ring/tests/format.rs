@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (3, 8_771_536_429_176_966_450);
+const FORMAT: (u32, u64) = (4, 6_216_281_438_558_732_497);
 
 fn records() -> Vec<Record> {
     let kinds = [
