@@ -93,7 +93,8 @@ impl Engine {
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
-        for consumer in seen.consumers.all.iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
+        let consumers = seen.consumers.all.iter().enumerate();
+        for consumer in consumers.filter(|(_, consumer)| !consumer.is_removed_and_uncharged()) {
             self.report_consumer(seen, consumer, each, &mut regions);
         }
         for (region, joules) in seen.possible_regions.iter() {
@@ -124,7 +125,7 @@ impl Engine {
     fn report_consumer(
         &self,
         seen: &View,
-        consumer: &Consumer,
+        (number, consumer): (usize, &Consumer),
         each: &mut dyn FnMut(CallpathRow),
         regions: &mut BTreeMap<RegionRef, RegionRow>,
     ) {
@@ -147,7 +148,7 @@ impl Engine {
                 calls: node.calls,
                 exclusive_joules: account.joules,
                 inclusive_joules: inclusive[at.0 as usize],
-                dynamic_joules: consumer.dynamic_joules(at),
+                dynamic_joules: seen.dynamic_joules(number, at),
                 resolved_joules: resolved.joules,
                 possible_joules: account.possible,
                 exclusive_ticks: node.exclusive_ticks,

@@ -217,12 +217,12 @@ impl View {
     fn active_prices(&self, worked: &[f64]) -> (Vec<Price>, Vec<f64>) {
         let mut weights = vec![0.0; self.consumers.groups.len() + self.consumers.all.len()];
         let mut prices = Vec::with_capacity(worked.len());
-        for (index, consumer) in self.consumers.all.iter().enumerate() {
-            let open: f64 = consumer.active_dues().map(|(_, due)| due.open).sum();
+        for (index, active) in self.actives.iter().enumerate() {
+            let dues = || self.consumers.all[index].listed.iter().map(|node| active.due(*node));
+            let open: f64 = dues().map(|due| due.open).sum();
             let open = if open > 0.0 { worked[index] / open } else { 0.0 };
             let price = Price { share: 0.0, active: 1.0, open };
-            weights[self.weight_of(index)] +=
-                consumer.active_dues().map(|(_, due)| due.dynamic_joules(&price)).sum::<f64>();
+            weights[self.weight_of(index)] += dues().map(|due| due.dynamic_joules(&price)).sum::<f64>();
             prices.push(price);
         }
         (prices, weights)
@@ -245,10 +245,10 @@ impl View {
             calls.set_prices(self.consumers.all.len(), &|consumer| prices[consumer as usize]);
         }
         let mut alone = Alone::Nobody;
-        for (index, consumer) in self.consumers.all.iter_mut().enumerate() {
+        for (index, active) in self.actives.iter_mut().enumerate() {
+            let consumer = &mut self.consumers.all[index];
             let (price, sharer) = (prices[index], consumer.independent_sharer(index as u32, self.sharing));
-            let Consumer { location, listed, accounts, active, .. } = consumer;
-            let Some(active) = active else { continue };
+            let Consumer { location, listed, accounts, .. } = consumer;
             for node in listed.drain(..) {
                 let account = &mut accounts[node.0 as usize];
                 let due = Due { share: account.take_due(), ..active.due(node) };
@@ -290,13 +290,5 @@ impl Alone {
             Alone::Nobody => Alone::One(consumer, location, node, due),
             _ => Alone::Several,
         }
-    }
-}
-
-impl Consumer {
-    /// What its listed call paths are due as far as they were active.
-    fn active_dues(&self) -> impl Iterator<Item = (NodeIndex, Due)> {
-        let active = self.active.as_deref();
-        self.listed.iter().filter_map(move |node| Some((*node, active?.due(*node))))
     }
 }

@@ -1,7 +1,6 @@
 //! Locations that draw from a view's device, and groups of them.
 
 use super::account::{Account, Sharer};
-use super::active::ActiveTime;
 use crate::policy::Sharing;
 use crate::steps::NodeIndex;
 use ampere_model::Timestamp;
@@ -25,8 +24,6 @@ pub(crate) struct Consumer {
     pub(super) listed: Vec<NodeIndex>,
     /// How many of the view's queued samples it has passed.
     pub(super) passed: usize,
-    /// Its active time, under the policy *active*.
-    pub(super) active: Option<Box<ActiveTime>>,
 }
 
 impl Consumer {
@@ -43,7 +40,6 @@ impl Consumer {
             accounts: Vec::new(),
             listed: Vec::new(),
             passed: 0,
-            active: None,
         }
     }
 
@@ -83,11 +79,6 @@ impl Consumer {
     /// What its listed call paths are due.
     pub(super) fn dues(&self) -> impl Iterator<Item = f64> {
         self.listed.iter().map(|node| self.accounts[node.0 as usize].due)
-    }
-
-    /// The dynamic joules of a call path, under the policy *active*.
-    pub fn dynamic_joules(&self, node: NodeIndex) -> f64 {
-        self.active.as_ref().map_or(0.0, |active| active.dynamic_joules(node))
     }
 
     pub fn account(&self, node: NodeIndex) -> Account {
@@ -137,8 +128,7 @@ impl Consumers {
     /// Nothing is due at the start of an interval.
     pub(super) fn begin_interval(&mut self) {
         self.groups.iter_mut().for_each(Group::begin_interval);
-        for Consumer { listed, accounts, since, active, .. } in &mut self.all {
-            active.iter_mut().for_each(|active| active.begin_interval(listed));
+        for Consumer { listed, accounts, since, .. } in &mut self.all {
             listed.drain(..).for_each(|node| accounts[node.0 as usize].due = 0.0);
             *since = 0.0;
         }

@@ -52,6 +52,8 @@ pub(crate) struct View {
     totals: ViewTotals,
     /// Joules per tick that the device draws in any case; only the policy *active* asks for it.
     pub baseline: f64,
+    /// The active time of each consumer; empty unless the policy is *active*.
+    actives: Vec<ActiveTime>,
     workers: Vec<Worker>,
     pub idle_intervals: IdleIntervals,
     /// What the consumers were charged, each joule counted once. It is needed if sharing is independent.
@@ -82,6 +84,7 @@ impl View {
             possible_regions: PossibleRegions::default(),
             totals: ViewTotals::default(),
             baseline: 0.0,
+            actives: Vec::new(),
             workers: Vec::new(),
             idle_intervals: IdleIntervals::default(),
             charged_once: 0.0,
@@ -123,9 +126,10 @@ impl View {
             None => {
                 let clock = self.clock.at(self.clock.reached);
                 let group = group.map(|name| self.consumers.group(name, clock));
-                let active = (self.policy == Policy::Active).then(Box::<ActiveTime>::default);
-                let consumer = Consumer::new(location, group, self.clock.reached);
-                self.consumers.all.push(Consumer { active, ..consumer });
+                self.consumers.all.push(Consumer::new(location, group, self.clock.reached));
+                if self.policy == Policy::Active {
+                    self.actives.push(ActiveTime::default());
+                }
                 self.consumers.all.len() - 1
             }
         };
@@ -228,7 +232,8 @@ impl View {
     ) {
         let has_begun = self.interval.start.is_some();
         let (ShareClock { now, ticks, rate, .. }, group) = self.clocks_of(index);
-        let Consumer { location, node, since, before, changed, accounts, listed, active, .. } =
+        let mut active = self.actives.get_mut(index as usize);
+        let Consumer { location, node, since, before, changed, accounts, listed, .. } =
             &mut self.consumers.all[index as usize];
         for to in moves {
             let clock = ticks + to.time.saturating_sub(now) as f64 * rate;
@@ -241,7 +246,7 @@ impl View {
                 }
                 account.due += share;
             }
-            let due = match active {
+            let due = match &mut active {
                 None => Due { share, ..Due::default() },
                 Some(active) => {
                     Due { share, ..active.accrue(*node, to.time, cpu_times.of(*location), has_begun) }
@@ -293,7 +298,7 @@ impl View {
         };
         let has_begun = self.interval.start.is_some();
         let share = if has_begun { consumer.accrue(clock) } else { 0.0 };
-        let due = match &mut consumer.active {
+        let due = match self.actives.get_mut(index as usize) {
             None => Due { share, ..Due::default() },
             Some(active) => {
                 let cpu = cpu_times.of(consumer.location);
@@ -301,6 +306,11 @@ impl View {
             }
         };
         (clock, due)
+    }
+
+    /// The dynamic joules of a consumer's call path, under the policy *active*.
+    pub fn dynamic_joules(&self, consumer: usize, node: NodeIndex) -> f64 {
+        self.actives.get(consumer).map_or(0.0, |active| active.dynamic_joules(node))
     }
 
     pub fn totals(&self) -> ViewTotals {

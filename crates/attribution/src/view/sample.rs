@@ -55,6 +55,9 @@ impl View {
         self.interval.start = Some(self.clock.now);
         self.interval.idle_ticks = 0.0;
         self.clock.ticks = 0.0;
+        for (active, consumer) in self.actives.iter_mut().zip(&self.consumers.all) {
+            active.begin_interval(&consumer.listed);
+        }
         self.consumers.begin_interval();
     }
 
