@@ -25,7 +25,7 @@ pub struct AttributeArguments {
     /// Settings, a file such as ampere.toml: above all which metric is which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
-    /// How a sample interval's joules go to the frames in it
+    /// How a sample interval's joules go to the frames in it [default: active if the trace has CPU times, otherwise time_sliced]
     #[arg(long, value_enum)]
     policy: Option<PolicyName>,
     /// Attribute time like a counter as well: a profile of the ranks' time, which needs no energy metric
@@ -50,6 +50,8 @@ pub struct AttributeArguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum PolicyName {
+    #[value(name = "active")]
+    Active,
     #[value(name = "time_sliced")]
     TimeSliced,
     #[value(name = "busy_only")]
@@ -74,11 +76,12 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     remove_when_interrupted(results.iter().map(|path| unfinished(path)).collect())
         .context("cannot wait for signals")?;
     let mut config = Config::load(given(&arguments.config))?;
-    match arguments.policy {
-        Some(PolicyName::TimeSliced) => config.attribution.policy = Policy::TimeSliced,
-        Some(PolicyName::BusyOnly) => config.attribution.policy = Policy::BusyOnly,
-        None => {}
-    }
+    let policy = arguments.policy.map(|policy| match policy {
+        PolicyName::Active => Policy::Active,
+        PolicyName::TimeSliced => Policy::TimeSliced,
+        PolicyName::BusyOnly => Policy::BusyOnly,
+    });
+    config.attribution.policy = policy.or(config.attribution.policy);
     config.attribution.time |= arguments.time;
     let view = arguments.view.map(|view| match view {
         ViewName::Ranks => ViewKind::Ranks,

@@ -9,15 +9,23 @@ CONFIG.json: {"devices": [{"name": "GPU-0", "node": "frontier09408" (optional),
                            "kind": "cumulative" | "instantaneous" (optional),
                            "recorder": "MPI Rank 0" (optional: the location group, or "<group>/<location>", that recorded it; needed
                                                      where several recorded a metric of this name on one node),
+                           "baseline_watts": 60.0 (optional, for `active`: what the device draws without this job),
+                           "activity": "ampere::cpu_time" (optional, for `active`: a cumulative metric in seconds that locations record),
                            "consumers": ["HIP[0:0]", "MPI Rank 0/Master thread"]}]}
 A consumer is a location: its name, or "<location group>/<location>". Names that the trace lacks are ignored.
 All readings are taken as true: this is no reference for misreadings, for which a test must know the right values itself.
 
-Two policies, both conserving (attributed + idle == total of the counter between first and last sample):
+Three policies, all conserving (attributed + idle == total of the counter between first and last sample):
   time_sliced  the counter is linear between two samples; at every instant its slope is shared evenly
                by the consumers whose call stack is not empty, or is idle if there is none.
   busy_only    the whole increase of a sample interval goes to the frames that ran in it, in proportion
                to their exclusive run time there, and to idle only if none ran at all.
+  active       an interval's joules are static (baseline watts times its length, at most all of them) and dynamic (the rest). Static
+               joules are divided as by time_sliced; dynamic ones in proportion to the time that each frame was active in the interval,
+               and are idle if nothing was. A location with the activity metric was active as much as the metric rose; one without
+               it whenever a frame was open. What other locations of a process were active, those that are no consumers, counts for
+               the frames of its first consumer, by the time that each was open in the interval. 'exclusive' is static + dynamic;
+               its own 'resolved' and 'possible' are dynamic joules of the intervals in which nothing else was active, and in which it was.
 'exclusive' is keyed by call path ("main;solve;MPI_Send"); 'inclusive' by region, recursion counted once.
 'resolved' is the least that a call path can have spent: the sample intervals in which one consumer was in it from end to end and no
 other consumer was active. 'possible' is the most: all sample intervals in which it ran at all; joules between two samples of one
@@ -152,6 +160,39 @@ def busy_only(times, joules, consumers):
     return spent, idle
 
 
+def active(times, joules, consumers, baseline, hz):
+    """consumers: (runs, own activity or None, activities of the process' other locations); an activity is (times, seconds)"""
+    static = [0.0]
+    for i in range(1, len(times)):
+        static.append(static[-1] + min(joules[i] - joules[i - 1], baseline * (times[i] - times[i - 1]) / hz))
+    still, idle = time_sliced(times, static, [runs for runs, _, _ in consumers])
+    moving, least, most = defaultdict(float), defaultdict(float), defaultdict(float)
+    rose = lambda activity, a, b: at(*activity, b) - at(*activity, a)
+    for i in range(1, len(times)):
+        lo, hi, weight = times[i - 1], times[i], defaultdict(float)
+        for runs, own, others in consumers:
+            pieces = [(max(start, lo), min(end, hi), path) for start, end, path in runs if start < hi and end > lo]
+            for start, end, path in pieces:
+                weight[path] += rose(own, start, end) if own else (end - start) / hz
+            elsewhere, open_ = sum(rose(other, lo, hi) for other in others), sum(end - start for start, end, _ in pieces)
+            for start, end, path in pieces if elsewhere else []:
+                weight[path] += elsewhere * (end - start) / open_
+        total, delta = sum(weight.values()), (joules[i] - joules[i - 1]) - (static[i] - static[i - 1])
+        ran = [path for path, seconds in weight.items() if seconds > 0]
+        for path in ran:
+            moving[path] += delta * weight[path] / total
+            most[path] += delta
+        if len(ran) == 1:
+            least[ran[0]] += delta
+        if not ran:
+            idle += delta
+    spent = {path: still.get(path, 0.0) + moving.get(path, 0.0) for path in {*still, *moving}}
+    rows = table(spent, idle)
+    for name, joules_of in ("static", still), ("dynamic", moving), ("resolved", least), ("possible", most):
+        rows[name] = {";".join(p): j for p, j in joules_of.items()}
+    return rows
+
+
 def bounds(times, joules, consumers):
     """-> least and most joules of each call path, from the sample intervals alone"""
     least, most, cursors = defaultdict(float), defaultdict(float), [0] * len(consumers)
@@ -201,14 +242,25 @@ def main():
         for node, metric, recorder in chosen:
             series, member = samples[node, metric, recorder], units[node, metric, recorder]
             names = set(device["consumers"])
-            runs = [r for (n, loc, group), r in sorted(by_key.items())
-                    if n == node and (loc in names or f"{group}/{loc}" in names)]
+            chosen_runs = [((group, loc), r) for (n, loc, group), r in sorted(by_key.items())
+                           if n == node and (loc in names or f"{group}/{loc}" in names)]
+            runs = [r for _, r in chosen_runs]
             if member.metric_mode in RELATIVE:
                 sys.exit(f"{metric}: relative values are not covered here")
             scale = device.get("scale", scale_of(member))
             backward = member.metric_mode == otf2.enums.MetricMode.ABSOLUTE_LAST
             times, joules = cumulative(series, scale, device.get("kind", "cumulative"), hz, backward)
             least, most = bounds(times, joules, runs)
+            clocks, consumers, seen = {}, [], set()
+            for (n, name, who), readings in samples.items():
+                if n == node and name == device.get("activity"):
+                    per_unit = scale_of(units[n, name, who])
+                    clocks[who] = [t for t, _ in readings], [v * per_unit for _, v in readings]
+            own = {who for who, _ in chosen_runs}
+            for who, r in chosen_runs:
+                first = who[0] not in seen; seen.add(who[0])
+                others = [c for other, c in clocks.items() if first and other[0] == who[0] and other not in own]
+                consumers.append((r, clocks.get(who), others))
             by_region = [[(start, end, path[-1:]) for start, end, path in run] for run in runs]
             _, most_of_regions = bounds(times, joules, by_region)
             named = lambda d: {";".join(p): j for p, j in sorted(d.items(), key=lambda kv: -kv[1])}
@@ -217,7 +269,8 @@ def main():
                 "total": joules[-1], "resolved": named(least), "possible": named(most),
                 "possible_regions": named(most_of_regions),
                 "time_sliced": table(*time_sliced(times, joules, runs)),
-                "busy_only": table(*busy_only(times, joules, runs))})
+                "busy_only": table(*busy_only(times, joules, runs)),
+                "active": active(times, joules, consumers, device.get("baseline_watts", 0.0), hz)})
     json.dump(out, sys.stdout, indent=1)
     print()
 

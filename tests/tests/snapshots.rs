@@ -551,7 +551,7 @@ fn mistakes_in_settings() {
             [1]
 
             $ ampere run --config value.toml -- true
-            ampere: value.toml:2: policy: "fair": use time_sliced or busy_only
+            ampere: value.toml:2: policy: "fair": use active, time_sliced or busy_only
             [1]
 
             $ ampere run --config syntax.toml -- true

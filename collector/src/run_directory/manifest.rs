@@ -373,7 +373,7 @@ mod tests {
         assert!(certain);
         assert_eq!((again.timer, again.ticks_per_second), (clock.timer, clock.ticks_per_second));
         assert_eq!(again.realtime_ns(clock.epoch.tsc), clock.realtime_ns(clock.epoch.tsc));
-        assert_eq!(loaded.config().unwrap().attribution.policy, ampere_attribution::Policy::BusyOnly);
+        assert_eq!(loaded.config().unwrap().attribution.policy, Some(ampere_attribution::Policy::BusyOnly));
         assert!(loaded.collector_is_alive() && loaded.is_of_this_boot());
     }
 

@@ -496,6 +496,7 @@ fn list(sources: &[Box<dyn Source>]) -> Vec<Device> {
             description: device.description.clone(),
             contains: metrics_of(&device.contains),
             wraps_at: device.wraps_at_nanojoules,
+            baseline_microwatts: device.baseline_microwatts,
         })
         .collect()
 }

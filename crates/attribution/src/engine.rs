@@ -2,9 +2,10 @@
 
 use crate::callpaths::CallPaths;
 use crate::counter::Increase;
+use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
-use crate::view::{LocationCalls, View, ViewTotals};
+use crate::view::{IdleIntervals, LocationCalls, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 
@@ -38,6 +39,7 @@ const _: () = assert!(size_of::<Location>() == 64);
 pub struct Engine {
     locations: Vec<Location>,
     views: Vec<View>,
+    cpu_times: CpuTimes,
     unmatched_leaves: u64,
     backward: u64,
     /// Kept between calls of [`Engine::steps`] to save allocations.
@@ -124,7 +126,13 @@ impl Engine {
         let state = &mut self.locations[location.0 as usize];
         if state.draws_from.iter().all(|(v, _)| *v != view) {
             let open = self.calls.as_ref().map_or(&[][..], |calls| calls.open(location));
-            let consumer = self.views[view.0 as usize].add_consumer(location.0, group, state.current, open);
+            let consumer = self.views[view.0 as usize].add_consumer(
+                location.0,
+                group,
+                state.current,
+                open,
+                &self.cpu_times,
+            );
             state.draw_from(view, consumer);
         }
     }
@@ -136,13 +144,51 @@ impl Engine {
             let mut fewer = std::mem::take(&mut state.draws_from).into_vec();
             let (_, consumer) = fewer.remove(at);
             state.draws_from = fewer.into_boxed_slice();
-            self.views[view.0 as usize].remove_consumer(consumer);
+            self.views[view.0 as usize].remove_consumer(consumer, &self.cpu_times);
         }
     }
 
     /// Whether the location is a consumer of the view.
     pub fn is_bound(&self, view: ViewIndex, location: LocationIndex) -> bool {
         self.locations[location.0 as usize].draws_from.iter().any(|(v, _)| *v == view)
+    }
+
+    /// The CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly; before the first and
+    /// after the last one it does not rise. Points come in the order of time, and before the steps and samples of later times.
+    pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
+        self.cpu_times.add(location, time, ticks);
+    }
+
+    /// Whether the CPU time of a location is known.
+    pub fn knows_cpu_time(&self, location: LocationIndex) -> bool {
+        self.cpu_times.of(location.0).is_some()
+    }
+
+    /// Releases CPU times of before `time`: no earlier step or sample will come.
+    pub fn release_cpu_times(&mut self, time: Timestamp) {
+        self.cpu_times.release_before(time);
+    }
+
+    /// Sets what the device of a view draws in any case, in joules per tick, for the policy *active*.
+    pub fn set_baseline(&mut self, view: ViewIndex, joules_per_tick: f64) {
+        for view in self.with_twin(view) {
+            self.views[view.0 as usize].baseline = joules_per_tick;
+        }
+    }
+
+    /// The intervals of a view in which nothing was active, under the policy *active*.
+    pub fn idle_intervals(&self, view: ViewIndex) -> IdleIntervals {
+        self.views[view.0 as usize].idle_intervals
+    }
+
+    /// Counts the CPU time of `worker`, as long as it has no frames in the view itself, for the frames of a consumer, under the
+    /// policy *active*.
+    pub fn add_worker(&mut self, view: ViewIndex, worker: LocationIndex, location: LocationIndex) {
+        let draws_from = &self.locations[location.0 as usize].draws_from;
+        let consumer = draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer);
+        if let Some(consumer) = consumer {
+            self.views[view.0 as usize].add_worker(worker.0, consumer, &self.cpu_times);
+        }
     }
 
     /// The location enters a region.
@@ -234,7 +280,7 @@ impl Engine {
             self.moves.push(Move { time: step.time, node, calls: step.calls });
         }
         for (view, consumer) in draws_from.iter().filter(|_| !self.moves.is_empty()) {
-            self.views[view.0 as usize].moves(*consumer, &self.moves, paths);
+            self.views[view.0 as usize].moves(*consumer, &self.moves, paths, &self.cpu_times);
         }
         if let Some(calls) = &mut self.calls {
             let is_recorded = is_recorded(draws_from, &self.views);
@@ -270,7 +316,7 @@ impl Engine {
             return self.change_recorded_frame(location, Move { time, node, calls: calls as u32 });
         }
         for (view, consumer) in &state.draws_from {
-            self.views[view.0 as usize].switch(*consumer, time, node);
+            self.views[view.0 as usize].switch(*consumer, time, node, &self.cpu_times);
         }
     }
 
@@ -278,7 +324,7 @@ impl Engine {
     fn change_recorded_frame(&mut self, location: LocationIndex, to: Move) {
         let draws_from = &self.locations[location.0 as usize].draws_from;
         for (view, consumer) in draws_from {
-            self.views[view.0 as usize].switch_recorded(*consumer, to);
+            self.views[view.0 as usize].switch_recorded(*consumer, to, &self.cpu_times);
         }
         if let Some(calls) = &mut self.calls {
             calls.record(location, to, is_recorded(draws_from, &self.views));
@@ -290,9 +336,9 @@ impl Engine {
     pub fn sample(&mut self, view: ViewIndex, time: Timestamp, increase: Increase) {
         let locations = &self.locations;
         let region_of = |location: u32, node| locations[location as usize].paths.node(node).region;
-        self.views[view.0 as usize].sample(time, increase, region_of);
+        self.views[view.0 as usize].sample(time, increase, &self.cpu_times, region_of);
         if let Some(twin) = self.views[view.0 as usize].twin {
-            self.views[twin.0 as usize].sample(time, increase, region_of);
+            self.views[twin.0 as usize].sample(time, increase, &self.cpu_times, region_of);
         }
     }
 

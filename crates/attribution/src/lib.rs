@@ -28,6 +28,7 @@
 //! callpaths.rs  one location's call paths                     view_table.rs  a view as a table
 //! policy.rs     how joules are divided                        intervals.rs  the usual length of intervals
 //! calls.rs      single calls, if they are recorded          steps.rs       steps of locations, and their numbers
+//! cpu_time.rs   when locations used CPU time
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -35,6 +36,7 @@
 mod callpaths;
 mod calls;
 mod counter;
+mod cpu_time;
 mod engine;
 mod intervals;
 mod policy;
@@ -47,5 +49,5 @@ pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample
 pub use engine::{Engine, Oddities};
 pub use policy::{Policy, Sharing};
 pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};
-pub use view::{Call, Charge, ChargedInterval, ViewTotals};
+pub use view::{Call, Charge, ChargedInterval, IdleIntervals, ViewTotals};
 pub use view_table::{CallpathRow, RegionRow, ViewReport};

@@ -8,6 +8,9 @@ pub enum Policy {
     TimeSliced,
     /// All to the frames that ran, by exclusive run time; idle only where none ran at all.
     BusyOnly,
+    /// What the device draws in any case as by [`Policy::TimeSliced`]; the rest to the frames that were active, by their active
+    /// time; idle where none was.
+    Active,
 }
 
 /// Whether consumers that are active at the same time split the energy or each get all of it.
@@ -26,6 +29,7 @@ impl Policy {
         match self {
             Policy::TimeSliced => "time_sliced",
             Policy::BusyOnly => "busy_only",
+            Policy::Active => "active",
         }
     }
 }

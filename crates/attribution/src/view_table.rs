@@ -19,6 +19,8 @@ pub struct CallpathRow {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
+    /// Those of its exclusive joules that are above what the device draws in any case; 0 unless the policy is *active*.
+    pub dynamic_joules: f64,
     /// The least of its exclusive joules that are its own: see [`ViewReport`].
     pub resolved_joules: f64,
     /// The most that its exclusive joules can be.
@@ -38,6 +40,8 @@ pub struct RegionRow {
     pub exclusive_joules: f64,
     /// A region that is on the stack twice counts once.
     pub inclusive_joules: f64,
+    /// As in [`CallpathRow`].
+    pub dynamic_joules: f64,
     pub resolved_joules: f64,
     /// A sample interval counts once, however many of the region's call paths ran in it.
     pub possible_joules: f64,
@@ -53,6 +57,9 @@ pub struct RegionRow {
 /// Resolved joules are those of the sample intervals that belonged to one frame alone, from end to end; possible joules are those
 /// of all intervals in which it ran at all, lost ones among them. Its exclusive joules lie between. With independent sharing,
 /// where each consumer is given all joules, an interval is possible for a region once for each consumer (a group counts as one).
+///
+/// Under the policy *active* both are dynamic joules: those of the intervals in which nothing else was active, and of those in
+/// which the frame was active at all.
 ///
 /// # Least and most power
 /// If energy is time sliced, the power of a sample interval is the device's (joules / length), whoever shared it. If it goes to
@@ -86,7 +93,8 @@ impl Engine {
     pub fn report_rows(&self, view: ViewIndex, each: &mut dyn FnMut(CallpathRow)) -> ViewReport {
         let seen = self.view(view);
         let mut regions = BTreeMap::new();
-        for consumer in seen.consumers.all.iter().filter(|consumer| !consumer.is_removed_and_uncharged()) {
+        let consumers = seen.consumers.all.iter().enumerate();
+        for consumer in consumers.filter(|(_, consumer)| !consumer.is_removed_and_uncharged()) {
             self.report_consumer(seen, consumer, each, &mut regions);
         }
         for (region, joules) in seen.possible_regions.iter() {
@@ -117,7 +125,7 @@ impl Engine {
     fn report_consumer(
         &self,
         seen: &View,
-        consumer: &Consumer,
+        (number, consumer): (usize, &Consumer),
         each: &mut dyn FnMut(CallpathRow),
         regions: &mut BTreeMap<RegionRef, RegionRow>,
     ) {
@@ -140,6 +148,7 @@ impl Engine {
                 calls: node.calls,
                 exclusive_joules: account.joules,
                 inclusive_joules: inclusive[at.0 as usize],
+                dynamic_joules: seen.dynamic_joules(number, at),
                 resolved_joules: resolved.joules,
                 possible_joules: account.possible,
                 exclusive_ticks: node.exclusive_ticks,
@@ -160,6 +169,7 @@ impl RegionRow {
             calls: 0,
             exclusive_joules: 0.0,
             inclusive_joules: 0.0,
+            dynamic_joules: 0.0,
             resolved_joules: 0.0,
             possible_joules: 0.0,
             exclusive_ticks: 0,
@@ -171,6 +181,7 @@ impl RegionRow {
     fn add(&mut self, row: &CallpathRow, outermost: bool) {
         self.calls = self.calls.saturating_add(row.calls);
         self.exclusive_joules += row.exclusive_joules;
+        self.dynamic_joules += row.dynamic_joules;
         self.resolved_joules += row.resolved_joules;
         self.exclusive_ticks = self.exclusive_ticks.saturating_add(row.exclusive_ticks);
         self.resolved_ticks = self.resolved_ticks.saturating_add(row.resolved_ticks);

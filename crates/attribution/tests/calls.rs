@@ -140,6 +140,7 @@ fn charge(
     for ((location, stack), ticks) in &due {
         let price = match (policy, sharing) {
             (Policy::TimeSliced, _) => joules / length,
+            (Policy::Active, _) => unreachable!("active.rs has its definition"),
             (Policy::BusyOnly, Sharing::Shared) => joules / whole,
             (Policy::BusyOnly, Sharing::Independent) => {
                 let own = due.iter().filter(|((other, _), _)| sharer(*other) == sharer(*location));

@@ -665,6 +665,7 @@ fn naive(events: &[Event], policy: Policy, groups: &[Option<u64>]) -> (Spent, f6
                         *ran.entry(key).or_default() += 1.0 / members as f64;
                         total += 1.0 / members as f64;
                     }
+                    Policy::Active => unreachable!("active.rs has its definition"),
                 }
             }
             if active.is_empty() && policy == Policy::TimeSliced {

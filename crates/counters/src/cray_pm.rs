@@ -98,6 +98,7 @@ pub(crate) fn open(settings: &Settings, errors: &mut OpenErrors) -> Option<CrayP
             description: format!("Cray pm_counters, {}", path.display()),
             pci: None,
             wraps_at_nanojoules: None,
+            baseline_microwatts: None,
         });
         let power = ValueFile::open(folder.join(entry.replace("energy", "power"))).ok();
         counters.push(Counter { file, power, value: Ok(value) });

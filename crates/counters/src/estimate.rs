@@ -65,6 +65,7 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
             return None;
         }
     };
+    let idle_microwatts = (idle * 1e6).round() as u64;
     let device = Device {
         name: "node".to_owned(),
         metric: "estimate:::energy".to_owned(),
@@ -76,11 +77,9 @@ pub(crate) fn open(settings: &Settings, notes: &mut Vec<String>) -> Option<Estim
         description: format!("{idle} W and {per_core} W per busy core, CPU time from {}", path.display()),
         pci: None,
         wraps_at_nanojoules: None,
+        baseline_microwatts: Some(idle_microwatts),
     };
-    let model = Model {
-        idle_microwatts: (idle * 1e6).round() as u64,
-        per_core_microwatts: (per_core * 1e6).round() as u64,
-    };
+    let model = Model { idle_microwatts, per_core_microwatts: (per_core * 1e6).round() as u64 };
     Some(Estimate { model, cpu_time, busy_ns: 0, run: None, before_nanojoules: 0, devices: [device] })
 }
 
@@ -124,6 +123,7 @@ impl Source for Estimate {
         let (own, all) = run.lock().unwrap_or_else(PoisonError::into_inner).cpus();
         let idle_microwatts = self.model.idle_microwatts;
         self.model.idle_microwatts = (u128::from(idle_microwatts) * own as u128 / all as u128) as u64;
+        self.devices[0].baseline_microwatts = Some(self.model.idle_microwatts);
         self.devices[0].description = format!(
             "{} W for {own} of {all} CPUs and {} W per core that the run's own processes keep busy",
             idle_microwatts as f64 * 1e-6,

@@ -210,6 +210,7 @@ impl Hwmon {
             kind,
             contains: Vec::new(),
             wraps_at_nanojoules: None,
+            baseline_microwatts: None,
             resolution_joules: if quality == Quality::Integrated { 1e-9 } else { 1e-6 },
             description: format!("{how}{}", path.display()),
             pci: (kind == Kind::Gpu).then(|| pci_of(chip)).flatten(),

@@ -134,6 +134,8 @@ pub struct Device {
     pub pci: Option<String>,
     /// The value at which [`Reading::nanojoules`] starts again at 0.
     pub wraps_at_nanojoules: Option<u64>,
+    /// What it draws without the job, if that is known: the estimate's idle power.
+    pub baseline_microwatts: Option<u64>,
 }
 
 /// The result of one read of a counter.

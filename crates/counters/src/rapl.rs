@@ -122,6 +122,7 @@ impl Rapl {
             },
             pci: None,
             wraps_at_nanojoules: range.map(|range| range.saturating_mul(1000)),
+            baseline_microwatts: None,
         });
         self.counters.push(file);
         Ok(())

@@ -4,10 +4,10 @@ use crate::assignment;
 use crate::callpaths::{Callpath, Callpaths, Figures, Numbering};
 use crate::losses::{Losses, ReadingLosses};
 use crate::summary::{
-    Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View, Watts,
-    least_trusted,
+    Baseline, Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View,
+    Watts, least_trusted,
 };
-use ampere_attribution::{CallpathRow, LocationIndex, RegionRow, ViewIndex};
+use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, ViewIndex, ViewTotals};
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
@@ -332,6 +332,7 @@ impl Tables<'_> {
         let device = &self.attributor.devices[number];
         let info = &device.info;
         let totals = self.attributor.engine.totals(device.views.ranks);
+        let active = self.active_totals(device);
         let counter = device.counter_figures();
         let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
         let sampled_seconds = self.seconds(sampled);
@@ -347,6 +348,9 @@ impl Tables<'_> {
             contains: self.attributor.parts(number),
             samples: counter.samples,
             total_joules: totals.total_joules,
+            baseline: active.map(|_| baseline_of(device)),
+            static_joules: active.map(|totals| totals.static_joules),
+            dynamic_joules: active.map(|totals| totals.dynamic_joules),
             sampled_seconds,
             uncovered_seconds: self.seconds(totals.unknown_ticks),
             watts_max: Some(device.watts_max()).filter(|watts| watts.is_finite()),
@@ -362,6 +366,14 @@ impl Tables<'_> {
             other_ranks_lead: false,
             other_ranks: None,
         }
+    }
+
+    /// The totals of the device's first view whose policy is *active*.
+    fn active_totals(&self, device: &attributor::Device) -> Option<ViewTotals> {
+        let engine = &self.attributor.engine;
+        let wanted = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind));
+        let mut views = wanted.map(|kind| device.view(kind));
+        views.find(|view| engine.report_policy(*view) == Policy::Active).map(|view| engine.totals(view))
     }
 
     fn add_views(&self, number: usize, shown: &mut Device) {
@@ -418,9 +430,10 @@ impl Tables<'_> {
         }
         let is_time = device.unit == Unit::Seconds.as_str();
         let mut callpaths = Largest::new(self.most);
+        let policy = self.attributor.engine.report_policy(view);
         let report = self.attributor.engine.report_rows(view, &mut |row| {
             if callpaths.takes(row.exclusive_joules) {
-                callpaths.push(self.callpath(&row, is_time));
+                callpaths.push(self.callpath(&row, policy, is_time));
             }
         });
         let mut shown = View {
@@ -446,9 +459,10 @@ impl Tables<'_> {
         shown
     }
 
-    fn callpath(&self, row: &CallpathRow, is_time: bool) -> Callpath {
+    fn callpath(&self, row: &CallpathRow, policy: Policy, is_time: bool) -> Callpath {
         let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
         let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        let figures = with_dynamic(figures, row.dynamic_joules, policy == Policy::Active);
         Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
     }
 
@@ -462,6 +476,8 @@ impl Tables<'_> {
             inclusive_joules,
             resolved_joules: if is_time { exclusive_joules } else { resolved_joules },
             possible_joules: Some(if is_time { exclusive_joules } else { possible_joules }),
+            static_joules: None,
+            dynamic_joules: None,
             exclusive_seconds,
             resolved_seconds: if is_time { exclusive_seconds } else { resolved_seconds },
         }
@@ -471,6 +487,7 @@ impl Tables<'_> {
         let is_time = device.unit == Unit::Seconds.as_str();
         let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
         let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
+        let figures = with_dynamic(figures, row.dynamic_joules, view.policy == Policy::Active.as_str());
         let per_second = self.attributor.ticks_per_second as f64;
         let bounds = row.joules_per_tick.filter(|_| !is_time);
         let watts = Watts {
@@ -483,6 +500,24 @@ impl Tables<'_> {
         let watts = watts.up_to(device.most_watts(view));
         Region { region: region.into(), figures, sampled_error_joules: None, watts }
     }
+}
+
+/// The figures with their static and dynamic parts, if the policy divides joules so.
+fn with_dynamic(figures: Figures, dynamic: f64, is_active: bool) -> Figures {
+    Figures {
+        static_joules: is_active.then(|| (figures.exclusive_joules - dynamic).max(0.0)),
+        dynamic_joules: is_active.then_some(dynamic),
+        ..figures
+    }
+}
+
+fn baseline_of(device: &attributor::Device) -> Baseline {
+    let none = Baseline { watts: 0.0, kind: "none".to_owned(), samples: 0 };
+    device.baseline().map_or(none, |known| Baseline {
+        watts: known.watts,
+        kind: known.kind.as_str().to_owned(),
+        samples: known.samples,
+    })
 }
 
 fn set_sampled_errors(regions: &mut [Region], period: f64) {

@@ -20,7 +20,13 @@ pub struct Figures {
     pub exclusive_joules: f64,
     /// With the frames that it called; a region that is on the stack twice counts once.
     pub inclusive_joules: f64,
-    /// The least that the exclusive joules can be.
+    /// Under the policy *active*: the part of the exclusive joules that the device draws in any case, and the part above that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_joules: Option<f64>,
+    /// See `static_joules`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_joules: Option<f64>,
+    /// The least that the exclusive joules can be (under the policy *active*, the dynamic joules).
     pub resolved_joules: f64,
     /// The most that they can be. Summaries of older versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -280,6 +286,10 @@ impl Serialize for Callpaths {
         column("exclusive_joules", |figures| figures.exclusive_joules)?;
         column("inclusive_joules", |figures| figures.inclusive_joules)?;
         column("resolved_joules", |figures| figures.resolved_joules)?;
+        if rows.iter().all(|row| row.figures.dynamic_joules.is_some()) {
+            column("static_joules", |figures| figures.static_joules.unwrap_or_default())?;
+            column("dynamic_joules", |figures| figures.dynamic_joules.unwrap_or_default())?;
+        }
         if rows.iter().all(|row| row.figures.possible_joules.is_some()) {
             column("possible_joules", |figures| figures.possible_joules.unwrap_or_default())?;
         }
@@ -300,6 +310,10 @@ struct Columns {
     resolved_joules: Vec<f64>,
     #[serde(default)]
     possible_joules: Option<Vec<f64>>,
+    #[serde(default)]
+    static_joules: Option<Vec<f64>>,
+    #[serde(default)]
+    dynamic_joules: Option<Vec<f64>>,
     exclusive_seconds: Vec<f64>,
     resolved_seconds: Vec<f64>,
 }
@@ -313,6 +327,8 @@ impl Columns {
             &self.inclusive_joules,
             &self.resolved_joules,
             self.possible_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            self.static_joules.as_ref().unwrap_or(&self.exclusive_joules),
+            self.dynamic_joules.as_ref().unwrap_or(&self.exclusive_joules),
             &self.exclusive_seconds,
             &self.resolved_seconds,
         ];
@@ -328,6 +344,8 @@ impl Columns {
                 inclusive_joules: self.inclusive_joules[at],
                 resolved_joules: self.resolved_joules[at],
                 possible_joules: self.possible_joules.as_ref().map(|column| column[at]),
+                static_joules: self.static_joules.as_ref().map(|column| column[at]),
+                dynamic_joules: self.dynamic_joules.as_ref().map(|column| column[at]),
                 exclusive_seconds: self.exclusive_seconds[at],
                 resolved_seconds: self.resolved_seconds[at],
             },

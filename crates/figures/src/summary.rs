@@ -522,6 +522,15 @@ pub struct Device {
     pub samples: u64,
     /// From the first sample to the last.
     pub total_joules: f64,
+    /// What it draws without the job, under the policy *active*.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Baseline>,
+    /// Under the policy *active*: the joules that it draws in any case, and those above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub static_joules: Option<f64>,
+    /// See `static_joules`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_joules: Option<f64>,
     /// From the first sample to the last: energy outside is not in the total.
     #[serde(default)]
     pub sampled_seconds: f64,
@@ -564,6 +573,17 @@ pub struct Device {
     /// Whether tables begin with it: other threads of a rank ran more than its main thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_ranks_lead: bool,
+}
+
+/// What a device draws without the job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// The power in watts; 0 if it is not known.
+    pub watts: f64,
+    /// Where it comes from: "set", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
+    pub kind: String,
+    /// The number of intervals that it is the mean of.
+    pub samples: u64,
 }
 
 impl Device {
@@ -634,7 +654,7 @@ pub struct View {
     /// The threads whose frames are a rank's, where that makes a difference: "main" or "all".
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub locations: String,
-    /// The policy: "time_sliced" or "busy_only".
+    /// The policy: "active", "time_sliced" or "busy_only".
     pub policy: String,
     /// The sharing: "shared" or "independent".
     pub sharing: String,
@@ -688,7 +708,8 @@ pub struct Region {
 pub struct Watts {
     /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
     pub mean_watts: Option<f64>,
-    /// Resolved joules over resolved seconds: the device's power while nothing else ran.
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran (under the policy *active*, its dynamic
+    /// power while nothing else was active).
     pub resolved_watts: Option<f64>,
     /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.

@@ -220,4 +220,6 @@ pub struct Device {
     pub contains: Vec<String>,
     /// The value at which its samples' values start again at 0.
     pub wraps_at: Option<u64>,
+    /// What it draws without the job, in microwatts, if its source knows it.
+    pub baseline_microwatts: Option<u64>,
 }

@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (3, 8_771_536_429_176_966_450);
+const FORMAT: (u32, u64) = (4, 6_216_281_438_558_732_497);
 
 fn records() -> Vec<Record> {
     let kinds = [
@@ -95,6 +95,7 @@ fn definitions() -> Vec<Definition> {
         description: text("a device"),
         contains: vec![text("dram-0")],
         wraps_at: Some(6),
+        baseline_microwatts: Some(7),
     };
     let location = |kind| {
         let (name, ring) = (text("thread"), text("1.0.ring"));

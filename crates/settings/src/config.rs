@@ -40,8 +40,8 @@ pub struct Config {
 /// The table `[attribution]` of the file.
 #[derive(Clone, Debug)]
 pub struct AttributionSettings {
-    /// How the joules of a sample interval go to its frames.
-    pub policy: Policy,
+    /// How the joules of a sample interval go to its frames. `None`: by who was active where that is known, otherwise by time.
+    pub policy: Option<Policy>,
     /// Whether consumers that run at the same time split the joules.
     pub sharing: Sharing,
     /// Which threads' frames are a rank's.
@@ -122,7 +122,7 @@ impl Default for Config {
         Config {
             devices: Vec::new(),
             attribution: AttributionSettings {
-                policy: Policy::default(),
+                policy: None,
                 sharing: Sharing::default(),
                 locations: Locations::default(),
                 time: false,

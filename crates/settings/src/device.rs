@@ -25,6 +25,8 @@ pub struct DeviceSetting {
     pub wraps_at: Option<u64>,
     /// How far the counter lags behind the energy that it counts.
     pub delay: Duration,
+    /// What it draws without the job, in watts.
+    pub baseline_watts: Option<f64>,
     /// Consumers of the kernels view; `None` for the GPU streams of the device with the metric's number.
     pub locations: Option<Vec<Regex>>,
     /// Consumers of the ranks view.
@@ -63,6 +65,7 @@ struct Draft {
     scale: Option<f64>,
     wraps_at: Option<u64>,
     delay: Duration,
+    baseline_watts: Option<f64>,
     locations: Option<Vec<Regex>>,
     ranks: Ranks,
 }
@@ -129,6 +132,13 @@ pub(crate) const KEYS: &[DeviceKey] = &[
         about: "How far the counter lags behind the energy that it counts; `ampere calibrate` measures it.",
         within: Within::Anything,
         place: |draft| &mut draft.delay,
+    },
+    DeviceKey {
+        key: "baseline_watts",
+        default: "the idle watts of the estimate; otherwise the mean power while nothing of the run was active, if there is such time",
+        about: "What the device draws without the job. Under the policy `active` these joules are static, those above are dynamic.",
+        within: Within::AtLeast(0.0),
+        place: |draft| &mut draft.baseline_watts,
     },
     DeviceKey {
         key: "locations",
@@ -239,6 +249,7 @@ impl DeviceSetting {
             scale: draft.scale,
             wraps_at: draft.wraps_at,
             delay: draft.delay,
+            baseline_watts: draft.baseline_watts,
             locations: draft.locations,
             ranks: draft.ranks,
         };

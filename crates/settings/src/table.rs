@@ -81,7 +81,8 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
 /// All settings, except the keys of a `[[device]]`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
-        about: "How the joules of a sample interval are divided among frames: evenly over time, or all to the frames that ran.",
+        about: "How the joules of a sample interval are divided among frames: by who was active, evenly over time, or all to the frames that ran.",
+        default: "`\"active\"` where it is known when each thread used a CPU, otherwise `\"time_sliced\"`",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },

@@ -16,6 +16,7 @@ fn a_whole_file_is_understood() {
         scale = 1e-6
         wraps_at = 4294967296
         delay = "2ms"
+        baseline_watts = 60
         locations = ['HIP\[0:\d+\]']
         ranks = [0, 1]
         [attribution]
@@ -44,10 +45,11 @@ fn a_whole_file_is_understood() {
     assert_eq!(device.name_for("elcap1", metric), None);
     assert_eq!(device.name_for("frontier09408", &format!("{metric}0")), None, "the whole name must match");
     assert_eq!((device.delay, device.instantaneous), (Duration::from_millis(2), Some(false)));
+    assert_eq!(device.baseline_watts, Some(60.0));
     assert_eq!((device.wraps_at, device.scale), (Some(1 << 32), Some(1e-6)));
     assert_eq!(device.listed_ranks(), Some(&vec![0, 1]));
     let attribution = &config.attribution;
-    assert_eq!((attribution.policy, attribution.sharing), (Policy::BusyOnly, Sharing::Independent));
+    assert_eq!((attribution.policy, attribution.sharing), (Some(Policy::BusyOnly), Sharing::Independent));
     assert_eq!((attribution.locations, attribution.time), (Locations::All, true));
     assert_eq!(attribution.stream_lag, Some(Duration::from_secs(10)));
     assert_eq!(config.sampler.period, Duration::from_micros(500));
@@ -68,7 +70,7 @@ fn mistakes_are_reported_with_their_line_and_what_to_write() {
         ("attribution = 3", "1: attribution: a table of settings is expected"),
         ("[trace]\nwrite = \"off\"", "2: write: true or false is expected, not a text in quotes"),
         ("[metrics]\nmost_series = -1", "2: most_series: \"-1\" is not a whole number"),
-        ("[attribution]\npolicy = \"fair\"", "2: policy: \"fair\": use time_sliced or busy_only"),
+        ("[attribution]\npolicy = \"fair\"", "2: policy: \"fair\": use active, time_sliced or busy_only"),
         ("[attribution]\nlocations = \"some\"", "2: locations: \"some\": use main or all"),
         (
             "[sampler]\nperiod = \"1 year\"",
@@ -136,8 +138,8 @@ fn with(variable: &str, value: &str) -> Result<Config, String> {
 #[test]
 fn a_variable_takes_precedence_over_the_file() {
     let config = |variable, value| with(variable, value).unwrap();
-    assert_eq!(config("AMPERE_SLACK", "1s").attribution.policy, Policy::BusyOnly);
-    assert_eq!(config("AMPERE_POLICY", "time_sliced").attribution.policy, Policy::TimeSliced);
+    assert_eq!(config("AMPERE_SLACK", "1s").attribution.policy, Some(Policy::BusyOnly));
+    assert_eq!(config("AMPERE_POLICY", "time_sliced").attribution.policy, Some(Policy::TimeSliced));
     assert_eq!(config("AMPERE_COUNTER_GAP", "20").counters.gap, Some(20.0));
     assert_eq!(config("AMPERE_GAUGES", "off").sampler.gauges, GaugePeriod(None));
     assert!(config("AMPERE_TIME", "on").attribution.time);

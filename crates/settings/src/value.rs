@@ -47,7 +47,7 @@ pub(crate) trait Word: Copy + PartialEq + 'static {
 
 impl Word for Policy {
     const WORDS: &'static [(&'static str, Policy)] =
-        &[("time_sliced", Policy::TimeSliced), ("busy_only", Policy::BusyOnly)];
+        &[("active", Policy::Active), ("time_sliced", Policy::TimeSliced), ("busy_only", Policy::BusyOnly)];
 }
 
 impl Word for Sharing {
@@ -268,6 +268,20 @@ impl<T: Word> Value for T {
         let wrong = || WrongValue::Word { found: text.to_owned(), words: self.allowed() };
         *self = word.ok_or_else(wrong)?.1;
         Ok(())
+    }
+}
+
+impl Value for Option<Policy> {
+    fn allowed(&self) -> String {
+        Policy::default().allowed()
+    }
+
+    fn shown(&self) -> Option<String> {
+        self.as_ref().and_then(Policy::shown)
+    }
+
+    fn read(&mut self, written: &Written, within: &Within) -> Result<(), WrongValue> {
+        self.get_or_insert_default().read(written, within)
     }
 }
 

@@ -6,6 +6,7 @@ pub use crate::device::{
 };
 pub use crate::linking::LocationInfo;
 
+use crate::baseline::Baseline;
 use crate::counter_traits::CounterTraits;
 use crate::device::Interpretation;
 use crate::linking::{Links, Run, ThreadSeconds};
@@ -13,7 +14,7 @@ use crate::sampled::{Role, SampledStacks};
 use crate::time_device;
 use crate::topology::visible::variable;
 use crate::topology::{Assignment, CountedPart, CounterEvidence, Evidence};
-use ampere_attribution::{Engine, Increase, LocationIndex, Step, ViewIndex};
+use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Step, ViewIndex};
 use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
@@ -73,6 +74,8 @@ pub struct Attributor {
     pub devices: Vec<Device>,
     /// The resolution of all times.
     pub ticks_per_second: u64,
+    /// Whether it is known when the run's threads used CPU time. It is set before the first device is added.
+    pub knows_cpu_times: bool,
     links: Links,
     config: Config,
     /// Devices of time whose node had no event yet.
@@ -95,6 +98,7 @@ impl Attributor {
             locations: Vec::new(),
             devices: Vec::new(),
             ticks_per_second: ticks_per_second.max(1),
+            knows_cpu_times: false,
             links: Links::default(),
             config,
             unstarted_times: Vec::new(),
@@ -232,9 +236,11 @@ impl Attributor {
             unit: Unit::Joules,
             traits: CounterTraits::default(),
         };
-        let attribution = &self.config.attribution;
-        let [ranks, kernels] =
-            [(); 2].map(|()| self.engine.add_view(attribution.policy, attribution.sharing));
+        let attribution = self.config.attribution.clone();
+        let [ranks, kernels] = ViewKind::BOTH.map(|kind| {
+            let policy = self.policy_of(kind, interpretation.part.is_known_gpu());
+            self.engine.add_view(policy, attribution.sharing)
+        });
         let views = Views { ranks, threads: None, kernels, locations: attribution.locations };
         let part = interpretation.part.clone();
         let device = Device::interpreted(info, views, interpretation, ticks_per_second);
@@ -243,8 +249,44 @@ impl Attributor {
         }
         self.devices.push(device);
         let number = self.link_last_device(part);
+        self.apply_baseline(number);
         self.compare_last_device();
         Some(number)
+    }
+
+    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time says nothing about who used a GPU.
+    fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
+        let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
+        match self.config.attribution.policy {
+            Some(Policy::Active) | None if kind == ViewKind::Ranks && is_gpu => Policy::TimeSliced,
+            None if is_known => Policy::Active,
+            policy => policy.unwrap_or_default(),
+        }
+    }
+
+    fn apply_baseline(&mut self, device: usize) {
+        let device = &self.devices[device];
+        let watts = device.baseline().map_or(0.0, |baseline| baseline.watts);
+        for view in [device.views.ranks, device.views.kernels] {
+            self.engine.set_baseline(view, watts / self.ticks_per_second as f64);
+        }
+    }
+
+    /// Sets what a device drew while nothing of the run was active, as an earlier pass has found. It applies if no setting and no
+    /// source has another figure.
+    pub fn learn_baseline(&mut self, device: usize, baseline: Baseline) {
+        self.devices[device].learnt_baseline = Some(baseline);
+        self.apply_baseline(device);
+    }
+
+    /// What a device draws while nothing of the run is active, if no setting and no source has another figure.
+    pub fn idle_baseline(&self, device: usize) -> Option<Baseline> {
+        let device = &self.devices[device];
+        let learnt = device.learnt_baseline;
+        let is_other = device.baseline().is_some_and(|baseline| Some(baseline) != learnt);
+        let views = [device.views.ranks, device.views.kernels];
+        let view = views.into_iter().find(|view| self.engine.report_policy(*view) == Policy::Active)?;
+        Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
     }
 
     fn link_last_device(&mut self, part: CountedPart) -> usize {
@@ -266,6 +308,7 @@ impl Attributor {
     /// Sets what is known of a device besides its counter's values.
     pub fn set_traits(&mut self, device: usize, traits: CounterTraits) {
         self.devices[device].set_traits(traits);
+        self.apply_baseline(device);
     }
 
     /// The names of the other devices of its node whose joules are also in a device's.

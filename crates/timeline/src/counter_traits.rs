@@ -16,6 +16,9 @@ pub struct CounterTraits {
     /// The value at which its raw values start again at 0.
     #[serde(default)]
     pub wraps_at: Option<u64>,
+    /// What the device draws without the job, in microwatts, if its source knows it.
+    #[serde(default)]
+    pub baseline_microwatts: Option<u64>,
 }
 
 impl CounterTraits {
@@ -25,6 +28,7 @@ impl CounterTraits {
             kind: device.kind.clone(),
             contains: device.contains.clone(),
             wraps_at: device.wraps_at,
+            baseline_microwatts: device.baseline_microwatts,
         }
     }
 

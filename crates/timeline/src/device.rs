@@ -1,5 +1,6 @@
 //! A device of a run: its counter as it was found, how its readings are understood, and what they have shown so far.
 
+use crate::baseline::{Baseline, BaselineKind};
 use crate::counter_traits::CounterTraits;
 use crate::curve::{Curve, PowerCurve};
 use crate::power_sensor::PowerSensor;
@@ -190,6 +191,8 @@ pub struct Device {
     power_limit: PowerLimit,
     is_power: bool,
     setting: Option<DeviceSetting>,
+    /// What it drew in the intervals in which nothing of the run was active, if an earlier pass has found that.
+    pub(crate) learnt_baseline: Option<Baseline>,
     /// Whether some reading was not 0; `None` before the first reading.
     was_nonzero: Option<bool>,
     /// Samples in which its counter had risen.
@@ -212,6 +215,7 @@ impl Device {
             power_limit: PowerLimit::default(),
             is_power: false,
             setting: None,
+            learnt_baseline: None,
             was_nonzero: None,
             rises: 0,
             curve: Curve::new(ticks_per_second),
@@ -237,6 +241,15 @@ impl Device {
             setting,
             ..Device::new(info, views, Counter::new(kind, limits), ticks_per_second)
         }
+    }
+
+    /// What it draws without the job, if that is known.
+    pub fn baseline(&self) -> Option<Baseline> {
+        let set = self.setting.as_ref().and_then(|setting| setting.baseline_watts);
+        let set = set.map(|watts| Baseline::known(watts, BaselineKind::Set));
+        let of_source = self.info.traits.baseline_microwatts.map(|microwatts| microwatts as f64 * 1e-6);
+        let of_source = of_source.map(|watts| Baseline::known(watts, BaselineKind::Estimate));
+        set.or(of_source).or(self.learnt_baseline)
     }
 
     /// The view that the settings choose for this kind.

@@ -9,6 +9,7 @@
 //! pipeline.rs        events and samples in the order of time, on their way to the engine
 //! sampled.rs         call paths that are sampled, around calls that are recorded
 //! counter_traits.rs  what a counter counts, and which others it contains
+//! baseline.rs        what a device draws without the job
 //! time_device.rs     time, attributed like a counter
 //! gaps.rs            times without samples between two collectors
 //! curve.rs           a device's energy over the run        power_sensor.rs  a power, integrated
@@ -23,6 +24,7 @@
 
 pub mod agreement;
 pub mod attributor;
+pub mod baseline;
 pub mod conflicts;
 pub mod counter_traits;
 pub mod curve;

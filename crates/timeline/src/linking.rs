@@ -69,6 +69,20 @@ pub(crate) struct Process {
     pub cpu: Option<ThreadSeconds>,
 }
 
+/// Lets a thread that has no frames work for the frames of its process' main thread; if it is the main thread itself, lets the
+/// others work for it.
+fn add_workers(run: &mut Run, process: &Process, device: usize, location: LocationIndex) {
+    let is_main = |thread: usize| run.locations[thread].main;
+    let Some(main) = process.threads.iter().copied().find(|thread| is_main(*thread)) else { return };
+    let others = process.threads.iter().filter(|thread| !is_main(**thread));
+    let views = run.devices[device].views;
+    for worker in others.filter(|worker| is_main(location.0 as usize) || **worker == location.0 as usize) {
+        for view in [Some(views.ranks), views.threads].into_iter().flatten() {
+            run.engine.add_worker(view, LocationIndex(*worker as u32), LocationIndex(main as u32));
+        }
+    }
+}
+
 #[derive(Default)]
 struct NodeMembers {
     threads: Vec<usize>,
@@ -231,6 +245,8 @@ impl Links {
             (Some(threads), None) => engine.bind(threads, location),
             (None, _) => {}
         }
+        let process = process(location).and_then(|process| self.processes.get(&process));
+        process.into_iter().for_each(|process| add_workers(run, process, device, location));
     }
 
     pub fn set_cpu_seconds(&mut self, process: u64, seconds: ThreadSeconds) {

@@ -78,6 +78,8 @@ pub struct Stream {
     depth: usize,
     last_released: Timestamp,
     done_until: Timestamp,
+    /// The time of the last point of its CPU time.
+    cpu_time_known_until: Option<Timestamp>,
     late: u64,
 }
 
@@ -97,6 +99,7 @@ impl Stream {
             depth: 0,
             last_released: 0,
             done_until: 0,
+            cpu_time_known_until: None,
             late: 0,
         }
     }
@@ -326,6 +329,18 @@ impl Pipeline {
         }
     }
 
+    /// The location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time rises evenly; before
+    /// the first and after the last one it does not rise. The points of one location come in the order of time, and before the events
+    /// and samples of later times are handed over.
+    pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
+        let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
+        let is_late =
+            stream.cpu_time_known_until.replace(time).is_some_and(|before| before < stream.done_until);
+        stream.late += u64::from(is_late);
+        let ticks = seconds * self.attributor.ticks_per_second as f64;
+        self.attributor.engine.add_cpu_time(location, time, ticks);
+    }
+
     /// Takes the samples of a device that have become known.
     pub fn queue_samples(&mut self, device: usize) {
         self.add_samples_of_devices();
@@ -455,6 +470,9 @@ impl Pipeline {
         }
         merger.streams.iter().for_each(|stream| streams[*stream].tidy());
         let done_until = merger.done_until.max(watermark);
+        if number == RANKS {
+            attributor.engine.release_cpu_times(done_until);
+        }
         self.set_done_until(number, done_until);
     }
 

@@ -124,6 +124,11 @@ impl CountedPart {
         self.gpu
     }
 
+    /// Whether the evidence or the metric's vendor shows that it is a GPU, and not only that the metric has a number.
+    pub(crate) fn is_known_gpu(&self) -> bool {
+        self.evidence.kind.eq_ignore_ascii_case("gpu") || self.vendor != Vendor::Unknown
+    }
+
     /// The GPU's number in the metric's name.
     pub(crate) fn number(&self) -> Option<u32> {
         self.number

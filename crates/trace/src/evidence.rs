@@ -11,7 +11,7 @@
 //! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | the processes of a counter, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
-//! | what a counter counts, what it contains, and where it wraps | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`] |
+//! | what a counter counts, what it contains, and where it wraps, and what its device draws without the job (in microwatts) | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`], [`BASELINE_OF`] |
 //! | a counter's GPU | a system tree node of the class [`COUNTER`] with the same properties, and the metric's name |
 
 use ampere_model::{Device, LOCAL_RANKS, QUEUES, STACK_PERIOD, VISIBLE_DEVICES};
@@ -39,6 +39,7 @@ const KIND: &str = "kind";
 const KIND_OF: &str = "ampere kind of ";
 const PARTS_OF: &str = "ampere parts of ";
 const RANGE_OF: &str = "ampere range of ";
+const BASELINE_OF: &str = "ampere baseline of ";
 const MODEL: &str = "Device name";
 const UUID: &str = "UUID";
 /// The properties with domain, bus and device, in decimal.
@@ -252,6 +253,7 @@ pub fn traits_of(definitions: &Definitions, location: LocationRef, counter: &str
         kind: kind.unwrap_or_default().to_owned(),
         contains: parts.map(str::to_owned).collect(),
         wraps_at: text(RANGE_OF).and_then(|range| range.parse().ok()),
+        baseline_microwatts: text(BASELINE_OF).and_then(|microwatts| microwatts.parse().ok()),
     })
 }
 
@@ -262,10 +264,16 @@ pub fn traits_properties(traits: &CounterTraits, counter: &str) -> Vec<Property>
         (!matches!(&value, PropertyValue::String(text) if text.is_empty()))
             .then(|| Property { name: format!("{of}{counter}"), value })
     };
-    let range = traits.wraps_at.map_or_else(String::new, |range| range.to_string());
+    let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
+    let (range, baseline) = (number(traits.wraps_at), number(traits.baseline_microwatts));
     let has_spaces = traits.contains.iter().any(|part| part.contains(' '));
     let parts = if has_spaces { traits.contains.join("\n") + "\n" } else { traits.contains.join(" ") };
-    let all = [property(KIND_OF, traits.kind.clone()), property(PARTS_OF, parts), property(RANGE_OF, range)];
+    let all = [
+        property(KIND_OF, traits.kind.clone()),
+        property(PARTS_OF, parts),
+        property(RANGE_OF, range),
+        property(BASELINE_OF, baseline),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -314,12 +322,18 @@ mod tests {
                 "rocm_smi:::energy_count:device=0".to_owned(),
             ],
             wraps_at: None,
+            baseline_microwatts: None,
         };
-        let gpu = CounterTraits { kind: "gpu".to_owned(), contains: Vec::new(), wraps_at: Some(1 << 32) };
+        let gpu = CounterTraits {
+            kind: "gpu".to_owned(),
+            contains: Vec::new(),
+            wraps_at: Some(1 << 32),
+            baseline_microwatts: Some(60_000_000),
+        };
         let mut properties = traits_properties(&node, "cray_pm:::energy:node");
         properties.extend(traits_properties(&gpu, "rocm_smi:::energy_count:device=0"));
         properties.extend(traits_properties(&CounterTraits::default(), "other"));
-        assert_eq!(properties.len(), 4, "no property where nothing is known");
+        assert_eq!(properties.len(), 5, "no property where nothing is known");
         let contains = vec!["core 0/energy".to_owned(), "core 1/energy".to_owned()];
         let other = CounterTraits { contains, ..CounterTraits::default() };
         properties.extend(traits_properties(&other, "other@package 0"));

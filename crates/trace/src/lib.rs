@@ -25,6 +25,7 @@
 
 pub mod calls;
 pub mod chrome;
+mod cpu_times;
 mod devices;
 pub mod evidence;
 pub mod index;

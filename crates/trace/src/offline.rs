@@ -1,6 +1,7 @@
 //! Attributes an existing OTF2 trace with the same attributor as a live run: `ampere attribute`.
 
 use crate::calls::Clock;
+use crate::cpu_times::CpuTimes;
 use crate::devices::TraceDevices;
 use crate::index::{self, calls_attribute, missing_line};
 use crate::left_out::{self, Shown};
@@ -23,6 +24,7 @@ use ampere_model::RegionRef;
 use ampere_model::numbers::NumberTable;
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
+use ampere_timeline::baseline::Baseline;
 use ampere_timeline::conflicts;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::recorder::Recorder;
@@ -45,6 +47,7 @@ struct Feed<'a> {
     regions: NumberTable<RegionRef>,
     devices: TraceDevices<'a>,
     sensors: TraceSensors,
+    cpu_times: CpuTimes,
     readings: Readings,
     /// Time of the latest sample so far.
     latest_sample: u64,
@@ -215,7 +218,7 @@ pub fn attribute_share(path: &Path, mut how: How, share: &Share) -> anyhow::Resu
         let ends = known.ends.clone();
         (part, known) = attribute_once(path, &mut how, share, known)?;
         known.ends.extend(ends);
-        if !known.is_revised && !known.is_disproved_late {
+        if !known.is_revised && !known.is_disproved_late && !known.has_new_baselines {
             break;
         }
     }
@@ -242,6 +245,10 @@ struct Known {
     disproved_notes: Vec<String>,
     /// Whether some of them were not known before the pass.
     is_disproved_late: bool,
+    /// By device: what it drew while nothing of the run was active.
+    baselines: HashMap<usize, Baseline>,
+    /// Whether the baselines before the pass were different.
+    has_new_baselines: bool,
     /// The reasons why joules are in doubt, a line each.
     doubts: Vec<String>,
     /// Metrics whose joules may be missing.
@@ -253,7 +260,11 @@ struct Known {
 impl Known {
     /// Whether the last pass would have had another result with this knowledge.
     fn is_to_be_repeated(&self) -> bool {
-        self.links_changed_late || !self.ends.is_empty() || self.is_revised || self.is_disproved_late
+        self.links_changed_late
+            || !self.ends.is_empty()
+            || self.is_revised
+            || self.is_disproved_late
+            || self.has_new_baselines
     }
 
     /// Copies the evidence about the counters from the attributor.
@@ -263,6 +274,11 @@ impl Known {
                 found.evidence.clone_from(&attributor.counted_part(number).evidence);
             }
         }
+        let baselines = (0..attributor.devices.len())
+            .filter_map(|device| Some((device, attributor.idle_baseline(device)?)))
+            .collect();
+        self.has_new_baselines = self.baselines != baselines;
+        self.baselines = baselines;
     }
 
     /// Finds the devices that are parts of others, now that their joules are known.
@@ -301,7 +317,7 @@ fn attribute_once(
     progress(0, expected);
     let mut step = |done| progress(done, expected);
     let (recorders, disproved_notes) = (known.recorders.clone(), known.disproved_notes.clone());
-    let disproved = known.disproved.clone();
+    let (disproved, baselines) = (known.disproved.clone(), known.baselines.clone());
     let mut pipeline = Pipeline::new(attributor, GpuStreams::InTime);
     let locations = add_locations(&definitions, Some(share), trace.missing(), &mut pipeline);
     let mut feed = Feed::new(&definitions, locations, metrics, known, &mut pipeline, &mut step);
@@ -313,7 +329,7 @@ fn attribute_once(
     feed.pipeline.end_samples();
     feed.pipeline.advance_to_the_end();
     let (mut known, mut quality) = feed.finish(recorders);
-    (known.disproved, known.disproved_notes) = (disproved, disproved_notes);
+    (known.disproved, known.disproved_notes, known.baselines) = (disproved, disproved_notes, baselines);
     if known.is_undecided {
         return Ok((None, known));
     }
@@ -422,6 +438,7 @@ impl EventHandler for Feed<'_> {
             }
             self.pipeline.stream(state.index).into_iter().for_each(|stream| stream.close(state.last));
         }
+        self.cpu_times.end(location);
         ControlFlow::Continue(())
     }
 
@@ -433,6 +450,11 @@ impl EventHandler for Feed<'_> {
         values: &[MetricValue],
     ) -> ControlFlow<()> {
         let time = time.saturating_add(self.shift);
+        if let Some(seconds) = self.cpu_times.read(location, time, metric, values)
+            && let Some(state) = self.locations.get_mut(location.0)
+        {
+            self.pipeline.add_cpu_time(state.index, time, seconds);
+        }
         let definitions = self.devices.definitions();
         self.sensors.read(&mut self.pipeline.attributor, definitions, location, time, (metric, values));
         for (number, value) in self.devices.samples(location, metric, values, &mut self.pipeline.attributor) {
@@ -460,14 +482,21 @@ impl<'a> Feed<'a> {
             locations.get_mut(location).into_iter().for_each(|state| state.ends_after = Some(events));
         }
         let mut devices = TraceDevices::new(definitions, metrics, known.recorders, known.disproved);
+        let cpu_times = CpuTimes::new(definitions, |location| locations.get_mut(location.0).is_some());
         let attributor = &mut pipeline.attributor;
+        attributor.knows_cpu_times = cpu_times.are_known();
         devices.add_found(known.devices, attributor);
+        known
+            .baselines
+            .into_iter()
+            .for_each(|(device, baseline)| attributor.learn_baseline(device, baseline));
         let shift = shift_of(attributor.config(), attributor.ticks_per_second);
         Feed {
             locations,
             regions: add_regions(definitions, attributor),
             devices,
             sensors: TraceSensors::new(definitions),
+            cpu_times,
             readings: Readings { counts: HashMap::new(), wrong: known.wrong },
             latest_sample: 0,
             late_ends: HashMap::new(),
@@ -551,10 +580,12 @@ impl<'a> Feed<'a> {
     fn put_in_order(&mut self, time: u64) {
         self.waited = 0;
         let until = time.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
+        let mut known_until = self.cpu_times.known_until();
         if self.pipeline.waiting() > WAITING_MAX {
             self.pipeline.decide_before(until);
+            known_until = until;
         }
-        self.pipeline.advance_ranks(until.min(self.pipeline.attributor.undecided_since()));
+        self.pipeline.advance_ranks(until.min(known_until).min(self.pipeline.attributor.undecided_since()));
     }
 }
 

@@ -23,7 +23,7 @@ fn wrong_settings_are_named() {
         "settings",
         "AMPERE_POLICY",
         "problem",
-        &["\"fair\": use time_sliced or busy_only", "unset AMPERE_POLICY"],
+        &["\"fair\": use active, time_sliced or busy_only", "unset AMPERE_POLICY"],
     );
     found.says("settings", "AMPERE_SLACK", "problem", &["\"soon\" is not a time"]);
     assert_eq!(found.code, 1);

@@ -120,7 +120,15 @@ impl Comparison {
         };
         same(format!("{what} total"), number(device, "total_joules"), total);
         assert_eq!(device["samples"], expected["samples"], "seed {} {what}", self.seed);
-        let expected = &expected[self.policy];
+        let policy = text(view, "policy");
+        // A rank uses a GPU by its kernels, not by its CPU time.
+        let is_other = policy == "time_sliced" && text(view, "view") == "ranks" && what.contains("GPU");
+        assert!(
+            policy == self.policy || self.policy == "active" && is_other,
+            "seed {} {what}: {policy}",
+            self.seed
+        );
+        let expected = &expected[policy];
         for (key, theirs) in [("attributed_joules", "attributed"), ("idle_joules", "idle")] {
             same(format!("{what} {key}"), number(view, key), number(expected, theirs));
         }
@@ -129,12 +137,21 @@ impl Comparison {
         let inclusive = sums(list(view, "regions"), region, "inclusive_joules");
         self.table(&format!("{what} exclusive"), total, &exclusive, &expected["exclusive"]);
         self.table(&format!("{what} inclusive"), total, &inclusive, &expected["inclusive"]);
+        if policy == "active" {
+            for key in ["static", "dynamic"] {
+                let ours = sums(list(view, "callpaths"), path, &format!("{key}_joules"));
+                self.table(&format!("{what} {key}"), total, &ours, &expected[key]);
+            }
+        }
     }
 
     /// Checks the least and the most joules of each row. Resolved joules are those of one location alone, and its call path has
     /// their sum. Possible joules are those of each location, so the oracle also computed each location separately.
     fn bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
         let total = number(expected, "total");
+        if text(view, "policy") == "active" {
+            return self.active_bounds(what, view, expected, theirs);
+        }
         let resolved = sums(list(view, "callpaths"), path, "resolved_joules");
         self.table(&format!("{what} resolved"), total, &resolved, &expected["resolved"]);
         let regions = sums(list(view, "regions"), region, "possible_joules");
@@ -153,6 +170,46 @@ impl Comparison {
             let rounding = 1e-8 * figures[2] + 1e-13 * total.abs();
             let in_order = figures.windows(2).all(|pair| pair[0] <= pair[1] + rounding);
             assert!(in_order, "seed {} ({}): {what} {row}", self.seed, self.policy);
+        }
+    }
+
+    /// Does the same for dynamic joules. The oracle's resolved ones are those of a call path, on whatever locations.
+    fn active_bounds(&mut self, what: &str, view: &Value, expected: &Value, theirs: &BTreeMap<&str, &Value>) {
+        let total = number(expected, "total");
+        let resolved = sums(list(view, "callpaths"), path, "resolved_joules");
+        let begin = format!("{what} of ");
+        let consumers: Vec<_> = theirs
+            .range(begin.as_str()..)
+            .map_while(|(name, device)| Some((name.strip_prefix(&begin)?, device)))
+            .collect();
+        match consumers.len() {
+            1 => self.table(&format!("{what} resolved"), total, &resolved, &expected["active"]["resolved"]),
+            _ => resolved.iter().for_each(|(path, ours)| {
+                let most = expected["active"]["resolved"][path].as_f64().unwrap_or(0.0);
+                assert!(
+                    *ours <= most * (1.0 + 6e-9) + 1e-13 * total,
+                    "seed {}: {what} {path}: {ours} {most}",
+                    self.seed
+                );
+            }),
+        }
+        for (consumer, expected) in consumers {
+            let rows: Vec<Value> =
+                list(view, "callpaths").iter().filter(|row| is_of(row, consumer)).cloned().collect();
+            let possible = sums(&rows, path, "possible_joules");
+            self.table(
+                &format!("{begin}{consumer} possible"),
+                total,
+                &possible,
+                &expected["active"]["possible"],
+            );
+        }
+        for row in list(view, "callpaths").iter().chain(list(view, "regions")) {
+            let figures =
+                ["resolved_joules", "dynamic_joules", "possible_joules"].map(|key| number(row, key));
+            let rounding = 1e-8 * figures[2] + 1e-13 * total.abs();
+            let in_order = figures.windows(2).all(|pair| pair[0] <= pair[1] + rounding);
+            assert!(in_order, "seed {}: {what} {row}", self.seed);
         }
     }
 

@@ -102,6 +102,9 @@ const NAMES: [&str; 5] = ["main", "solve", "MPI_Send", "kernel<int, 4>(float*)",
 pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::Error> {
     let archive = ArchiveWriter::create(directory)?;
     let mut trace = Trace::new(random, archive);
+    let policy = random.of(&["time_sliced", "busy_only", "active"]);
+    // CPU times may be in the trace whatever the policy is, and are of some threads only.
+    trace.cpu_time = (policy == "active" || random.one_in(4)).then(|| trace.cpu_time_class());
     let mut devices = Vec::new();
     let mut rank = 0;
     for node in 0..1 + random.below(2) {
@@ -117,6 +120,9 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
             trace.calls(random, group, "Master thread", LocationType::CpuThread)?;
             if random.one_in(3) {
                 trace.calls(random, group, "OMP thread 1", LocationType::CpuThread)?;
+            }
+            if random.one_in(3) {
+                trace.frameless_thread(random, group)?;
             }
         }
         let gpus = if recorders == Recorders::Node { random.below(3) } else { 0 };
@@ -178,9 +184,9 @@ pub fn write(random: &mut Random, directory: &Path) -> Result<Generated, otf2::E
         }
         trace.samples(random, tree, &devices, &name)?;
     }
-    let policy = random.of(&["time_sliced", "busy_only"]);
+    let baselines: Vec<f64> = devices.iter().map(|_| random.of(&[0.0, 1e-3, 0.3, 20.0, 1e3, 1e6])).collect();
     trace.archive.finish(&trace.definitions)?;
-    Ok(Generated { toml: toml(&devices), json: json_of(&devices), policy })
+    Ok(Generated { toml: toml(&devices, &baselines), json: json_of(&devices, &baselines), policy })
 }
 
 struct Trace {
@@ -190,6 +196,8 @@ struct Trace {
     /// Nothing happens before this time, and sampling starts around it.
     start: u64,
     step: u64,
+    /// The metric of locations' CPU times, if the trace has it.
+    cpu_time: Option<MetricClassRef>,
 }
 
 impl Trace {
@@ -203,7 +211,7 @@ impl Trace {
         }
         let start = random.of(&[1000, 1_000_000_000, 1 << 53, (1 << 63) + 12345]);
         let step = random.of(&[1, 3, 1000, 1_000_003]);
-        Trace { archive, definitions, next: 0, start, step }
+        Trace { archive, definitions, next: 0, start, step, cpu_time: None }
     }
 
     fn node(&mut self, name: &str) -> SystemTreeNodeRef {
@@ -244,10 +252,17 @@ impl Trace {
     ) -> Result<(), otf2::Error> {
         let (mut time, step) = (self.start - random.below(100), self.step);
         let count = random.below(80);
+        let cpu_time = self.cpu_time.filter(|_| kind == LocationType::CpuThread && !random.one_in(4));
+        let mut cpu_time = cpu_time.map(|class| CpuTime::new(class, time, self.nanoseconds_per_tick()));
         self.location(group, name, kind, |writer| {
             let mut stack = Vec::new();
             for _ in 0..count {
                 time += if random.one_in(3) { 0 } else { random.below(20) * step };
+                if let Some(cpu_time) = &mut cpu_time
+                    && random.one_in(2)
+                {
+                    cpu_time.write(random, time, writer)?;
+                }
                 let deeper = random.below(6) >= stack.len() as u64;
                 if deeper {
                     stack.push(RegionRef(random.below(NAMES.len() as u64) as u32));
@@ -264,6 +279,44 @@ impl Trace {
                 writer.leave(time, RegionRef(0))?;
             }
             Ok(())
+        })
+    }
+
+    /// Writes a thread of which only the CPU time is known.
+    fn frameless_thread(&mut self, random: &mut Random, group: LocationGroupRef) -> Result<(), otf2::Error> {
+        let Some(class) = self.cpu_time else { return Ok(()) };
+        let (mut time, step) = (self.start - random.below(100), self.step);
+        let mut cpu_time = CpuTime::new(class, time, self.nanoseconds_per_tick());
+        let count = 1 + random.below(80);
+        self.location(group, "worker", LocationType::CpuThread, |writer| {
+            for _ in 0..count {
+                time += random.below(20) * step;
+                cpu_time.write(random, time, writer)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn nanoseconds_per_tick(&self) -> f64 {
+        1e9 / self.definitions.clock.timer_resolution as f64
+    }
+
+    fn cpu_time_class(&mut self) -> MetricClassRef {
+        let member = self.definitions.metric_members.push(MetricMember {
+            name: CPU_TIME.to_owned(),
+            description: String::new(),
+            kind: MetricType::Other,
+            mode: MetricMode::AccumulatedStart,
+            value_type: MetricValueType::U64,
+            base: MetricBase::Decimal,
+            exponent: -9,
+            unit: "s".to_owned(),
+        });
+        self.definitions.add_metric_class(MetricClass {
+            members: vec![member],
+            occurrence: MetricOccurrence::Asynchronous,
+            recorder_kind: RecorderKind::Abstract,
+            recorders: Vec::new(),
         })
     }
 
@@ -402,6 +455,30 @@ impl Trace {
     }
 }
 
+const CPU_TIME: &str = "ampere::cpu_time";
+
+/// The CPU time of a location while its points are written.
+struct CpuTime {
+    class: MetricClassRef,
+    last: u64,
+    nanoseconds: u64,
+    nanoseconds_per_tick: f64,
+}
+
+impl CpuTime {
+    fn new(class: MetricClassRef, start: u64, nanoseconds_per_tick: f64) -> CpuTime {
+        CpuTime { class, last: start, nanoseconds: 0, nanoseconds_per_tick }
+    }
+
+    /// Writes a point at `time`: since the last one the thread ran all of the time, none of it, or a part.
+    fn write(&mut self, random: &mut Random, time: u64, writer: &mut EventWriter) -> Result<(), otf2::Error> {
+        let whole = (time - self.last) as f64 * self.nanoseconds_per_tick;
+        self.nanoseconds += (whole * random.of(&[0.0, 0.0, 1.0, 1.0, 0.37])) as u64;
+        self.last = time;
+        writer.metric(time, self.class, &[MetricValue::U64(self.nanoseconds)])
+    }
+}
+
 /// The state of a counter while its samples are written.
 struct Sampled {
     class: MetricClassRef,
@@ -448,9 +525,9 @@ impl Sampled {
     }
 }
 
-fn toml(devices: &[Device]) -> String {
+fn toml(devices: &[Device], baselines: &[f64]) -> String {
     let mut text = String::new();
-    for device in devices {
+    for (device, baseline) in devices.iter().zip(baselines) {
         let patterns: Vec<String> =
             device.streams.iter().map(|s| s.replace('[', "\\[").replace(']', "\\]")).collect();
         let name = device.name.split('@').next().unwrap_or_default();
@@ -465,6 +542,7 @@ fn toml(devices: &[Device]) -> String {
         if let Some(scale) = device.scale {
             let _ = writeln!(text, "scale = {scale:?}");
         }
+        let _ = writeln!(text, "baseline_watts = {baseline:?}");
         if device.kind_is_told {
             let kind = if device.instantaneous { "instantaneous" } else { "cumulative" };
             let _ = writeln!(text, "kind = '{kind}'");
@@ -478,13 +556,20 @@ fn toml(devices: &[Device]) -> String {
 
 /// Lists each device once for each view ("GPU-0 ranks"), and once more for each consumer alone ("GPU-0 ranks of MPI Rank 0/Master
 /// thread").
-fn json_of(devices: &[Device]) -> Value {
+fn json_of(devices: &[Device], baselines: &[f64]) -> Value {
     let mut all = Vec::new();
+    let setting = |device: &Device| {
+        // A setting applies to all recorders of a metric.
+        let name = |device: &Device| device.name.split('@').next().unwrap_or_default().to_owned();
+        let first = devices.iter().position(|other| name(other) == name(device));
+        baselines[first.unwrap_or_default()]
+    };
     for device in devices {
         let mut ask = |name: String, consumers: &[String]| {
             let mut asked = json!({
                 "name": name, "node": device.node, "metric": device.metric,
-                "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers
+                "kind": if device.instantaneous { "instantaneous" } else { "cumulative" }, "consumers": consumers,
+                "baseline_watts": setting(device), "activity": CPU_TIME
             });
             if let Some(scale) = device.scale {
                 asked["scale"] = scale.into();

@@ -5,6 +5,7 @@
 //! readings.rs   counters recorded in unusual ways        recorders.rs  who recorded a counter, and who used it
 //! powers.rs     names, units and powers                   parts.rs      devices that are parts of others
 //! leaves.rs     leaves out of order, any numbers          places.rs     scopes, nodes and ranks
+//! activity.rs   who was active, and baselines
 //! ```
 
 use ampere_tests::artifact;
@@ -20,6 +21,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+mod activity;
 mod leaves;
 mod parts;
 mod places;

@@ -15,6 +15,9 @@ pub struct ViewTotals {
     pub idle_joules: f64,
     /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
+    /// Under the policy *active*: the joules that the device draws in any case, and those above. Lost joules are in neither.
+    pub static_joules: f64,
+    pub dynamic_joules: f64,
     pub counter_resets: u64,
     /// Ticks between samples whose increase is unknown: the counter was reset in between, or what was read could not be true.
     pub unknown_ticks: u64,
@@ -57,10 +60,22 @@ impl Account {
     /// Charges what is due, at `price` joules per share-clock tick.
     #[inline]
     pub(super) fn charge(&mut self, price: f64) {
-        self.joules += self.due * price;
-        self.due = 0.0;
-        self.price_min = self.price_min.min(price);
-        self.price_max = self.price_max.max(price);
+        let joules = self.take_due() * price;
+        self.add(joules, price);
+    }
+
+    /// Takes what is due, so that nothing is.
+    #[inline]
+    pub(super) fn take_due(&mut self) -> f64 {
+        std::mem::take(&mut self.due)
+    }
+
+    /// Charges joules of an interval with this power, in joules per tick.
+    #[inline]
+    pub(super) fn add(&mut self, joules: f64, power: f64) {
+        self.joules += joules;
+        self.price_min = self.price_min.min(power);
+        self.price_max = self.price_max.max(power);
     }
 
     /// The least and the most joules per tick. `None` if it has never been charged for time.

@@ -4,11 +4,13 @@
 //! mod.rs          consumers come and go, enter and leave frames; each frame's due grows with the share clock
 //! sample.rs       a sample ends the interval: its joules are charged to the frames that are due something
 //! queued.rs       samples that are queued, so that consumers pass several of them at a time; sample_queue.rs  their queue
+//! active.rs       the policy *active*
 //! share_clock.rs  the share clock          consumer.rs  consumers, and groups of them
 //! account.rs      what a call path was charged          recording.rs  what a single call was charged
 //! ```
 
 mod account;
+mod active;
 mod consumer;
 mod queued;
 mod recording;
@@ -18,14 +20,17 @@ mod share_clock;
 
 pub use account::ViewTotals;
 pub(crate) use account::{Account, Resolved};
+pub use active::IdleIntervals;
 pub(crate) use consumer::Consumer;
 pub use recording::{Call, Charge, ChargedInterval};
 pub(crate) use recording::{LocationCalls, OpenCall};
 
 use crate::callpaths::CallPaths;
+use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{Move, NodeIndex, ViewIndex};
 use account::PossibleRegions;
+use active::{ActiveTime, Due, Worker};
 use ampere_model::Timestamp;
 use consumer::{Consumers, Group};
 use recording::Recorder;
@@ -45,6 +50,12 @@ pub(crate) struct View {
     pub resolved: HashMap<(u32, NodeIndex), Resolved>,
     pub possible_regions: PossibleRegions,
     totals: ViewTotals,
+    /// Joules per tick that the device draws in any case; only the policy *active* asks for it.
+    pub baseline: f64,
+    /// The active time of each consumer; empty unless the policy is *active*.
+    actives: Vec<ActiveTime>,
+    workers: Vec<Worker>,
+    pub idle_intervals: IdleIntervals,
     /// What the consumers were charged, each joule counted once. It is needed if sharing is independent.
     charged_once: f64,
     /// The view that [`Engine::fork`](crate::Engine::fork) has made of this one.
@@ -72,6 +83,10 @@ impl View {
             resolved: HashMap::new(),
             possible_regions: PossibleRegions::default(),
             totals: ViewTotals::default(),
+            baseline: 0.0,
+            actives: Vec::new(),
+            workers: Vec::new(),
+            idle_intervals: IdleIntervals::default(),
             charged_once: 0.0,
             twin: None,
             recorder: Recorder::default(),
@@ -100,6 +115,7 @@ impl View {
         group: Option<u64>,
         node: NodeIndex,
         open: &[OpenCall],
+        cpu_times: &CpuTimes,
     ) -> u32 {
         let before = self.consumers.all.iter().position(|c| c.removed && c.location == location);
         let consumer = match before {
@@ -111,18 +127,21 @@ impl View {
                 let clock = self.clock.at(self.clock.reached);
                 let group = group.map(|name| self.consumers.group(name, clock));
                 self.consumers.all.push(Consumer::new(location, group, self.clock.reached));
+                if self.policy == Policy::Active {
+                    self.actives.push(ActiveTime::default());
+                }
                 self.consumers.all.len() - 1
             }
         };
-        self.switch(consumer as u32, self.clock.reached, node);
+        self.switch(consumer as u32, self.clock.reached, node, cpu_times);
         if let Some(calls) = &mut self.recorder.calls {
             calls.begin(consumer as u32, location, open);
         }
         consumer as u32
     }
 
-    pub fn remove_consumer(&mut self, consumer: u32) {
-        let (_, due) = self.switch(consumer, self.clock.reached, NodeIndex::ROOT);
+    pub fn remove_consumer(&mut self, consumer: u32, cpu_times: &CpuTimes) {
+        let (_, due) = self.switch(consumer, self.clock.reached, NodeIndex::ROOT, cpu_times);
         if let Some(calls) = &mut self.recorder.calls {
             calls.add_due(consumer, due);
             calls.leave_all(consumer, self.clock.reached);
@@ -136,8 +155,8 @@ impl View {
     }
 
     /// Does what [`View::switch`] does, and records it if calls are recorded.
-    pub fn switch_recorded(&mut self, index: u32, to: Move) {
-        let (time, due) = self.switch(index, to.time, to.node);
+    pub fn switch_recorded(&mut self, index: u32, to: Move, cpu_times: &CpuTimes) {
+        let (time, due) = self.switch(index, to.time, to.node, cpu_times);
         if let Some(calls) = &mut self.recorder.calls {
             calls.add_due(index, due);
             calls.record(index, self.consumers.all[index as usize].location, Move { time, ..to });
@@ -147,11 +166,17 @@ impl View {
     /// From `time` on, the consumer's innermost frame is `node`. Returns the time as it is taken, and what the frame before was
     /// due.
     #[inline]
-    pub fn switch(&mut self, index: u32, time: Timestamp, node: NodeIndex) -> (Timestamp, f64) {
+    pub fn switch(
+        &mut self,
+        index: u32,
+        time: Timestamp,
+        node: NodeIndex,
+        cpu_times: &CpuTimes,
+    ) -> (Timestamp, Due) {
         let was_active = !self.consumers.all[index as usize].node.is_root();
         let starts_or_stops = was_active == node.is_root();
         let time = self.clock.timely(time, starts_or_stops);
-        let (clock, due) = self.accrue(index, self.clock.at(time));
+        let (clock, due) = self.accrue(index, self.clock.at(time), time, cpu_times);
         let consumer = &mut self.consumers.all[index as usize];
         if time > consumer.changed {
             consumer.before = consumer.node;
@@ -174,10 +199,10 @@ impl View {
     }
 
     /// Takes several moves of a consumer that runs before, between and after them. `paths`: those of its location.
-    pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths) {
+    pub fn moves(&mut self, index: u32, moves: &[Move], paths: &CallPaths, cpu_times: &CpuTimes) {
         let in_time = moves.partition_point(|to| to.time < self.clock.now);
         let (late, in_time) = moves.split_at(in_time);
-        late.iter().for_each(|to| self.switch_recorded(index, *to));
+        late.iter().for_each(|to| self.switch_recorded(index, *to, cpu_times));
         let Some(last) = in_time.last() else { return };
         self.clock.reached = self.clock.reached.max(last.time);
         let consumer = &mut self.consumers.all[index as usize];
@@ -185,11 +210,11 @@ impl View {
             consumer.accounts.resize(paths.len(), Account::default());
         }
         if self.recorder.calls.is_none() {
-            let in_last = self.moves_through_samples(index, in_time, paths);
-            return self.moves_in_interval(index, in_last, |_, _| {});
+            let in_last = self.moves_through_samples(index, in_time, paths, cpu_times);
+            return self.moves_in_interval(index, in_last, cpu_times, |_, _| {});
         }
         let (location, mut calls) = (consumer.location, self.recorder.calls.take().unwrap_or_default());
-        self.moves_in_interval(index, in_time, |due, to| {
+        self.moves_in_interval(index, in_time, cpu_times, |due, to| {
             calls.add_due(index, due);
             calls.record(index, location, to);
         });
@@ -198,22 +223,35 @@ impl View {
 
     /// Takes a consumer's moves in one interval. `each` gets each move, and what the frame was due since the one before.
     #[inline]
-    fn moves_in_interval(&mut self, index: u32, moves: &[Move], mut each: impl FnMut(f64, Move)) {
+    fn moves_in_interval(
+        &mut self,
+        index: u32,
+        moves: &[Move],
+        cpu_times: &CpuTimes,
+        mut each: impl FnMut(Due, Move),
+    ) {
         let has_begun = self.interval.start.is_some();
         let (ShareClock { now, ticks, rate, .. }, group) = self.clocks_of(index);
-        let Consumer { node, since, before, changed, accounts, listed, .. } =
+        let mut active = self.actives.get_mut(index as usize);
+        let Consumer { location, node, since, before, changed, accounts, listed, .. } =
             &mut self.consumers.all[index as usize];
         for to in moves {
             let clock = ticks + to.time.saturating_sub(now) as f64 * rate;
             let clock = group.map_or(clock, |group| group.at(clock)).max(*since);
-            let due = if has_begun { clock - *since } else { 0.0 };
-            if due > 0.0 {
+            let share = if has_begun { clock - *since } else { 0.0 };
+            if share > 0.0 {
                 let account = &mut accounts[node.0 as usize];
                 if account.due == 0.0 {
                     listed.push(*node);
                 }
-                account.due += due;
+                account.due += share;
             }
+            let due = match &mut active {
+                None => Due { share, ..Due::default() },
+                Some(active) => {
+                    Due { share, ..active.accrue(*node, to.time, cpu_times.of(*location), has_begun) }
+                }
+            };
             if to.time > *changed {
                 (*before, *changed) = (*node, to.time);
             }
@@ -241,7 +279,7 @@ impl View {
             }
         }
         self.consumers.active = if start { self.consumers.active + 1 } else { self.consumers.active - 1 };
-        let split = self.policy == Policy::TimeSliced && self.sharing == Sharing::Shared;
+        let split = self.policy != Policy::BusyOnly && self.sharing == Sharing::Shared;
         self.clock.rate = match self.consumers.active {
             0 => 0.0,
             active if split => 1.0 / f64::from(active),
@@ -252,14 +290,27 @@ impl View {
     /// Adds to the current frame of a consumer what it is due when the share clock is `clock`. Returns the consumer's clock, and
     /// what was due.
     #[inline]
-    fn accrue(&mut self, index: u32, clock: f64) -> (f64, f64) {
+    fn accrue(&mut self, index: u32, clock: f64, time: Timestamp, cpu_times: &CpuTimes) -> (f64, Due) {
         let consumer = &mut self.consumers.all[index as usize];
         let clock = match consumer.group {
             None => clock,
             Some(group) => self.consumers.groups[group as usize].at(clock),
         };
-        let due = if self.interval.start.is_some() { consumer.accrue(clock) } else { 0.0 };
+        let has_begun = self.interval.start.is_some();
+        let share = if has_begun { consumer.accrue(clock) } else { 0.0 };
+        let due = match self.actives.get_mut(index as usize) {
+            None => Due { share, ..Due::default() },
+            Some(active) => {
+                let cpu = cpu_times.of(consumer.location);
+                Due { share, ..active.accrue(consumer.node, time, cpu, has_begun) }
+            }
+        };
         (clock, due)
+    }
+
+    /// The dynamic joules of a consumer's call path, under the policy *active*.
+    pub fn dynamic_joules(&self, consumer: usize, node: NodeIndex) -> f64 {
+        self.actives.get(consumer).map_or(0.0, |active| active.dynamic_joules(node))
     }
 
     pub fn totals(&self) -> ViewTotals {

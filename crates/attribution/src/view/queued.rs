@@ -7,6 +7,7 @@ use super::recording::Charge;
 use super::sample_queue::QueuedSample;
 use super::{ShareClock, View};
 use crate::callpaths::CallPaths;
+use crate::cpu_time::CpuTimes;
 use crate::policy::Policy;
 use crate::steps::{LocationIndex, Move, NodeIndex};
 use crate::view::consumer::Group;
@@ -49,12 +50,13 @@ impl View {
         index: u32,
         mut moves: &'a [Move],
         paths: &CallPaths,
+        cpu_times: &CpuTimes,
     ) -> &'a [Move] {
         while let Some(sample) = self.queue.samples.get(self.consumers.all[index as usize].passed) {
             let count = moves.iter().position(|to| to.time >= sample.end);
             let Some(count) = count else { break };
             let (before, after) = moves.split_at(count);
-            self.moves_in_interval(index, before, |_, _| {});
+            self.moves_in_interval(index, before, cpu_times, |_, _| {});
             self.pass_sample(index, |node| paths.node(node).region);
             moves = after;
         }

@@ -5,6 +5,7 @@
 //! ends their last interval, and are then taken by the caller.
 
 use super::account::ViewTotals;
+use super::active::{Due, Price};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex};
 use ampere_model::Timestamp;
 
@@ -29,9 +30,9 @@ pub struct Call {
     pub resolved_joules: f64,
     /// The joules of the calls that it made.
     inner_joules: f64,
-    /// Share-clock ticks of the interval that is still open.
-    due: f64,
-    inner_due: f64,
+    /// What it and the calls that it made are due in the interval that is still open.
+    due: Due,
+    inner_due: Due,
 }
 
 /// A call that has not ended.
@@ -90,8 +91,8 @@ impl Call {
             exclusive_joules: 0.0,
             resolved_joules: 0.0,
             inner_joules: 0.0,
-            due: 0.0,
-            inner_due: 0.0,
+            due: Due::default(),
+            inner_due: Due::default(),
         }
     }
 
@@ -103,24 +104,30 @@ impl Call {
     #[inline]
     fn contain(&mut self, inner: &Call) {
         self.inner_joules += inner.inclusive_joules();
-        self.inner_due += inner.due + inner.inner_due;
+        self.inner_due.add(inner.due);
+        self.inner_due.add(inner.inner_due);
     }
 
+    /// The number of words of [`Call::to_words`].
+    pub const WORDS: usize = 13;
+
     /// The call as plain numbers, in which form it can be kept elsewhere for a while.
-    pub fn to_words(&self) -> [u64; 9] {
+    pub fn to_words(&self) -> [u64; Call::WORDS] {
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let Call { exclusive_joules, resolved_joules, inner_joules, due, inner_due, .. } = self;
-        let joules = [exclusive_joules, resolved_joules, inner_joules, due, inner_due].map(|of| of.to_bits());
-        let [a, b, c, d, e] = joules;
+        let joules = [exclusive_joules, resolved_joules, inner_joules].map(|joules| joules.to_bits());
+        let ([a, b, c], [d, e, f], [g, h, i]) = (joules, due.to_words(), inner_due.to_words());
         let (place, what) = (pair(self.location.0, self.node.0), pair(self.calls, self.consumer));
-        [self.start, self.end, place, what, a, b, c, d, e]
+        [self.start, self.end, place, what, a, b, c, d, e, f, g, h, i]
     }
 
     /// The call that [`Call::to_words`] has written.
-    pub fn from_words([start, end, place, what, joules @ ..]: [u64; 9]) -> Call {
+    pub fn from_words([start, end, place, what, a, b, c, due @ ..]: [u64; Call::WORDS]) -> Call {
         let halves = |word: u64| (word as u32, (word >> 32) as u32);
         let ((location, node), (calls, consumer)) = (halves(place), halves(what));
-        let [exclusive_joules, resolved_joules, inner_joules, due, inner_due] = joules.map(f64::from_bits);
+        let [exclusive_joules, resolved_joules, inner_joules] = [a, b, c].map(f64::from_bits);
+        let [d, e, f, g, h, i] = due;
+        let (due, inner_due) = (Due::from_words([d, e, f]), Due::from_words([g, h, i]));
         let (location, node) = (LocationIndex(location), NodeIndex(node));
         let open = OpenCall { start, node, calls };
         Call {
@@ -178,8 +185,8 @@ pub(crate) struct Recording {
     open: Vec<Vec<Call>>,
     /// The ended calls, for each consumer in the order of their ends.
     ended: Vec<Call>,
-    /// Joules per share-clock tick of the last interval, by consumer. Empty if it was not charged.
-    prices: Vec<f64>,
+    /// The prices of the last interval, by consumer. Empty if it was not charged.
+    prices: Vec<Price>,
     alone: Option<Alone>,
 }
 
@@ -194,7 +201,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     #[cold]
-    pub fn add_due(&mut self, consumer: u32, due: f64) {
+    pub fn add_due(&mut self, consumer: u32, due: Due) {
         if let Some(calls) = &mut self.calls {
             calls.add_due(consumer, due);
         }
@@ -231,7 +238,8 @@ impl Recorder {
 struct Alone {
     consumer: u32,
     joules: f64,
-    ticks: u64,
+    /// What the call path was due.
+    due: Due,
 }
 
 impl Recording {
@@ -243,9 +251,9 @@ impl Recording {
     }
 
     #[inline]
-    pub fn add_due(&mut self, consumer: u32, due: f64) {
+    pub fn add_due(&mut self, consumer: u32, due: Due) {
         if let Some(innermost) = self.open[consumer as usize].last_mut() {
-            innermost.due += due;
+            innermost.due.add(due);
         }
     }
 
@@ -276,14 +284,12 @@ impl Recording {
     }
 
     /// The whole interval belonged to one call path: its joules are resolved for a call that was due all of it.
-    pub fn resolve(&mut self, consumer: u32, joules: f64, ticks: u64) {
-        self.alone = Some(Alone { consumer, joules, ticks });
+    pub fn resolve(&mut self, consumer: u32, joules: f64, due: Due) {
+        self.alone = Some(Alone { consumer, joules, due });
     }
 
-    pub fn set_prices(&mut self, consumers: usize, price: &impl Fn(u32) -> f64) {
-        // A consumer that was due nothing may have no price.
-        let finite = |price: f64| if price.is_finite() { price } else { 0.0 };
-        self.prices.extend((0..consumers as u32).map(|consumer| finite(price(consumer))));
+    pub fn set_prices(&mut self, consumers: usize, price: &impl Fn(u32) -> Price) {
+        self.prices.extend((0..consumers as u32).map(price));
     }
 
     /// Charges joules without time to the call that ran in the instant before `now`, in this call path.
@@ -348,15 +354,15 @@ impl Recording {
 }
 
 #[inline]
-fn charge(call: &mut Call, prices: &[f64], alone: Option<&Alone>) {
-    let price = prices.get(call.consumer as usize).copied().unwrap_or(0.0);
+fn charge(call: &mut Call, prices: &[Price], alone: Option<&Alone>) {
+    let price = prices.get(call.consumer as usize).copied().unwrap_or_default();
     if let Some(alone) = alone
         && alone.consumer == call.consumer
-        && call.due == alone.ticks as f64
+        && call.due == alone.due
     {
         call.resolved_joules += alone.joules;
     }
-    call.exclusive_joules += call.due * price;
-    call.inner_joules += call.inner_due * price;
-    (call.due, call.inner_due) = (0.0, 0.0);
+    call.exclusive_joules += call.due.joules(&price);
+    call.inner_joules += call.inner_due.joules(&price);
+    (call.due, call.inner_due) = (Due::default(), Due::default());
 }

@@ -1,8 +1,10 @@
 //! A sample ends an interval: its joules are charged.
 
 use super::View;
+use super::active::{Due, Price};
 use super::consumer::Consumer;
 use crate::counter::Increase;
+use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
 use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
@@ -13,22 +15,24 @@ impl View {
         &mut self,
         time: Timestamp,
         increase: Increase,
+        cpu_times: &CpuTimes,
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
         let time = self.clock.timely(time, true);
         self.advance(time);
         for index in 0..self.consumers.all.len() as u32 {
-            let (_, due) = self.accrue(index, self.clock.ticks);
+            let (_, due) = self.accrue(index, self.clock.ticks, time, cpu_times);
             if self.recorder.calls.is_some() {
                 self.recorder.add_due(index, due);
             }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
+        let worked = self.worked(cpu_times);
         self.recorder.begin_charging(&self.totals);
         match increase {
             Increase::Joules(joules) => {
                 self.totals.total_joules += joules;
-                self.charge(joules, ticks, region_of);
+                self.charge(joules, ticks, &worked, region_of);
             }
             Increase::Lost(joules) => {
                 self.totals.total_joules += joules;
@@ -51,6 +55,9 @@ impl View {
         self.interval.start = Some(self.clock.now);
         self.interval.idle_ticks = 0.0;
         self.clock.ticks = 0.0;
+        for (active, consumer) in self.actives.iter_mut().zip(&self.consumers.all) {
+            active.begin_interval(&consumer.listed);
+        }
         self.consumers.begin_interval();
     }
 
@@ -73,9 +80,19 @@ impl View {
     }
 
     /// Charges an interval's joules to the frames that are listed.
-    fn charge(&mut self, joules: f64, ticks: u64, region_of: impl Fn(u32, NodeIndex) -> RegionRef) {
+    fn charge(
+        &mut self,
+        joules: f64,
+        ticks: u64,
+        worked: &[f64],
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        if self.policy != Policy::TimeSliced {
+            // Sums must not depend on the order in which a location's call paths came.
+            self.consumers.all.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());
+        }
         let listed = self.consumers.listed();
-        if listed == 0 {
+        if listed == 0 && self.policy != Policy::Active {
             self.add_possible(joules, region_of);
             // An interval that has a length and in which nothing is due had no frame. One of length 0 may have had one.
             if self.policy == Policy::BusyOnly || !self.charge_at_once(joules) {
@@ -83,14 +100,11 @@ impl View {
             }
             return;
         }
-        if listed == 1 {
+        if listed == 1 && self.policy != Policy::Active {
             self.resolve(joules, ticks);
         }
-        if self.policy == Policy::BusyOnly {
-            // Sums must not depend on the order in which a location's call paths came.
-            self.consumers.all.iter_mut().for_each(|consumer| consumer.listed.sort_unstable());
-        }
         match (self.policy, self.sharing) {
+            (Policy::Active, _) => self.charge_active(joules, ticks, worked, region_of),
             (Policy::TimeSliced, _) => {
                 let idle = joules * (self.interval.idle_ticks / ticks as f64);
                 self.totals.idle_joules += idle;
@@ -126,6 +140,9 @@ impl View {
         region_of: impl Fn(u32, NodeIndex) -> RegionRef,
     ) {
         if let Some(calls) = &mut self.recorder.calls {
+            // A consumer that was due nothing may have no price.
+            let finite = |price: f64| if price.is_finite() { price } else { 0.0 };
+            let price = |consumer| Price::of_share(finite(price(consumer)));
             calls.set_prices(self.consumers.all.len(), &price);
         }
         for (index, consumer) in self.consumers.all.iter_mut().enumerate() {
@@ -156,7 +173,7 @@ impl View {
             let resolved = self.resolved.entry((consumer.location, node)).or_default();
             resolved.add(joules, ticks);
             if let Some(calls) = &mut self.recorder.calls {
-                calls.resolve(index as u32, joules, ticks);
+                calls.resolve(index as u32, joules, Due { share: ticks as f64, ..Due::default() });
             }
         }
     }

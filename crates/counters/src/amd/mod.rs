@@ -154,6 +154,7 @@ impl<L: Gpus> Accumulators<L> {
                 description: format!("{model}, {version}"),
                 pci,
                 wraps_at_nanojoules: None,
+                baseline_microwatts: None,
             });
             found.counters.push((index, resolution));
         }

@@ -154,6 +154,7 @@ impl NvidiaGpus {
             kind: Kind::Gpu,
             contains: Vec::new(),
             wraps_at_nanojoules: None,
+            baseline_microwatts: None,
             resolution_joules: 1e-3,
             description: format!("{model}, driver {driver}"),
             pci: self.library.bus(handle).map(|bus| short_address(&bus)),

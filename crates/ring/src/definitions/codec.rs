@@ -123,6 +123,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 out.string(metric);
             }
             out.u64(d.wraps_at.unwrap_or(0));
+            out.u64(d.baseline_microwatts.unwrap_or(u64::MAX));
         }
         Definition::Unrecorded { locations, calls } => {
             out.u8(UNRECORDED);
@@ -254,6 +255,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             wraps_at: Some(from.u64()?).filter(|range| *range > 0),
+            baseline_microwatts: Some(from.u64()?).filter(|microwatts| *microwatts < u64::MAX),
         }),
         COMMUNICATOR => Definition::Communicator(Communicator {
             handle: from.u32()?,
@@ -353,6 +355,7 @@ mod tests {
                             description,
                             contains,
                             wraps_at: Some(u64::from(index)).filter(|range| *range > 0),
+                            baseline_microwatts: Some(u64::from(index)).filter(|watts| *watts > 3),
                         })
                     }
                 ),

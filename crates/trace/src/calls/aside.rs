@@ -49,8 +49,8 @@ impl Aside {
         }
         let count = self.calls.min(PIECE);
         self.calls -= count;
-        let mut input = BufReader::with_capacity(1 << 16, file.take((count * 9 * WORD) as u64));
-        let mut words = [0; 9];
+        let mut input = BufReader::with_capacity(1 << 16, file.take((count * Call::WORDS * WORD) as u64));
+        let mut words = [0; Call::WORDS];
         let mut calls = Vec::with_capacity(count);
         for _ in 0..count {
             for word in &mut words {

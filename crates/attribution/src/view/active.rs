@@ -1,0 +1,294 @@
+//! The policy *active*: what the device draws in any case (its baseline) is shared by everyone who is present, and the rest, the
+//! dynamic joules, goes to the frames that were active, in proportion to their active time.
+
+use super::View;
+use super::consumer::Consumer;
+use crate::cpu_time::{CpuTime, CpuTimes};
+use crate::policy::Sharing;
+use crate::steps::NodeIndex;
+use ampere_model::{RegionRef, Timestamp};
+
+/// What a frame or a call is due in the open interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Due {
+    /// Ticks of the share clock.
+    pub share: f64,
+    /// Ticks for which it was active. Only the policy *active* counts these and the next.
+    pub active: f64,
+    /// Ticks for which it was the innermost frame.
+    pub open: f64,
+}
+
+/// Joules per tick of each kind that is due.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Price {
+    pub share: f64,
+    pub active: f64,
+    pub open: f64,
+}
+
+impl Due {
+    pub fn add(&mut self, more: Due) {
+        self.share += more.share;
+        self.active += more.active;
+        self.open += more.open;
+    }
+
+    /// As plain numbers.
+    pub fn to_words(self) -> [u64; 3] {
+        [self.share, self.active, self.open].map(f64::to_bits)
+    }
+
+    /// What [`Due::to_words`] has written.
+    pub fn from_words(words: [u64; 3]) -> Due {
+        let [share, active, open] = words.map(f64::from_bits);
+        Due { share, active, open }
+    }
+
+    #[inline]
+    pub fn joules(&self, price: &Price) -> f64 {
+        self.share * price.share + self.dynamic_joules(price)
+    }
+
+    #[inline]
+    fn dynamic_joules(&self, price: &Price) -> f64 {
+        self.active * price.active + self.open * price.open
+    }
+}
+
+impl Price {
+    /// The price of a policy that counts only ticks of the share clock.
+    #[inline]
+    pub fn of_share(share: f64) -> Price {
+        Price { share, ..Price::default() }
+    }
+}
+
+/// The active time of a consumer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ActiveTime {
+    /// Up to when it has been counted, and the CPU time of the location up to then, if that is known.
+    until: Timestamp,
+    cpu_ticks: Option<f64>,
+    /// By call path.
+    accounts: Vec<ActiveAccount>,
+}
+
+/// What the policy *active* needs of one call path, besides its account.
+#[derive(Clone, Copy, Debug, Default)]
+struct ActiveAccount {
+    active: f64,
+    open: f64,
+    dynamic_joules: f64,
+}
+
+impl ActiveTime {
+    /// Counts the time up to `time`, in which `node` was the innermost frame. Without a known CPU time, a frame is active as long as
+    /// it is open. Nothing is due before the first sample.
+    pub fn accrue(&mut self, node: NodeIndex, time: Timestamp, cpu: Option<&CpuTime>, is_due: bool) -> Due {
+        let open = time.saturating_sub(self.until) as f64;
+        let cpu_ticks = cpu.map(|cpu| cpu.at(time.max(self.until)));
+        let active = match (cpu, cpu_ticks) {
+            (Some(cpu), Some(now)) => now - self.cpu_ticks.unwrap_or_else(|| cpu.at(self.until)),
+            _ => open,
+        };
+        (self.until, self.cpu_ticks) = (time.max(self.until), cpu_ticks);
+        if !is_due || node.is_root() {
+            return Due::default();
+        }
+        let account = self.account_mut(node);
+        account.active += active;
+        account.open += open;
+        Due { share: 0.0, active, open }
+    }
+
+    fn account_mut(&mut self, node: NodeIndex) -> &mut ActiveAccount {
+        let index = node.0 as usize;
+        if index >= self.accounts.len() {
+            self.accounts.resize(index + 1, ActiveAccount::default());
+        }
+        &mut self.accounts[index]
+    }
+
+    fn due(&self, node: NodeIndex) -> Due {
+        let account = self.accounts.get(node.0 as usize).copied().unwrap_or_default();
+        Due { share: 0.0, active: account.active, open: account.open }
+    }
+
+    /// Nothing is due at the start of an interval.
+    pub fn begin_interval(&mut self, listed: &[NodeIndex]) {
+        for node in listed {
+            let account = self.account_mut(*node);
+            (account.active, account.open) = (0.0, 0.0);
+        }
+    }
+
+    pub fn dynamic_joules(&self, node: NodeIndex) -> f64 {
+        self.accounts.get(node.0 as usize).map_or(0.0, |account| account.dynamic_joules)
+    }
+}
+
+/// The intervals in which nothing was active, under the policy *active*.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[allow(missing_docs)]
+pub struct IdleIntervals {
+    pub count: u64,
+    pub joules: f64,
+    pub ticks: u64,
+}
+
+/// A location without frames in the view that works for a consumer: its CPU time counts for the consumer's frames, in
+/// proportion to the time for which each was open.
+#[derive(Clone, Debug)]
+pub(super) struct Worker {
+    location: u32,
+    consumer: u32,
+    /// Its CPU time at the last sample, if it was known.
+    cpu_ticks: Option<f64>,
+}
+
+impl View {
+    /// The CPU time of the location `worker` counts for the frames of a consumer.
+    pub fn add_worker(&mut self, worker: u32, consumer: u32, cpu_times: &CpuTimes) {
+        if self.workers.iter().all(|known| known.location != worker) {
+            let cpu_ticks = cpu_times.of(worker).map(|cpu| cpu.at(self.clock.reached));
+            self.workers.push(Worker { location: worker, consumer, cpu_ticks });
+        }
+    }
+
+    /// The ticks for which others worked for each consumer since the last sample.
+    pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Vec<f64> {
+        let mut worked = vec![0.0; self.consumers.all.len()];
+        let start = self.interval.start.unwrap_or(self.clock.now);
+        for Worker { location, consumer, cpu_ticks } in &mut self.workers {
+            let Some(cpu) = cpu_times.of(*location) else { continue };
+            let now = cpu.at(self.clock.now);
+            let consumers = &self.consumers.all;
+            let has_frames =
+                consumers.iter().any(|own| own.location == *location && !own.accounts.is_empty());
+            if !has_frames {
+                worked[*consumer as usize] += now - cpu_ticks.unwrap_or_else(|| cpu.at(start));
+            }
+            *cpu_ticks = Some(now);
+        }
+        worked
+    }
+
+    /// Charges an interval's joules, of which some frames are due a part. `worked`: see [`View::worked`].
+    pub(super) fn charge_active(
+        &mut self,
+        joules: f64,
+        ticks: u64,
+        worked: &[f64],
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        let fixed = joules.min(self.baseline * ticks as f64);
+        let dynamic = joules - fixed;
+        self.totals.static_joules += fixed;
+        self.totals.dynamic_joules += dynamic;
+        let (mut prices, weights) = self.active_prices(worked);
+        let is_active = weights.iter().any(|weight| *weight > 0.0);
+        let idle = match self.consumers.listed() {
+            0 => joules,
+            _ => {
+                let idle = fixed * (self.interval.idle_ticks / ticks as f64);
+                if is_active { idle } else { idle + dynamic }
+            }
+        };
+        self.totals.idle_joules += idle;
+        self.charged_once += joules - idle;
+        if !is_active && ticks > 0 {
+            self.idle_intervals.count += 1;
+            self.idle_intervals.joules += joules;
+            self.idle_intervals.ticks += ticks;
+        }
+        for (index, price) in prices.iter_mut().enumerate() {
+            let weight = weights[self.weight_of(index)];
+            let dynamic_price = if weight > 0.0 { dynamic / weight } else { 0.0 };
+            price.share = fixed / ticks.max(1) as f64;
+            price.active *= dynamic_price;
+            price.open *= dynamic_price;
+        }
+        self.charge_each_active(dynamic, joules / ticks.max(1) as f64, ticks, &prices, region_of);
+    }
+
+    /// The weight of a tick of each kind, by consumer, and the sums of what is due by these weights: one of all consumers, or one for
+    /// each sharer if each of them gets all joules.
+    fn active_prices(&self, worked: &[f64]) -> (Vec<Price>, Vec<f64>) {
+        let mut weights = vec![0.0; self.consumers.groups.len() + self.consumers.all.len()];
+        let mut prices = Vec::with_capacity(worked.len());
+        for (index, active) in self.actives.iter().enumerate() {
+            let dues = || self.consumers.all[index].listed.iter().map(|node| active.due(*node));
+            let open: f64 = dues().map(|due| due.open).sum();
+            let open = if open > 0.0 { worked[index] / open } else { 0.0 };
+            let price = Price { share: 0.0, active: 1.0, open };
+            weights[self.weight_of(index)] += dues().map(|due| due.dynamic_joules(&price)).sum::<f64>();
+            prices.push(price);
+        }
+        (prices, weights)
+    }
+
+    /// The place of a consumer's sum in [`View::active_prices`].
+    fn weight_of(&self, consumer: usize) -> usize {
+        if self.sharing == Sharing::Shared { 0 } else { self.consumers.sharer(consumer) }
+    }
+
+    fn charge_each_active(
+        &mut self,
+        dynamic: f64,
+        power: f64,
+        ticks: u64,
+        prices: &[Price],
+        region_of: impl Fn(u32, NodeIndex) -> RegionRef,
+    ) {
+        if let Some(calls) = &mut self.recorder.calls {
+            calls.set_prices(self.consumers.all.len(), &|consumer| prices[consumer as usize]);
+        }
+        let mut alone = Alone::Nobody;
+        for (index, active) in self.actives.iter_mut().enumerate() {
+            let consumer = &mut self.consumers.all[index];
+            let (price, sharer) = (prices[index], consumer.independent_sharer(index as u32, self.sharing));
+            let Consumer { location, listed, accounts, .. } = consumer;
+            for node in listed.drain(..) {
+                let account = &mut accounts[node.0 as usize];
+                let due = Due { share: account.take_due(), ..active.due(node) };
+                let joules = due.joules(&price);
+                if let Some(interval) = &mut self.recorder.interval {
+                    interval.add(*location, node, joules);
+                }
+                account.add(joules, power);
+                let weight = due.dynamic_joules(&price);
+                active.begin_interval(&[node]);
+                if due.active > 0.0 || due.open * price.open > 0.0 {
+                    active.account_mut(node).dynamic_joules += weight;
+                    alone = alone.with(index as u32, *location, node, due);
+                    let region = || region_of(*location, node);
+                    self.possible_regions.add(account, dynamic, self.totals.samples, sharer, region);
+                }
+            }
+        }
+        if let Alone::One(consumer, location, node, due) = alone {
+            self.resolved.entry((location, node)).or_default().add(dynamic, ticks);
+            if let Some(calls) = &mut self.recorder.calls {
+                calls.resolve(consumer, dynamic, due);
+            }
+        }
+    }
+}
+
+/// Which frames were active in an interval.
+enum Alone {
+    Nobody,
+    /// The number of the consumer, its location, the frame, and what it was due.
+    One(u32, u32, NodeIndex, Due),
+    Several,
+}
+
+impl Alone {
+    fn with(self, consumer: u32, location: u32, node: NodeIndex, due: Due) -> Alone {
+        match self {
+            Alone::Nobody => Alone::One(consumer, location, node, due),
+            _ => Alone::Several,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! The policy *active* against its definition, on random timelines.
+
+use ampere_attribution::{Engine, Increase, LocationIndex, Policy, Sharing, ViewIndex};
+use ampere_model::RegionRef;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// The locations; the last one is no consumer, and works for the first.
+const LOCATIONS: usize = 4;
+const CONSUMERS: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Enter(u64, usize, u32),
+    Leave(u64, usize),
+    /// The counter's increase since the last one.
+    Sample(u64, f64),
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    events: Vec<Event>,
+    /// By location: times and the CPU time up to them, if it is known.
+    cpu_times: Vec<Option<Vec<(u64, f64)>>>,
+    /// Joules per tick.
+    baseline: f64,
+}
+
+/// A run of one location in a call path.
+type Run = (u64, u64, Vec<u32>);
+type Joules = BTreeMap<(usize, Vec<u32>), f64>;
+
+#[derive(Debug, Default)]
+struct Expected {
+    fixed: Joules,
+    dynamic: Joules,
+    resolved: Joules,
+    possible: Joules,
+    idle: f64,
+}
+
+fn any_case() -> impl Strategy<Value = Case> {
+    let step = (0u64..6, 0u8..6, 0usize..LOCATIONS, 97u32..100, 0u32..50);
+    let cpu_times = prop::collection::vec((1u64..8, 0u32..8), 1..60).prop_map(|steps| {
+        let (mut time, mut ticks) = (0, 0.0);
+        let next = steps.into_iter().map(|(wait, used)| {
+            time += wait;
+            ticks += f64::from(used).min(wait as f64);
+            (time, ticks)
+        });
+        next.collect::<Vec<_>>()
+    });
+    let cpu_times = prop::collection::vec(prop::option::weighted(0.7, cpu_times), LOCATIONS);
+    let baseline = prop_oneof![Just(0.0), 0.0f64..20.0];
+    (prop::collection::vec(step, 1..150), cpu_times, baseline).prop_map(|(steps, cpu_times, baseline)| {
+        let (mut time, mut last_sample, mut depth) = (1, 0, [0usize; LOCATIONS]);
+        let mut events = Vec::new();
+        for (step, what, location, region, joules) in steps {
+            time += step;
+            match what {
+                0 | 1 if location < CONSUMERS => {
+                    depth[location] += 1;
+                    events.push(Event::Enter(time, location, region));
+                }
+                2 | 3 if depth[location] > 0 => {
+                    depth[location] -= 1;
+                    events.push(Event::Leave(time, location));
+                }
+                _ => {
+                    time = time.max(last_sample + 1);
+                    last_sample = time;
+                    events.push(Event::Sample(time, f64::from(joules)));
+                }
+            }
+        }
+        Case { events, cpu_times, baseline }
+    })
+}
+
+/// The CPU time up to a time, which rises evenly between the points.
+fn cpu_ticks(points: &[(u64, f64)], time: u64) -> f64 {
+    let mut points_from: Vec<(u64, f64)> = points.to_vec();
+    points_from.insert(0, (0, points[0].1));
+    points_from.push((u64::MAX, points[points.len() - 1].1));
+    let pair = points_from.windows(2).rfind(|pair| pair[0].0 <= time && time < pair[1].0).unwrap();
+    let share = (time - pair[0].0) as f64 / (pair[1].0 - pair[0].0) as f64;
+    pair[0].1 + share * (pair[1].1 - pair[0].1)
+}
+
+fn runs_of(events: &[Event]) -> Vec<Vec<Run>> {
+    let mut runs = vec![Vec::new(); LOCATIONS];
+    let mut stacks: Vec<(u64, Vec<u32>)> = vec![(0, Vec::new()); LOCATIONS];
+    let end = (0..CONSUMERS).map(|location| Event::Leave(u64::MAX, location));
+    for event in events.iter().cloned().chain(end) {
+        let (Event::Enter(time, location, _) | Event::Leave(time, location)) = event else { continue };
+        let (since, stack) = &mut stacks[location];
+        if !stack.is_empty() {
+            runs[location].push((*since, time, stack.clone()));
+        }
+        *since = time;
+        match event {
+            Event::Enter(_, _, region) => stack.push(region),
+            _ => drop(stack.pop()),
+        }
+    }
+    runs
+}
+
+/// The definition, interval by interval. Static joules are shared by the instant.
+fn defined(case: &Case) -> Expected {
+    let runs = runs_of(&case.events);
+    let mut expected = Expected::default();
+    let mut start = None;
+    for event in &case.events {
+        let Event::Sample(end, joules) = *event else { continue };
+        let Some(start) = start.replace(end) else { continue };
+        let fixed = joules.min(case.baseline * (end - start) as f64);
+        for tick in start..end {
+            let is_open = |run: &&Run| run.0 <= tick && tick < run.1;
+            let open: Vec<_> = (0..CONSUMERS)
+                .filter_map(|at| Some((at, runs[at].iter().find(is_open)?.2.clone())))
+                .collect();
+            let slice = fixed / (end - start) as f64;
+            expected.idle += if open.is_empty() { slice } else { 0.0 };
+            for key in &open {
+                *expected.fixed.entry(key.clone()).or_default() += slice / open.len() as f64;
+            }
+        }
+        let mut weights = Joules::new();
+        for (at, runs) in runs.iter().enumerate().take(CONSUMERS) {
+            let pieces: Vec<_> = runs
+                .iter()
+                .map(|(from, until, path)| (start.max(*from), end.min(*until), path))
+                .filter(|(from, until, _)| from < until)
+                .collect();
+            let open: u64 = pieces.iter().map(|(from, until, _)| until - from).sum();
+            let worker = case.cpu_times[CONSUMERS].as_deref().filter(|_| at == 0);
+            let worked = worker.map_or(0.0, |points| cpu_ticks(points, end) - cpu_ticks(points, start));
+            for (from, until, path) in pieces {
+                let own = case.cpu_times[at].as_deref();
+                let ticks = (until - from) as f64;
+                let own = own.map_or(ticks, |points| cpu_ticks(points, until) - cpu_ticks(points, from));
+                *weights.entry((at, path.clone())).or_default() += own + worked * ticks / open as f64;
+            }
+        }
+        let dynamic = joules - fixed;
+        weights.retain(|_, weight| *weight > 1e-12);
+        let all: f64 = weights.values().sum();
+        expected.idle += if weights.is_empty() { dynamic } else { 0.0 };
+        for (key, weight) in &weights {
+            *expected.dynamic.entry(key.clone()).or_default() += dynamic * weight / all;
+            *expected.possible.entry(key.clone()).or_default() += dynamic;
+            if weights.len() == 1 {
+                *expected.resolved.entry(key.clone()).or_default() += dynamic;
+            }
+        }
+    }
+    expected
+}
+
+/// Runs the engine. Points of CPU time come all before the first event, or as late as they may: those up to an event, and the next.
+fn run(case: &Case, points_first: bool) -> (Engine, ViewIndex) {
+    run_with(case, points_first, |_, _| {})
+}
+
+fn run_with(case: &Case, points_first: bool, start: impl Fn(&mut Engine, ViewIndex)) -> (Engine, ViewIndex) {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::Active, Sharing::Shared);
+    start(&mut engine, view);
+    let all: Vec<LocationIndex> = (0..LOCATIONS).map(|_| engine.add_location()).collect();
+    all[..CONSUMERS].iter().for_each(|location| engine.bind(view, *location));
+    engine.add_worker(view, all[CONSUMERS], all[0]);
+    engine.set_baseline(view, case.baseline);
+    let mut points: Vec<_> = case.cpu_times.iter().map(|points| points.iter().flatten()).collect();
+    let mut known_until = [0; LOCATIONS];
+    let mut add_until = |engine: &mut Engine, time: u64| {
+        for (at, points) in points.iter_mut().enumerate() {
+            while known_until[at] < time
+                && let Some((time, ticks)) = points.next()
+            {
+                engine.add_cpu_time(all[at], *time, *ticks);
+                known_until[at] = *time;
+            }
+        }
+    };
+    if points_first {
+        add_until(&mut engine, u64::MAX);
+    }
+    for event in &case.events {
+        let (Event::Enter(time, ..) | Event::Leave(time, ..) | Event::Sample(time, _)) = *event;
+        add_until(&mut engine, time);
+        match *event {
+            Event::Enter(time, location, region) => engine.enter(all[location], time, RegionRef(region)),
+            Event::Leave(time, location) => engine.leave(all[location], time),
+            Event::Sample(time, joules) => {
+                let begun = engine.has_begun(view);
+                engine.sample(view, time, if begun { Increase::Joules(joules) } else { Increase::First });
+                if !points_first {
+                    engine.release_cpu_times(time);
+                }
+            }
+        }
+    }
+    (engine, view)
+}
+
+fn close_to(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1000)
+    ))]
+
+    #[test]
+    fn it_agrees_with_the_definition(case in any_case()) {
+        let expected = defined(&case);
+        let (engine, view) = run(&case, true);
+        let report = engine.report(view);
+        let totals = report.totals;
+        prop_assert!(close_to(totals.idle_joules, expected.idle), "idle {} {}", totals.idle_joules, expected.idle);
+        prop_assert!(totals.conservation_error_joules <= 1e-9 * totals.total_joules.max(1.0));
+        prop_assert!(close_to(totals.static_joules + totals.dynamic_joules, totals.total_joules));
+        for row in &report.callpaths {
+            let key = (row.location.0 as usize, row.path.iter().map(|region| region.0).collect::<Vec<_>>());
+            let of = |joules: &Joules| joules.get(&key).copied().unwrap_or(0.0);
+            let (fixed, dynamic) = (of(&expected.fixed), of(&expected.dynamic));
+            prop_assert!(close_to(row.exclusive_joules, fixed + dynamic), "{key:?} {row:?} {fixed} {dynamic}");
+            prop_assert!(close_to(row.dynamic_joules, dynamic), "{key:?} {row:?} {dynamic}");
+            prop_assert!(close_to(row.resolved_joules, of(&expected.resolved)), "{row:?} {}", of(&expected.resolved));
+            prop_assert!(close_to(row.possible_joules, of(&expected.possible)), "{row:?} {}", of(&expected.possible));
+        }
+        let all = expected.fixed.values().chain(expected.dynamic.values()).sum::<f64>();
+        prop_assert!(close_to(all, totals.attributed_joules));
+    }
+
+    #[test]
+    fn calls_have_the_joules_of_their_call_path(case in any_case()) {
+        let (mut engine, view) = run_with(&case, true, |engine, view| engine.record_calls(view));
+        let (mut sums, mut calls) = (BTreeMap::new(), Vec::new());
+        engine.end_calls(view, &mut calls);
+        for call in &calls {
+            let sum: &mut (f64, f64) = sums.entry((call.location, call.node)).or_default();
+            (sum.0, sum.1) = (sum.0 + call.exclusive_joules, sum.1 + call.resolved_joules);
+        }
+        for row in engine.report(view).callpaths {
+            let (exclusive, resolved) = sums.get(&(row.location, row.node)).copied().unwrap_or_default();
+            prop_assert!(close_to(row.exclusive_joules, exclusive), "{row:?} {exclusive}");
+            prop_assert!(resolved <= row.resolved_joules + 1e-9, "{row:?} {resolved}");
+        }
+    }
+
+    #[test]
+    fn it_does_not_matter_how_early_cpu_times_come(case in any_case()) {
+        let (first, view) = run(&case, true);
+        let (late, _) = run(&case, false);
+        prop_assert_eq!(first.report(view).callpaths, late.report(view).callpaths);
+        prop_assert_eq!(first.totals(view), late.totals(view));
+    }
+}
+
+#[test]
+fn a_location_that_sleeps_in_a_frame_uses_static_joules_only() {
+    let mut engine = Engine::new();
+    let view = engine.add_view(Policy::Active, Sharing::Shared);
+    let [works, sleeps] = [(); 2].map(|()| engine.add_location());
+    for location in [works, sleeps] {
+        engine.bind(view, location);
+        engine.enter(location, 0, RegionRef(location.0));
+    }
+    engine.set_baseline(view, 2.0);
+    engine.add_cpu_time(sleeps, 0, 3.0);
+    engine.add_cpu_time(sleeps, 10, 3.0);
+    engine.sample(view, 0, Increase::First);
+    engine.sample(view, 10, Increase::Joules(50.0));
+    let joules: Vec<_> = engine
+        .report(view)
+        .callpaths
+        .iter()
+        .map(|row| (row.location, row.exclusive_joules, row.dynamic_joules, row.resolved_joules))
+        .collect();
+    assert_eq!(joules, [(works, 40.0, 30.0, 30.0), (sleeps, 10.0, 0.0, 0.0)]);
+}

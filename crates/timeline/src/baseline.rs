@@ -1,0 +1,56 @@
+//! What a device draws without the job. Under the policy *active* these joules are static, and those above are dynamic.
+
+use ampere_attribution::IdleIntervals;
+
+/// The power that a device draws without the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Baseline {
+    /// The power in watts.
+    pub watts: f64,
+    /// Where it comes from.
+    pub kind: BaselineKind,
+    /// The number of intervals that it is the mean of.
+    pub samples: u64,
+}
+
+/// Where a baseline comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BaselineKind {
+    /// From the settings.
+    Set,
+    /// The idle watts of the estimate.
+    Estimate,
+    /// From the run's own intervals in which nothing of it was active.
+    IdleIntervals,
+}
+
+/// The minimum number of intervals for a mean power.
+const INTERVALS_MIN: u64 = 10;
+
+impl Baseline {
+    /// A baseline that needs no mean.
+    pub(crate) fn known(watts: f64, kind: BaselineKind) -> Baseline {
+        Baseline { watts, kind, samples: 0 }
+    }
+
+    /// The mean power in the intervals without activity, if there are enough of them.
+    pub fn of_idle(intervals: IdleIntervals, ticks_per_second: u64) -> Option<Baseline> {
+        let IdleIntervals { count, joules, ticks } = intervals;
+        (count >= INTERVALS_MIN && ticks > 0).then(|| Baseline {
+            watts: joules / (ticks as f64 / ticks_per_second as f64),
+            kind: BaselineKind::IdleIntervals,
+            samples: count,
+        })
+    }
+}
+
+impl BaselineKind {
+    /// The name in summaries and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BaselineKind::Set => "set",
+            BaselineKind::Estimate => "estimate",
+            BaselineKind::IdleIntervals => "idle intervals",
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! When a trace's locations used CPU time: the metric [`CPU_TIME`], which each location records itself.
+
+use crate::index;
+use crate::series::scaled;
+use ampere_model::{MetricValue as Value, Timestamp};
+use otf2::{Definitions, LocationRef, LocationType, MetricClassRef, MetricRef, MetricValue};
+use std::collections::HashMap;
+
+/// The metric of a location's own CPU time: cumulative, in seconds.
+pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
+
+/// The CPU times of a trace's locations, as far as they have been read.
+#[derive(Default)]
+pub(crate) struct CpuTimes {
+    /// The metric's position among the members of a class, and the seconds of one unit.
+    by_class: HashMap<MetricClassRef, (usize, f64)>,
+    /// Up to when the CPU time is known of each location whose events have not ended.
+    known_until: HashMap<LocationRef, Timestamp>,
+}
+
+impl CpuTimes {
+    /// The CPU times of the locations that `has_events` selects.
+    pub fn new(definitions: &Definitions, mut has_events: impl FnMut(LocationRef) -> bool) -> CpuTimes {
+        let mut times = CpuTimes::default();
+        for (reference, class) in definitions.metric_classes.iter() {
+            let mut members = class.members.iter().map(|member| definitions.metric_members.get(*member));
+            let found = members.position(|member| member.is_some_and(|member| member.name == CPU_TIME));
+            let member = found.and_then(|at| definitions.metric_members.get(class.members[at]));
+            let places = found.zip(member.map(|member| scaled(1.0, member)));
+            places.into_iter().for_each(|place| {
+                times.by_class.insert(reference, place);
+            });
+        }
+        if times.are_known() {
+            let threads =
+                definitions.locations.iter().filter(|(_, location)| location.kind == LocationType::CpuThread);
+            let threads = threads.map(|(reference, _)| reference).filter(|reference| has_events(*reference));
+            times.known_until = threads.map(|reference| (reference, 0)).collect();
+        }
+        times
+    }
+
+    /// Whether the trace has the metric.
+    pub fn are_known(&self) -> bool {
+        !self.by_class.is_empty()
+    }
+
+    /// The seconds that a location has used up to this event's time, if it is one of the metric.
+    pub fn read(
+        &mut self,
+        location: LocationRef,
+        time: Timestamp,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> Option<f64> {
+        let (position, seconds_per_unit) = self.by_class.get(&metric.class)?;
+        let value = match index::value(*values.get(*position)?) {
+            Value::U64(value) => value as f64,
+            Value::I64(value) => value as f64,
+            Value::F64(value) => value,
+        };
+        self.known_until.entry(location).and_modify(|until| *until = time);
+        Some(value * seconds_per_unit)
+    }
+
+    /// A location has no more events.
+    pub fn end(&mut self, location: LocationRef) {
+        self.known_until.remove(&location);
+    }
+
+    /// Up to when the CPU times of all locations are known.
+    pub fn known_until(&self) -> Timestamp {
+        self.known_until.values().copied().min().unwrap_or(Timestamp::MAX)
+    }
+}
