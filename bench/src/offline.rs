@@ -4,8 +4,7 @@ use crate::trace::{Event, Shape};
 use crate::{Figure, medians};
 use ampere_settings::Config;
 use ampere_trace::offline;
-use otf2::{EventHandler, LocationRef, MetricRef, MetricValue, RegionRef, Trace};
-use std::ops::ControlFlow;
+use otf2::{EventHandler, Trace};
 
 const RANKS: u64 = 4;
 const CALLS_PER_RANK: u64 = 500_000;
@@ -51,14 +50,4 @@ fn calls(rank: u64) -> impl Iterator<Item = Event> {
 
 struct Nothing;
 
-impl EventHandler for Nothing {
-    fn enter(&mut self, _: LocationRef, _: u64, _: RegionRef) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-    fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-    fn metric(&mut self, _: LocationRef, _: u64, _: MetricRef, _: &[MetricValue]) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-}
+impl EventHandler for Nothing {}

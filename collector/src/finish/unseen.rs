@@ -1,6 +1,7 @@
 //! Programs whose MPI calls cannot be recorded, or not as they ask for, as their files show: those with a static MPI library, those
 //! that the loader starts in secure mode, and those that switch recording off.
 
+use ampere_model::text::listed;
 use ampere_stacks::foreign;
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object as _, ObjectSymbol as _, ReadCache};
@@ -56,10 +57,7 @@ fn notes_of_files(ran: BTreeSet<(PathBuf, bool)>, command: &[String]) -> Vec<Str
 }
 
 fn note(programs: BTreeSet<String>, why: &str) -> Option<String> {
-    let others = programs.len().saturating_sub(NAMES_MAX);
-    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-    let named: Vec<String> = programs.into_iter().take(NAMES_MAX).collect();
-    (!named.is_empty()).then(|| format!("{}{more}: {why}", named.join(", ")))
+    (!programs.is_empty()).then(|| format!("{}: {why}", listed(programs.iter(), NAMES_MAX)))
 }
 
 fn name(path: &Path) -> String {

@@ -57,12 +57,7 @@ impl Neighbours {
             |name: &str| self.seen.iter().any(|other| other.starts_with(&format!("{name} (")));
         let seen: Vec<&str> =
             self.seen.iter().map(String::as_str).filter(|name| !is_known_better(name)).collect();
-        let named = &seen[..seen.len().min(NAMED_MAX)];
-        let more = match seen.len() - named.len() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
+        (!seen.is_empty()).then(|| ampere_model::text::listed(seen.iter(), NAMED_MAX))
     }
 }
 

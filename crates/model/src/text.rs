@@ -115,10 +115,15 @@ pub fn compact(names: &[&str]) -> String {
         texts.push(if again { numbers } else { format!("{stem}{numbers}") });
         before = Some(stem);
     }
-    let more = texts.len().saturating_sub(SHOWN_MAX);
-    texts.truncate(SHOWN_MAX);
-    let and_more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{and_more}", texts.join(", "))
+    listed(texts.iter(), SHOWN_MAX)
+}
+
+/// Joins the first `most` names, and adds the number of the others: `a, b and 3 more`.
+pub fn listed(names: impl ExactSizeIterator<Item = impl AsRef<str>>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let named: Vec<String> = names.take(most).map(|name| name.as_ref().to_owned()).collect();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", named.join(", "))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! Score-P's own profile.
 
 use crate::definitions::{CallingContext, Definitions};
+use crate::handler::Flow;
 use crate::table::{CallingContextRef, RegionRef};
-use std::ops::ControlFlow;
 
 pub(crate) enum Step {
     Enter(RegionRef),
@@ -17,8 +17,8 @@ pub(crate) fn walk(
     from: Option<CallingContextRef>,
     target: Option<CallingContextRef>,
     distance: u64,
-    mut each: impl FnMut(Step) -> ControlFlow<()>,
-) -> ControlFlow<()> {
+    mut each: impl FnMut(Step) -> Flow,
+) -> Flow {
     let defined = |context: Option<CallingContextRef>| -> Option<&CallingContext> {
         definitions.calling_contexts.get(context?)
     };
@@ -48,6 +48,7 @@ pub(crate) fn walk(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::ControlFlow;
 
     #[test]
     fn a_frame_whose_place_has_moved_on_stays_open() {

@@ -4,6 +4,9 @@ use crate::definitions::{MetricRef, MetricValue};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::ops::ControlFlow;
 
+/// Whether to continue with the next event.
+pub type Flow = ControlFlow<()>;
+
 /// Receives the events of a trace. All methods may stop the reading with [`ControlFlow::Break`].
 ///
 /// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
@@ -11,28 +14,21 @@ use std::ops::ControlFlow;
 /// of a location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see
 /// [`Nesting`].
 pub trait EventHandler {
-    /// A location entered a region.
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
-
     /// The attribute of enters that the handler wants. Called once, before the first event.
     fn attribute(&self) -> Option<AttributeRef> {
         None
     }
 
-    /// A location entered a region, with this value of the wanted attribute; or with 0, if the region is entered again because a
-    /// region around it was left.
-    fn enter_with(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: RegionRef,
-        _value: u64,
-    ) -> ControlFlow<()> {
-        self.enter(location, time, region)
+    /// A location entered a region, with this value of the wanted attribute, if the event has it; or with 0, if the region is
+    /// entered again because a region around it was left.
+    fn enter(&mut self, _location: LocationRef, _time: u64, _region: RegionRef, _value: Option<u64>) -> Flow {
+        ControlFlow::Continue(())
     }
 
     /// A location left a region.
-    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()>;
+    fn leave(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> Flow {
+        ControlFlow::Continue(())
+    }
 
     /// A location recorded the values of a metric, one for each member of the class.
     fn metric(
@@ -41,13 +37,13 @@ pub trait EventHandler {
         _time: u64,
         _metric: MetricRef,
         _values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         ControlFlow::Continue(())
     }
 
     /// No more events of a location could be read. This directly follows its last event, before any later event of another
     /// location. Frames that are still open were never left.
-    fn end(&mut self, _location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, _location: LocationRef) -> Flow {
         ControlFlow::Continue(())
     }
 
@@ -57,7 +53,7 @@ pub trait EventHandler {
     }
 
     /// A location recorded another event; `name` is OTF2's, such as `MpiSend`.
-    fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> ControlFlow<()> {
+    fn other(&mut self, _location: LocationRef, _time: u64, _name: &'static str) -> Flow {
         ControlFlow::Continue(())
     }
 }

@@ -43,7 +43,7 @@ pub use communication::{Collective, Communication, Message, Root};
 pub use definitions::*;
 pub use enums::*;
 pub use error::{Error, Otf2Error};
-pub use handler::{EventHandler, Nesting, ReadReport};
+pub use handler::{EventHandler, Flow, Nesting, ReadReport};
 pub use joined::{Added, JoinedDefinitions};
 pub use local::LocalDefinitions;
 pub use reader::Trace;

@@ -11,7 +11,7 @@ use crate::call::reader::EventReader;
 use crate::contexts::{self, Step};
 use crate::definitions::{Definitions, MetricRef};
 use crate::error::Otf2Error;
-use crate::handler::{EventHandler, Nesting};
+use crate::handler::{EventHandler, Flow, Nesting};
 use crate::nesting::Nest;
 use crate::table::{CallingContextRef, LocationRef, MetricClassRef, MetricInstanceRef, Reference, RegionRef};
 use std::ops::ControlFlow;
@@ -87,7 +87,7 @@ impl Stream<'_> {
         event: Event,
         definitions: &Definitions,
         handler: &mut H,
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         let (location, time, region) = (self.location, event.time, RegionRef(event.number));
         match event.kind {
             Kind::Enter => self.nest.enter(time, region, None, handler),
@@ -157,7 +157,7 @@ fn merge<H: EventHandler + ?Sized>(
     definitions: &Definitions,
     handler: &mut H,
     merged: &mut Merged,
-) -> ControlFlow<()> {
+) -> Flow {
     let first: Vec<Option<u64>> = streams.iter_mut().map(|stream| advance(stream, merged)).collect();
     let mut order = Tree::new(first.into_iter());
     // Locations with leaves that wait for the other events of their time.

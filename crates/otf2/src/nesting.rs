@@ -13,7 +13,7 @@
 //! A leave of another region than the innermost one is held until the other events of its time are known, which may resolve it. A
 //! leave of the undefined region ends the innermost one.
 
-use crate::handler::{EventHandler, Nesting};
+use crate::handler::{EventHandler, Flow, Nesting};
 use crate::table::{LocationRef, RegionRef};
 use std::ops::ControlFlow;
 
@@ -58,11 +58,8 @@ impl Nest {
         region: RegionRef,
         value: Option<u64>,
         handler: &mut H,
-    ) -> ControlFlow<()> {
-        match value {
-            None => handler.enter(self.location, time, region)?,
-            Some(value) => handler.enter_with(self.location, time, region, value)?,
-        }
+    ) -> Flow {
+        handler.enter(self.location, time, region, value)?;
         if !self.held.is_empty() && self.is_reversed(region) {
             return handler.leave(self.location, time, region);
         }
@@ -71,12 +68,7 @@ impl Nest {
     }
 
     #[inline]
-    pub fn leave<H: EventHandler + ?Sized>(
-        &mut self,
-        time: u64,
-        region: RegionRef,
-        handler: &mut H,
-    ) -> ControlFlow<()> {
+    pub fn leave<H: EventHandler + ?Sized>(&mut self, time: u64, region: RegionRef, handler: &mut H) -> Flow {
         match self.open.last() {
             Some(frame) if frame.region == region => {
                 self.open.pop();
@@ -97,7 +89,7 @@ impl Nest {
         region: RegionRef,
         innermost: Option<RegionRef>,
         handler: &mut H,
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         if let Some(innermost) = innermost.filter(|_| region == UNDEFINED) {
             return self.leave(time, innermost, handler);
         }
@@ -117,7 +109,7 @@ impl Nest {
 
     /// Passes on held leaves that now match the innermost region.
     #[cold]
-    fn leave_held<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
+    fn leave_held<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Flow {
         while let Some(Frame { region, .. }) = self.open.last().copied() {
             let Some(at) = self.held.iter().position(|held| *held == region) else { break };
             self.held.remove(at);
@@ -129,7 +121,7 @@ impl Nest {
 
     /// Resolves the held leaves, because there are no more events of their time.
     #[cold]
-    pub fn settle<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> ControlFlow<()> {
+    pub fn settle<H: EventHandler + ?Sized>(&mut self, handler: &mut H) -> Flow {
         let (location, time) = (self.location, self.held_at);
         for region in std::mem::take(&mut self.held) {
             let Some(at) = self.open.iter().rposition(|frame| frame.region == region) else {
@@ -143,7 +135,7 @@ impl Nest {
             self.open.remove(at);
             for frame in &mut self.open[at..] {
                 frame.resumed = true;
-                handler.enter_with(location, time, frame.region, 0)?;
+                handler.enter(location, time, frame.region, Some(0))?;
             }
         }
         ControlFlow::Continue(())
@@ -163,23 +155,13 @@ mod tests {
     struct Seen(String);
 
     impl EventHandler for Seen {
-        fn enter(&mut self, _: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-            self.0 += &format!("{time}+{region} ");
+        fn enter(&mut self, _: LocationRef, time: u64, region: RegionRef, value: Option<u64>) -> Flow {
+            let value = value.map_or_else(String::new, |value| format!("x{value}"));
+            self.0 += &format!("{time}+{region}{value} ");
             ControlFlow::Continue(())
         }
 
-        fn enter_with(
-            &mut self,
-            _: LocationRef,
-            time: u64,
-            region: RegionRef,
-            value: u64,
-        ) -> ControlFlow<()> {
-            self.0 += &format!("{time}+{region}x{value} ");
-            ControlFlow::Continue(())
-        }
-
-        fn leave(&mut self, _: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+        fn leave(&mut self, _: LocationRef, time: u64, region: RegionRef) -> Flow {
             self.0 += &format!("{time}-{region} ");
             ControlFlow::Continue(())
         }

@@ -1,7 +1,7 @@
 //! Reading ahead: one thread decodes and merges events, while another one handles earlier ones.
 
 use crate::definitions::{MetricRef, MetricValue};
-use crate::handler::{EventHandler, ReadReport};
+use crate::handler::{EventHandler, Flow, ReadReport};
 use crate::table::{AttributeRef, LocationRef, RegionRef};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -54,17 +54,16 @@ impl Batch {
         self.names.clear();
     }
 
-    fn deliver<H: EventHandler + ?Sized>(&self, handler: &mut H) -> ControlFlow<()> {
+    fn deliver<H: EventHandler + ?Sized>(&self, handler: &mut H) -> Flow {
         let (mut attributes, mut metrics) = (self.attributes.iter(), self.metrics.iter());
         let (mut values, mut names) = (self.values.as_slice(), self.names.iter());
         for Event { location, time, kind } in &self.events {
             let (location, time) = (*location, *time);
             match *kind {
-                EventKind::Enter(region) => handler.enter(location, time, region)?,
+                EventKind::Enter(region) => handler.enter(location, time, region, None)?,
                 EventKind::Leave(region) => handler.leave(location, time, region)?,
                 EventKind::EnterWith(region) => {
-                    let value = attributes.next().copied().unwrap_or_default();
-                    handler.enter_with(location, time, region, value)?;
+                    handler.enter(location, time, region, attributes.next().copied())?;
                 }
                 EventKind::Metric(count) => {
                     let (own, rest) = values.split_at((count as usize).min(values.len()));
@@ -95,14 +94,14 @@ pub(crate) struct BatchSender {
 
 impl BatchSender {
     #[inline]
-    fn push(&mut self, location: LocationRef, time: u64, kind: EventKind) -> ControlFlow<()> {
+    fn push(&mut self, location: LocationRef, time: u64, kind: EventKind) -> Flow {
         self.batch.events.push(Event { location, time, kind });
         if self.batch.events.len() >= BATCH { self.hand_over() } else { ControlFlow::Continue(()) }
     }
 
     /// Sends the batch. `Break` once the handler has stopped.
     #[cold]
-    fn hand_over(&mut self) -> ControlFlow<()> {
+    fn hand_over(&mut self) -> Flow {
         let mut next = self.empty.try_recv().unwrap_or_default();
         next.clear();
         match self.full.send(std::mem::replace(&mut self.batch, next)) {
@@ -113,26 +112,17 @@ impl BatchSender {
 }
 
 impl EventHandler for BatchSender {
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-        self.push(location, time, EventKind::Enter(region))
-    }
-
     fn attribute(&self) -> Option<AttributeRef> {
         self.attribute
     }
 
-    fn enter_with(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: RegionRef,
-        value: u64,
-    ) -> ControlFlow<()> {
-        self.batch.attributes.push(value);
-        self.push(location, time, EventKind::EnterWith(region))
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, value: Option<u64>) -> Flow {
+        self.batch.attributes.extend(value);
+        let kind = if value.is_some() { EventKind::EnterWith(region) } else { EventKind::Enter(region) };
+        self.push(location, time, kind)
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> Flow {
         self.push(location, time, EventKind::Leave(region))
     }
 
@@ -142,13 +132,13 @@ impl EventHandler for BatchSender {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         self.batch.metrics.push(metric);
         self.batch.values.extend_from_slice(values);
         self.push(location, time, EventKind::Metric(values.len() as u32))
     }
 
-    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, location: LocationRef) -> Flow {
         self.push(location, 0, EventKind::End)
     }
 
@@ -156,7 +146,7 @@ impl EventHandler for BatchSender {
         self.wants_other
     }
 
-    fn other(&mut self, location: LocationRef, time: u64, name: &'static str) -> ControlFlow<()> {
+    fn other(&mut self, location: LocationRef, time: u64, name: &'static str) -> Flow {
         self.batch.names.push(name);
         self.push(location, time, EventKind::Other)
     }

@@ -170,11 +170,11 @@ fn memory_is_constant() {
 
     struct Count(u64);
     impl EventHandler for Count {
-        fn enter(&mut self, _: LocationRef, _: u64, _: RegionRef) -> std::ops::ControlFlow<()> {
+        fn enter(&mut self, _: LocationRef, _: u64, _: RegionRef, _: Option<u64>) -> otf2::Flow {
             self.0 += 1;
             std::ops::ControlFlow::Continue(())
         }
-        fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> std::ops::ControlFlow<()> {
+        fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> otf2::Flow {
             self.0 += 1;
             std::ops::ControlFlow::Continue(())
         }

@@ -22,10 +22,7 @@ pub fn plain(pattern: &str) -> &str {
 
 /// The first few names, and the number of the others.
 pub fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let count = names.len();
-    let shown: Vec<&str> = names.take(OFFERED_MAX).collect();
-    let more = if count > OFFERED_MAX { format!(" and {} more", count - OFFERED_MAX) } else { String::new() };
-    format!("{}{more}", shown.join(", "))
+    ampere_model::text::listed(names, OFFERED_MAX)
 }
 
 /// Describes what a pattern that matches nothing could have matched: "there are a, b and 3 more", the most similar first.

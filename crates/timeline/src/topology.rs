@@ -605,7 +605,6 @@ fn listed(names: &[&str]) -> String {
     const LISTED_MAX: usize = 3;
     match names {
         [only] => format!("GPU stream {only}"),
-        few if few.len() <= LISTED_MAX => format!("GPU streams {}", few.join(", ")),
-        many => format!("GPU streams {} and {} more", many[..LISTED_MAX].join(", "), many.len() - LISTED_MAX),
+        several => format!("GPU streams {}", ampere_model::text::listed(several.iter(), LISTED_MAX)),
     }
 }

@@ -16,8 +16,8 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use anyhow::{Context, bail};
 use otf2::{
-    AttributeRef, Definitions, EventHandler, LocationRef, LocationType, MetricRef, MetricValue, RegionRef,
-    Trace,
+    AttributeRef, Definitions, EventHandler, Flow, LocationRef, LocationType, MetricRef, MetricValue,
+    RegionRef, Trace,
 };
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
@@ -235,7 +235,7 @@ impl<'a, 'o> Writer<'a, 'o> {
     }
 
     /// Counts an event. The first error ends the report.
-    fn count(&mut self, written: io::Result<()>) -> ControlFlow<()> {
+    fn count(&mut self, written: io::Result<()>) -> Flow {
         self.written.done += 1;
         if self.written.done.is_multiple_of(1 << 18) {
             (self.progress)(self.written.done);
@@ -436,33 +436,22 @@ impl std::fmt::Display for Microseconds {
 }
 
 impl EventHandler for Writer<'_, '_> {
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-        let written = self.begin(location, time, region, None);
-        self.count(written)
-    }
-
     fn attribute(&self) -> Option<AttributeRef> {
         self.calls
     }
 
-    fn enter_with(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: RegionRef,
-        calls: u64,
-    ) -> ControlFlow<()> {
-        let written = self.begin(location, time, region, Some(calls).filter(|calls| *calls > 0));
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: Option<u64>) -> Flow {
+        let written = self.begin(location, time, region, calls.filter(|calls| *calls > 0));
         self.count(written)
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> Flow {
         let written = self.end_one(location, time);
         self.count(written)
     }
 
     /// Ends the open frames with the location's last event, as the attribution does.
-    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, location: LocationRef) -> Flow {
         let (open, last) =
             self.mergers.get_mut(location.0).map_or((0, 0), |merger| (merger.open, merger.last));
         let written = (0..open).try_for_each(|_| self.end_one(location, last));
@@ -475,7 +464,7 @@ impl EventHandler for Writer<'_, '_> {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         let samples = self.found.samples(location, metric, values, &mut self.attributor);
         let written = samples.into_iter().try_for_each(|(device, value)| self.sample(device, time, value));
         self.count(written)

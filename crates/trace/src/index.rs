@@ -3,6 +3,7 @@
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
+use ampere_model::text::listed;
 use ampere_model::{MetricValue, Quality, Region, RegionHandle};
 use ampere_settings::Config;
 use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
@@ -84,8 +85,7 @@ pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: 
     let names: Vec<&str> = recorded_metrics(trace.definitions()).map(|m| m.name.as_str()).collect();
     let has = match names.len() {
         0 => "it has no metric at all".to_owned(),
-        1..=6 => format!("it has {}", names.join(", ")),
-        many => format!("it has {} and {} more", names[..6].join(", "), many - 6),
+        _ => format!("it has {}", listed(names.iter(), 6)),
     };
     let by_metric =
         config.devices.iter().find(|setting| names.iter().any(|name| setting.metric.is_match(name)));

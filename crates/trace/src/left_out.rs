@@ -4,6 +4,7 @@ use crate::places::Place;
 use crate::series::{Series, quantity_of};
 use ampere_model::Quantity;
 use ampere_model::counted::{is_no_consumption, looks_like_energy};
+use ampere_model::text::listed;
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -64,8 +65,7 @@ impl LeftOut {
             (&self.not_configured, "in no [[device]] of the configuration"),
         ] {
             if !names.is_empty() {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                notes.push(format!("metrics are left out as {why}: {}", listed(&names)));
+                notes.push(format!("metrics are left out as {why}: {}", listed(names.iter(), NAMES_MAX)));
             }
         }
         notes
@@ -115,15 +115,8 @@ pub(crate) fn missing(
 
 /// Returns why a run with samples of these metrics is incomplete.
 pub(crate) fn doubt(missing: &BTreeSet<String>) -> Option<String> {
-    let names: Vec<&str> = missing.iter().map(String::as_str).collect();
-    (!names.is_empty()).then(|| {
-        format!("joules may be missing: {} is left out and has samples: see the notes on it", listed(&names))
+    (!missing.is_empty()).then(|| {
+        let names = listed(missing.iter(), NAMES_MAX);
+        format!("joules may be missing: {names} is left out and has samples: see the notes on it")
     })
-}
-
-fn listed(names: &[&str]) -> String {
-    match names.len() {
-        0..=NAMES_MAX => names.join(", "),
-        all => format!("{} and {} more", names[..NAMES_MAX].join(", "), all - NAMES_MAX),
-    }
 }

@@ -7,7 +7,7 @@ use ampere_model::numbers::NumberTable;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
-use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, MetricValue};
+use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
@@ -51,32 +51,7 @@ impl<'a, H: EventHandler> Merged<'a, H> {
         self.attributor.has_samples(state.index).then_some(state)
     }
 
-    fn entered(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: otf2::RegionRef,
-        calls: Option<u64>,
-    ) -> ControlFlow<()> {
-        let Some(state) = self.sampled(location) else {
-            return match calls {
-                Some(calls) => self.inner.enter_with(location, time, region, calls),
-                None => self.inner.enter(location, time, region),
-            };
-        };
-        (state.last, state.depth) = (time, state.depth + 1);
-        let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
-        let state = *state;
-        let known = self.regions.get_mut(region.0.into()).copied();
-        let known = known.unwrap_or_else(|| {
-            let unknown = self.attributor.regions.add_unknown(region.0);
-            self.names.insert(unknown, region);
-            unknown
-        });
-        self.step(state, Step::enter(time, known, calls))
-    }
-
-    fn step(&mut self, state: LocationState, step: Step) -> ControlFlow<()> {
+    fn step(&mut self, state: LocationState, step: Step) -> Flow {
         let mut passed = Vec::new();
         self.attributor.pass(state.index, step, &mut |location, step| passed.push((location, step)));
         for (location, step) in passed {
@@ -84,10 +59,8 @@ impl<'a, H: EventHandler> Merged<'a, H> {
             match step.region().map(|region| self.names[&region]) {
                 Some(region) => {
                     open.push(region);
-                    match step.calls() {
-                        1 => self.inner.enter(*location, step.time, region)?,
-                        calls => self.inner.enter_with(*location, step.time, region, calls.into())?,
-                    }
+                    let calls = Some(u64::from(step.calls())).filter(|calls| *calls != 1);
+                    self.inner.enter(*location, step.time, region, calls)?;
                 }
                 None => {
                     open.pop().map_or(ControlFlow::Continue(()), |region| {
@@ -101,32 +74,40 @@ impl<'a, H: EventHandler> Merged<'a, H> {
 }
 
 impl<H: EventHandler> EventHandler for Merged<'_, H> {
-    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
-        self.entered(location, time, region, None)
-    }
-
     fn attribute(&self) -> Option<AttributeRef> {
         self.inner.attribute()
     }
 
-    fn enter_with(
+    fn enter(
         &mut self,
         location: LocationRef,
         time: u64,
         region: otf2::RegionRef,
-        calls: u64,
-    ) -> ControlFlow<()> {
-        self.entered(location, time, region, Some(calls))
+        calls: Option<u64>,
+    ) -> Flow {
+        let Some(state) = self.sampled(location) else {
+            return self.inner.enter(location, time, region, calls);
+        };
+        (state.last, state.depth) = (time, state.depth + 1);
+        let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
+        let state = *state;
+        let known = self.regions.get_mut(region.0.into()).copied();
+        let known = known.unwrap_or_else(|| {
+            let unknown = self.attributor.regions.add_unknown(region.0);
+            self.names.insert(unknown, region);
+            unknown
+        });
+        self.step(state, Step::enter(time, known, calls))
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> Flow {
         let Some(state) = self.sampled(location) else { return self.inner.leave(location, time, region) };
         (state.last, state.depth) = (time, state.depth.saturating_sub(1));
         let state = *state;
         self.step(state, Step::leave(time))
     }
 
-    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, location: LocationRef) -> Flow {
         if let Some(state) = self.sampled(location).copied() {
             for _ in 0..state.depth {
                 self.step(state, Step::leave(state.last))?;
@@ -141,7 +122,7 @@ impl<H: EventHandler> EventHandler for Merged<'_, H> {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         self.inner.metric(location, time, metric, values)
     }
 }

@@ -10,13 +10,12 @@ use crate::places::{Place, Ranks, has_threads, process_of};
 use crate::series::{Key, Series};
 use crate::shares::Share;
 use ampere_attribution::{Increase, Sample};
+use ampere_model::text::listed;
 use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::topology::metric_number;
 use anyhow::Context;
-use otf2::{
-    Definitions, EventHandler, LocationGroupRef, LocationRef, MetricRef, MetricValue, RegionRef, Trace,
-};
+use otf2::{Definitions, EventHandler, Flow, LocationGroupRef, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -128,15 +127,18 @@ impl Recorders {
             self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
         if !silent.is_empty() {
-            let silent = silent.iter().map(|at| named.process(&tracks[*at])).collect();
-            self.notes.push(format!("{what}: {} recorded nothing but 0, which is no device", listed(silent)));
+            let silent = silent.iter().map(|at| named.process(&tracks[*at]));
+            self.notes.push(format!(
+                "{what}: {} recorded nothing but 0, which is no device",
+                listed(silent, NAMES_MAX)
+            ));
         }
         self.notes.extend(match names.len() {
             1 if all == 1 => None,
             1 => Some(format!("{what} is recorded by {all} locations: the samples of the first are taken, as they all read one counter")),
             several => Some(format!(
                 "{what} is recorded by {all} locations, and is {several} devices: of {}",
-                listed(names.clone())
+                listed(names.iter(), NAMES_MAX)
             )),
         });
         self.add_doubts(&what, compared, &counters, &names);
@@ -235,13 +237,6 @@ impl Named<'_> {
             .or_else(|| group.map(|group| group.name.clone()))
             .unwrap_or_else(|| format!("location {}", location.0))
     }
-}
-
-fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(NAMES_MAX);
-    names.truncate(NAMES_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{more}", names.join(", "))
 }
 
 /// What the samples of two recorders show.
@@ -519,21 +514,13 @@ fn watts_of(kind: &str) -> f64 {
 }
 
 impl EventHandler for Survey<'_> {
-    fn enter(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    fn leave(&mut self, _location: LocationRef, _time: u64, _region: RegionRef) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
     fn metric(
         &mut self,
         location: LocationRef,
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         let values: Vec<_> = self.metrics.values(metric, values).collect();
         for (member, value) in values {
             let series = Series { location, member, instance: metric.instance };

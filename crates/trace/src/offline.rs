@@ -30,7 +30,7 @@ use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_timeline::recorder::Recorder;
 use ampere_timeline::threads::OtherThreads;
 use anyhow::{Context, bail};
-use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::ControlFlow;
@@ -399,26 +399,36 @@ fn readings_of(attributor: &Attributor) -> Option<(u64, u64)> {
 }
 
 impl EventHandler for Feed<'_> {
-    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
-        self.entered(location, time, region, None)
-    }
-
     fn attribute(&self) -> Option<AttributeRef> {
         self.calls
     }
 
-    fn enter_with(
+    #[inline]
+    fn enter(
         &mut self,
         location: LocationRef,
         time: u64,
         region: otf2::RegionRef,
-        calls: u64,
-    ) -> ControlFlow<()> {
-        self.quality.records.coalesced_calls = self.quality.records.coalesced_calls.saturating_add(calls);
-        self.entered(location, time, region, Some(calls.min(u32::MAX.into()) as u32))
+        calls: Option<u64>,
+    ) -> Flow {
+        let coalesced = &mut self.quality.records.coalesced_calls;
+        *coalesced = coalesced.saturating_add(calls.unwrap_or(0));
+        let time = self.time_at(location, time);
+        if let Some(state) = self.locations.get_mut(location.0) {
+            (state.last, state.depth) = (time, state.depth + 1);
+            let attributor = &mut self.pipeline.attributor;
+            let known = self.regions.get_mut(region.0.into()).copied();
+            let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
+            let calls = calls.map_or(state.calls, |calls| calls.min(u32::MAX.into()) as u32);
+            if let Some(stream) = self.pipeline.stream(state.index) {
+                stream.enter(time, region, calls);
+                state.count(stream);
+            }
+        }
+        ControlFlow::Continue(())
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> Flow {
         let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
             (state.last, state.depth) = (time, state.depth.saturating_sub(1));
@@ -431,7 +441,7 @@ impl EventHandler for Feed<'_> {
     }
 
     /// Ends the open frames of a location with its last event, as nothing is known of it after that.
-    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, location: LocationRef) -> Flow {
         if let Some(state) = self.locations.get_mut(location.0) {
             if state.depth > 0 && state.last < self.latest_sample {
                 self.late_ends.insert(location.0, state.events);
@@ -448,7 +458,7 @@ impl EventHandler for Feed<'_> {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         let time = time.saturating_add(self.shift);
         if let Some(seconds) = self.cpu_times.read(location, time, metric, values)
             && let Some(state) = self.locations.get_mut(location.0)
@@ -529,30 +539,6 @@ impl<'a> Feed<'a> {
             ..Known::default()
         };
         (known, self.quality)
-    }
-
-    /// `calls`: the number of coalesced calls that the event stands for.
-    #[inline]
-    fn entered(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: otf2::RegionRef,
-        calls: Option<u32>,
-    ) -> ControlFlow<()> {
-        let time = self.time_at(location, time);
-        if let Some(state) = self.locations.get_mut(location.0) {
-            (state.last, state.depth) = (time, state.depth + 1);
-            let attributor = &mut self.pipeline.attributor;
-            let known = self.regions.get_mut(region.0.into()).copied();
-            let region = known.unwrap_or_else(|| attributor.regions.add_unknown(region.0));
-            let calls = calls.unwrap_or(state.calls);
-            if let Some(stream) = self.pipeline.stream(state.index) {
-                stream.enter(time, region, calls);
-                state.count(stream);
-            }
-        }
-        ControlFlow::Continue(())
     }
 
     /// Returns the time of a location's next event. If it is before the last one's, as by clock offsets that fall, no time has

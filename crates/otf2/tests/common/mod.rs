@@ -23,7 +23,7 @@ pub struct Collect {
 }
 
 impl Collect {
-    fn push(&mut self, location: LocationRef, time: u64, event: Event) -> ControlFlow<()> {
+    fn push(&mut self, location: LocationRef, time: u64, event: Event) -> Flow {
         self.events.push((location, time, event));
         match self.stop_after {
             Some(limit) if self.events.len() >= limit => ControlFlow::Break(()),
@@ -53,10 +53,10 @@ impl Collect {
 }
 
 impl EventHandler for Collect {
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, _: Option<u64>) -> Flow {
         self.push(location, time, Event::Enter(region))
     }
-    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, region: RegionRef) -> Flow {
         self.push(location, time, Event::Leave(region))
     }
     fn metric(
@@ -65,13 +65,13 @@ impl EventHandler for Collect {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         self.push(location, time, Event::Metric(metric, values.to_vec()))
     }
     fn wants_other(&self) -> bool {
         self.others
     }
-    fn other(&mut self, location: LocationRef, time: u64, name: &'static str) -> ControlFlow<()> {
+    fn other(&mut self, location: LocationRef, time: u64, name: &'static str) -> Flow {
         self.push(location, time, Event::Other(name))
     }
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use otf2::{
-    EventHandler, Location, LocationGroup, LocationGroupType, LocationType, Region, RegionRef, SystemTreeNode,
+    EventHandler, Flow, Location, LocationGroup, LocationGroupType, LocationType, Region, RegionRef,
+    SystemTreeNode,
 };
 use std::ops::ControlFlow;
 
@@ -53,12 +54,9 @@ struct Check {
 }
 
 impl EventHandler for Check {
-    fn enter(&mut self, location: LocationRef, _: u64, region: RegionRef) -> ControlFlow<()> {
+    fn enter(&mut self, location: LocationRef, _: u64, region: RegionRef, _: Option<u64>) -> Flow {
         let expected = format!("on {}", location.0 / RANKS);
         self.right += u64::from(self.names.get(region.0 as usize) == Some(&expected));
-        ControlFlow::Continue(())
-    }
-    fn leave(&mut self, _: LocationRef, _: u64, _: RegionRef) -> ControlFlow<()> {
         ControlFlow::Continue(())
     }
 }

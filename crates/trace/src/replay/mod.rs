@@ -25,7 +25,7 @@ use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::{Accelerator, CounterEvidence};
 use anyhow::{Context, bail};
 use otf2::{
-    AttributeRef, ClockProperties, Definitions, EventHandler, LocationGroupRef, LocationGroupType,
+    AttributeRef, ClockProperties, Definitions, EventHandler, Flow, LocationGroupRef, LocationGroupType,
     LocationRef, LocationType, MetricRef, MetricValue, MetricValueType, Trace,
 };
 use serde::{Deserialize, Serialize};
@@ -515,7 +515,18 @@ impl<'a> Survey<'a> {
 }
 
 impl EventHandler for Survey<'_> {
-    fn enter(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
+    fn attribute(&self) -> Option<AttributeRef> {
+        self.calls
+    }
+
+    fn enter(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        _region: otf2::RegionRef,
+        calls: Option<u64>,
+    ) -> Flow {
+        self.coalesced_calls = self.coalesced_calls.saturating_add(calls.unwrap_or(0));
         self.cover(time);
         if let Some((depth, begun)) = self.streams.get_mut(&location) {
             if *depth == 0 {
@@ -526,22 +537,7 @@ impl EventHandler for Survey<'_> {
         ControlFlow::Continue(())
     }
 
-    fn attribute(&self) -> Option<AttributeRef> {
-        self.calls
-    }
-
-    fn enter_with(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: otf2::RegionRef,
-        calls: u64,
-    ) -> ControlFlow<()> {
-        self.coalesced_calls = self.coalesced_calls.saturating_add(calls);
-        self.enter(location, time, region)
-    }
-
-    fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> Flow {
         self.cover(time);
         if let Some((depth, begun)) = self.streams.get_mut(&location) {
             *depth = depth.saturating_sub(1);
@@ -558,7 +554,7 @@ impl EventHandler for Survey<'_> {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         for (device, value) in self.devices.samples(location, metric, values, &mut self.attributor) {
             if device == self.types.len() {
                 self.types.push(value_type::of(&value));

@@ -13,7 +13,7 @@ use ampere_model::{
     Definition, LocalLocation, Location, LocationKind, Process, REPLAYED_HOST, Region, RegionHandle,
 };
 use ampere_ring::{EventWriter, LogWriter, RING_RECORDS_MIN, RingProducer, SAMPLES_RING, Session};
-use otf2::{Definitions, EventHandler, LocationRef, MetricRef, MetricValue, Trace};
+use otf2::{Definitions, EventHandler, Flow, LocationRef, MetricRef, MetricValue, Trace};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::str::FromStr;
@@ -239,7 +239,7 @@ impl<'a> Player<'a> {
     }
 
     /// Writes late events that are due, sets the session's time, and waits for the next step.
-    fn finish_step(&mut self) -> ControlFlow<()> {
+    fn finish_step(&mut self) -> Flow {
         if let Some(lag) = self.replay.stream_lag_ticks {
             let until = self.until;
             let is_due = |event: &Event| event.time.saturating_add(lag) <= until;
@@ -269,7 +269,7 @@ impl<'a> Player<'a> {
     }
 
     /// Writes `count` late events of every GPU stream.
-    fn write_late(&mut self, count: impl Fn(&PlayedLocation) -> usize) -> ControlFlow<()> {
+    fn write_late(&mut self, count: impl Fn(&PlayedLocation) -> usize) -> Flow {
         for location in self.locations.values_mut() {
             for _ in 0..count(location) {
                 let Some(event) = location.late.as_mut().and_then(VecDeque::pop_front) else { break };
@@ -284,7 +284,7 @@ impl<'a> Player<'a> {
         ControlFlow::Continue(())
     }
 
-    fn take(&mut self, at: LocationRef, event: Event) -> ControlFlow<()> {
+    fn take(&mut self, at: LocationRef, event: Event) -> Flow {
         while event.time >= self.until {
             self.finish_step()?;
         }
@@ -387,16 +387,22 @@ fn wait_for_room(
 }
 
 impl EventHandler for Player<'_> {
-    fn enter(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+    fn enter(
+        &mut self,
+        location: LocationRef,
+        time: u64,
+        region: otf2::RegionRef,
+        _calls: Option<u64>,
+    ) -> Flow {
         self.take(location, Event { time, region: region.0, entered: true })
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, region: otf2::RegionRef) -> Flow {
         self.take(location, Event { time, region: region.0, entered: false })
     }
 
     /// Ends frames that the trace never leaves with the location's last event, as in `ampere attribute`.
-    fn end(&mut self, at: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, at: LocationRef) -> Flow {
         let Some(location) = self.locations.get(&at) else { return ControlFlow::Continue(()) };
         let (time, open) = (location.last, location.stack.clone());
         for region in open.into_iter().rev() {
@@ -411,7 +417,7 @@ impl EventHandler for Player<'_> {
         time: u64,
         metric: MetricRef,
         values: &[MetricValue],
-    ) -> ControlFlow<()> {
+    ) -> Flow {
         let (replay, definitions) = (self.replay, &self.definitions);
         let members = self
             .members

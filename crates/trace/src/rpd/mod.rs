@@ -20,7 +20,7 @@ use ampere_settings::Config;
 use ampere_timeline::attributor::ViewKind;
 use anyhow::Context;
 use joules::{CallJoules, Charge, DeviceName};
-use otf2::{AttributeRef, Definitions, EventHandler, LocationRef, LocationType, RegionRef, Trace};
+use otf2::{AttributeRef, Definitions, EventHandler, Flow, LocationRef, LocationType, RegionRef, Trace};
 use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -364,15 +364,6 @@ impl<'a, 'b> Events<'a, 'b> {
         (ticks * 1_000_000_000 / u128::from(self.definitions.clock.timer_resolution.max(1))) as i64
     }
 
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: u64) -> ControlFlow<()> {
-        if let Some(place) = self.places.get_mut(&location) {
-            place.last = time;
-            let calls = Some(calls).filter(|calls| *calls > 0);
-            place.open.push(Open { region, time, calls, below: 0 });
-        }
-        self.count(Ok(()))
-    }
-
     fn leave_one(&mut self, location: LocationRef, time: u64) -> rusqlite::Result<()> {
         let Some(place) = self.places.get_mut(&location) else { return Ok(()) };
         let Some(open) = place.open.pop() else { return Ok(()) };
@@ -426,7 +417,7 @@ impl<'a, 'b> Events<'a, 'b> {
     }
 
     /// Counts an event. The first error ends the report.
-    fn count(&mut self, put: rusqlite::Result<()>) -> ControlFlow<()> {
+    fn count(&mut self, put: rusqlite::Result<()>) -> Flow {
         self.database.done += 1;
         if self.database.done.is_multiple_of(1 << 18) {
             (self.progress)(self.database.done);
@@ -442,31 +433,26 @@ impl<'a, 'b> Events<'a, 'b> {
 }
 
 impl EventHandler for Events<'_, '_> {
-    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef) -> ControlFlow<()> {
-        Events::enter(self, location, time, region, 1)
-    }
-
     fn attribute(&self) -> Option<AttributeRef> {
         self.calls
     }
 
-    fn enter_with(
-        &mut self,
-        location: LocationRef,
-        time: u64,
-        region: RegionRef,
-        calls: u64,
-    ) -> ControlFlow<()> {
-        Events::enter(self, location, time, region, calls)
+    fn enter(&mut self, location: LocationRef, time: u64, region: RegionRef, calls: Option<u64>) -> Flow {
+        if let Some(place) = self.places.get_mut(&location) {
+            place.last = time;
+            let calls = Some(calls.unwrap_or(1)).filter(|calls| *calls > 0);
+            place.open.push(Open { region, time, calls, below: 0 });
+        }
+        self.count(Ok(()))
     }
 
-    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> ControlFlow<()> {
+    fn leave(&mut self, location: LocationRef, time: u64, _region: RegionRef) -> Flow {
         let put = self.leave_one(location, time);
         self.count(put)
     }
 
     /// Ends the open frames with the location's last event, as the attribution does.
-    fn end(&mut self, location: LocationRef) -> ControlFlow<()> {
+    fn end(&mut self, location: LocationRef) -> Flow {
         let (open, last) = self.places.get(&location).map_or((0, 0), |place| (place.open.len(), place.last));
         let put = (0..open).try_for_each(|_| self.leave_one(location, last));
         self.count(put)
