@@ -136,6 +136,7 @@ mod tests {
             description: String::new(),
             contains: Vec::new(),
             wraps_at: None,
+            baseline_microwatts: None,
         };
         vec![device(0, "rocm_smi:::energy_count:device=0"), device(1, "rocm_smi:::energy_count:device=1")]
     }
