@@ -1,7 +1,9 @@
 //! Tracks the files that each process has mapped, through forks and execs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::events::{Recorded, cpu_of_process};
 use crate::foreign;
@@ -180,7 +182,7 @@ pub(crate) struct SampledThreads {
 
 /// All processes that are sampled.
 #[derive(Default)]
-pub(crate) struct Processes(HashMap<u32, Process>);
+pub(crate) struct Processes(FxHashMap<u32, Process>);
 
 impl Processes {
     fn entry(&mut self, process: u32) -> Option<&mut Process> {

@@ -1,9 +1,9 @@
 //! Polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`.
 
-use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::events::{Events, Recorded, Ring, SamplingStart, online_cpus, threads_of};
@@ -60,11 +60,11 @@ pub struct Sampler {
     /// Processes that were running already when they were added.
     incomplete: Vec<Incomplete>,
     /// The threads that are on a CPU or wait for one, with the time since which they do.
-    running: HashMap<u32, u64>,
+    running: FxHashMap<u32, u64>,
     /// The threads that have been on a CPU.
-    on_cpu: HashMap<u32, OnCpu>,
+    on_cpu: FxHashMap<u32, OnCpu>,
     /// Threads whose first switch is not known: they may be on a CPU since this time, at which their process was added.
-    not_switched: HashMap<u32, (u32, u64)>,
+    not_switched: FxHashMap<u32, (u32, u64)>,
     counts: Counts,
     /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
@@ -134,9 +134,9 @@ impl Sampler {
             functions: Functions::new(),
             processes: Processes::default(),
             incomplete: Vec::new(),
-            running: HashMap::new(),
-            on_cpu: HashMap::new(),
-            not_switched: HashMap::new(),
+            running: FxHashMap::default(),
+            on_cpu: FxHashMap::default(),
+            not_switched: FxHashMap::default(),
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
@@ -210,7 +210,8 @@ impl Sampler {
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
         // Inherited events end with those that they were inherited from. Therefore each process gets its own.
-        let recorded = |process| if is_sampled(process) { Recorded::All } else { Recorded::Switches };
+        let all = self.all_recorded();
+        let recorded = |process| if is_sampled(process) { all } else { Recorded::Switches };
         let all: Vec<_> = (self.processes.all().into_iter())
             .map(|process| (process, self.events.start_of(process), recorded(process)))
             .collect();
@@ -501,7 +502,8 @@ fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Ma
 
 impl Sampler {
     fn switch_in(&mut self, thread: u32, time: u64) {
-        if self.running.len() < RUNNING_MAX {
+        // What waits for a CPU matters only beside samples.
+        if self.options.samples && self.running.len() < RUNNING_MAX {
             self.running.entry(thread).or_insert(time);
         }
     }

@@ -346,7 +346,8 @@ fn times_on_a_cpu_are_recorded_with_and_without_samples() {
             line.clear();
         }
     });
-    let steps: [(&str, fn(&mut Sampler, u32), bool); 3] = [
+    type Change = fn(&mut Sampler, u32);
+    let steps: [(&str, Change, bool); 3] = [
         ("no samples", |sampler, process| sampler.add_switches(process).unwrap(), false),
         ("samples", |sampler, process| sampler.add_running(process).unwrap(), true),
         ("no samples any more", |sampler, _| sampler.retain(|_| false).unwrap(), false),
