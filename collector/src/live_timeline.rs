@@ -1,9 +1,9 @@
 //! The run's events and samples in the order of time, on their way into the engine.
 
+use crate::options::Options;
 use crate::sampling::clock::SessionClock;
 use ampere_model::Timestamp;
 use ampere_ring::Session;
-use ampere_settings::Config;
 use ampere_timeline::attributor::Attributor;
 use ampere_timeline::pipeline::{GpuStreams, Pipeline};
 use ampere_trace::power;
@@ -38,10 +38,12 @@ impl LiveTimeline {
     pub fn new(
         clock: SessionClock,
         clock_is_certain: bool,
-        config: &Config,
+        options: &Options,
         spool: &SpoolDirectory,
     ) -> LiveTimeline {
+        let config = &options.config;
         let mut attributor = Attributor::new(config.clone(), clock.ticks_per_second);
+        attributor.knows_cpu_times = options.knows_cpu_times();
         let power = power::Values::default();
         if config.trace_power && spool.wanted {
             attributor.record(power::recorder(spool, clock.ticks_per_second, 0, &power));

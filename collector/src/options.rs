@@ -3,6 +3,7 @@
 use crate::notes::Notes;
 use crate::run_directory::manifest::Manifest;
 use crate::run_directory::output::Output;
+use crate::stacks::Activity;
 use ampere_figures::summary::Summary;
 use ampere_settings::Config;
 use ampere_trace::replay::Replay;
@@ -67,6 +68,14 @@ impl Options {
             manifest,
             left: None,
             mode,
+        }
+    }
+
+    /// Whether it is known when the run's threads are on a CPU.
+    pub(crate) fn knows_cpu_times(&self) -> bool {
+        match &self.replay {
+            Some(replay) => replay.has_cpu_times,
+            None => !["", Activity::None.as_str()].contains(&&*self.manifest.progress.activity),
         }
     }
 

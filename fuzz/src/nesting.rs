@@ -62,6 +62,7 @@ impl Checked {
                 time
             }
             Event::Sample(time, ..)
+            | Event::CpuTime(time, ..)
             | Event::ProgramBegin(time)
             | Event::ProgramEnd(time)
             | Event::Communication(time, _) => time,
@@ -113,6 +114,7 @@ fn hand_over(event: Event, pipeline: &mut Pipeline, location: LocationIndex) {
             pipeline.attributor.devices[0].read(time, MetricValue::U64(bits), 0);
             pipeline.queue_samples(0);
         }
+        Event::CpuTime(time, _, ns) => pipeline.add_cpu_time(location, time, ns as f64 * 1e-9),
         Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
     }
 }

@@ -280,6 +280,7 @@ fn replay(seconds: u64) -> Replay {
         events: 0,
         stream_lag_ticks: Some(0),
         longest_lag_ticks: 0,
+        has_cpu_times: false,
         notes: Vec::new(),
         odd: Vec::new(),
     }

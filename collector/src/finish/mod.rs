@@ -72,7 +72,7 @@ impl Finish {
     fn finish(mut self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         self.run.session.set_finishing(true);
         self.run.learn_command_end();
-        let samples_stacks = self.run.sampling.stacks.is_some();
+        let samples_stacks = self.run.sampling.stacks.as_ref().is_some_and(|stacks| stacks.wants_samples);
         let stack_period = stacks::end(&mut self.run);
         self.read_everything();
         stack_period.into_iter().for_each(|period| stacks::set_period(&mut self.run, period));

@@ -92,7 +92,8 @@ impl<'a> RunSummary<'a> {
         let mut notes = self.all_notes(attributor, quality, &gaps, &endings);
         if complete && self.run.options.replay.is_none() {
             let processes = self.run.ingest.processes.iter();
-            let ran = processes.map(|process| (process.info.executable.as_str(), process.is_sampled()));
+            let processes = processes.filter(|process| !process.is_sampled() || process.has_samples());
+            let ran = processes.map(|process| (process.info.executable.as_str(), process.has_samples()));
             notes.extend(unseen::notes(ran, &self.run.options.command));
         }
         let clock = self.run.timeline.as_ref().map(|timeline| timeline.clock);
@@ -115,6 +116,7 @@ impl<'a> RunSummary<'a> {
             timer: clock.map_or_else(String::new, |clock| clock.timer.as_str().to_owned()),
             ticks_per_second: clock.map_or(0, |clock| clock.ticks_per_second),
             clock: clock.map_or_else(Vec::new, |clock| self.readings_of(&clock)),
+            activity: self.run.options.manifest.progress.activity.clone(),
             notes,
             node_cpu: self.run.node.as_ref().and_then(NodeWatch::cpu).or(self
                 .run
@@ -214,8 +216,11 @@ impl<'a> RunSummary<'a> {
     /// A note if the stacks of some ranks were sampled, and those of others were not.
     fn note_of_unsampled(&self) -> Option<String> {
         let processes = &self.run.ingest.processes;
-        let sampled: HashSet<u32> =
-            processes.iter().filter(|process| process.is_sampled()).map(|process| process.info.pid).collect();
+        let sampled: HashSet<u32> = processes
+            .iter()
+            .filter(|process| process.has_samples())
+            .map(|process| process.info.pid)
+            .collect();
         let ranks =
             processes.iter().filter(|process| process.rank_number().is_some() && !process.is_sampled());
         let without = ranks.filter(|process| !sampled.contains(&process.info.pid)).count();

@@ -13,6 +13,7 @@ use ampere_model::{LocationKind, RegionRef, Timestamp};
 use ampere_ring::decoder::{Decoder, Event};
 use ampere_ring::{Kind, Record};
 use ampere_timeline::pipeline::Stream;
+use ampere_trace::write::CpuTimeOf;
 
 /// A ring that is less full than this is only read in thorough rounds.
 const HARDLY_FILLED: f64 = 1.0 / 64.0;
@@ -56,8 +57,11 @@ impl Ingest {
                 live.fullest = live.fullest.max(fill);
                 let waiting = live.reader.ring.waiting_ratio();
                 round.fullest = round.fullest.max(waiting);
+                // What a program records makes the loop quick; when its threads are on a CPU can wait.
+                let is_of_program = live.definition.kind != LocationKind::CpuTime;
                 if thorough || waiting >= HARDLY_FILLED {
-                    round.records += self.drain_location(process, location, timeline, now, notes);
+                    let taken = self.drain_location(process, location, timeline, now, notes);
+                    round.records += if is_of_program { taken } else { 0 };
                 }
                 self.unspooled.add(&self.processes[process].locations[location].reader.ring);
             }
@@ -112,7 +116,8 @@ impl Ingest {
     fn stays_behind(&mut self, process: usize, location: usize, timeline: &mut LiveTimeline) {
         let live = &mut self.processes[process].locations[location];
         // Only its own merger waits for a GPU stream, and that one does anyway.
-        if live.definition.kind == LocationKind::CpuThread && live.waiting() > 0 {
+        let is_waited_for = matches!(live.definition.kind, LocationKind::CpuThread | LocationKind::CpuTime);
+        if is_waited_for && live.waiting() > 0 {
             let reached = live.reader.decoder.last_time();
             timeline.behind = Some(timeline.behind.map_or(reached, |least| least.min(reached)));
         }
@@ -124,12 +129,22 @@ impl Ingest {
         let is_sampled = process.is_sampled();
         let mut done = 0;
         loop {
-            let LiveLocation { reader: RingReader { decoder, .. }, index, events, .. } =
-                &mut process.locations[location];
+            let LiveLocation {
+                reader: RingReader { decoder, .. }, index, events, cpu_time, cpu_time_of, ..
+            } = &mut process.locations[location];
             let stream = index.and_then(|index| timeline.pipeline.stream(index));
-            let feeder =
-                StreamFeeder { regions: &mut process.regions.figures, decoder, stream, events, is_sampled };
+            let (regions, cpu_times) = (&mut process.regions.figures, &mut self.cpu_times);
+            let feeder = StreamFeeder { regions, decoder, stream, events, cpu_times, is_sampled };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
+            if let Some(index) = *index {
+                let total = self.cpu_totals.entry(index).or_default();
+                for record in self.cpu_times.drain(..) {
+                    cpu_time_of.get_or_insert(CpuTimeOf::Itself);
+                    total.add(cpu_time, record, |time, ns| {
+                        timeline.pipeline.add_cpu_time(index, time, ns as f64 * 1e-9);
+                    });
+                }
+            }
             let regions = &mut timeline.pipeline.attributor.regions;
             let Some(unknown) = batch.get(done) else { return };
             // The region's definition was written before the event, so it is in the log by now.
@@ -188,7 +203,8 @@ impl Ingest {
         for process in 0..self.processes.len() {
             for location in 0..self.processes[process].locations.len() {
                 let live = &mut self.processes[process].locations[location];
-                let Some(index) = live.index.filter(|_| !live.given_up) else { continue };
+                let is_looked_at = !live.given_up && !live.is_cpu_time_of_another();
+                let Some(index) = live.index.filter(|_| is_looked_at) else { continue };
                 let callpaths = timeline.pipeline.attributor.engine.callpaths_of(index);
                 let before = std::mem::replace(&mut live.callpaths, callpaths);
                 let depth = live.reader.decoder.depth();
@@ -237,6 +253,7 @@ struct StreamFeeder<'a> {
     decoder: &'a mut Decoder,
     stream: Option<&'a mut Stream>,
     events: &'a mut u64,
+    cpu_times: &'a mut Vec<(Timestamp, u32, u64)>,
     /// Whether the frames are samples, so that the number of calls is unknown.
     is_sampled: bool,
 }
@@ -258,7 +275,7 @@ impl StreamFeeder<'_> {
                     None => return at,
                 },
             };
-            let StreamFeeder { decoder, stream, events, is_sampled, .. } = &mut self;
+            let StreamFeeder { decoder, stream, events, cpu_times, is_sampled, .. } = &mut self;
             let calls = u32::from(!*is_sampled);
             at += 1;
             if let Some(event) = decoder.decode_common(*record) {
@@ -267,6 +284,7 @@ impl StreamFeeder<'_> {
             }
             decoder.decode_any(*record, &mut |event| match event {
                 Event::ProgramEnd(time) => *program_end = Some(time),
+                Event::CpuTime(time, rose_ticks, ns) => cpu_times.push((time, rose_ticks, ns)),
                 event => put(event, region, calls, stream.as_deref_mut(), events),
             });
         }
@@ -282,6 +300,10 @@ fn put(event: Event, region: RegionRef, calls: u32, stream: Option<&mut Stream>,
         Event::Enter(time, _) => stream.enter(time, region, calls),
         Event::EnterCoalesced(time, _, calls) => stream.enter(time, region, calls),
         Event::Leave(time, _) => stream.leave(time),
-        Event::Sample(..) | Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Communication(..) => {}
+        Event::Sample(..)
+        | Event::CpuTime(..)
+        | Event::ProgramBegin(_)
+        | Event::ProgramEnd(_)
+        | Event::Communication(..) => {}
     }
 }

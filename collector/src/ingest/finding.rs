@@ -3,17 +3,18 @@
 use super::Ingest;
 use crate::ingest::limits;
 use crate::ingest::location::LiveLocation;
-use crate::ingest::process::Process;
+use crate::ingest::process::{Process, State};
 use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::run_directory::leftover;
-use ampere_model::LocationKind;
+use ampere_attribution::LocationIndex;
+use ampere_model::{Location, LocationKind};
 use ampere_ring::Session;
 use ampere_ring::process::name_in_run;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
-use ampere_trace::write::SampledFrames;
+use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -128,6 +129,7 @@ pub fn introduce(ingest: &mut Ingest, timeline: &mut LiveTimeline, notes: &mut N
         notes.extend(process.losses.complaints.drain(..));
     }
     put_samples_on_recorded(ingest, timeline);
+    place_cpu_times(ingest, timeline);
     timeline.pipeline.place_streams();
 }
 
@@ -169,6 +171,75 @@ fn put_samples_on_recorded(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
     }
 }
 
+/// Finds out whose CPU time a location's records are.
+fn place_cpu_times(ingest: &mut Ingest, timeline: &mut LiveTimeline) {
+    for process in 0..ingest.processes.len() {
+        for at in 0..ingest.processes[process].locations.len() {
+            let location = &ingest.processes[process].locations[at];
+            let Location { kind, thread, .. } = location.definition;
+            match (location.cpu_time_of, location.index) {
+                _ if kind != LocationKind::CpuTime => {}
+                (Some(CpuTimeOf::OtherThreads(of)), Some(index)) => {
+                    set_rank(&ingest.processes[of], index, timeline);
+                }
+                (Some(_), _) => {}
+                (None, _) => {
+                    let Some((index, of)) = place_cpu_time(ingest, (process, at), thread, timeline) else {
+                        ingest.generation = u64::MAX; // look again
+                        continue;
+                    };
+                    let location = &mut ingest.processes[process].locations[at];
+                    (location.index, location.cpu_time_of) = (Some(index), Some(of));
+                }
+            }
+        }
+    }
+}
+
+/// Finds the location whose CPU time a location's records are. Those of threads without one are the CPU time of a new location.
+fn place_cpu_time(
+    ingest: &Ingest,
+    (process, at): (usize, usize),
+    thread: u32,
+    timeline: &mut LiveTimeline,
+) -> Option<(LocationIndex, CpuTimeOf)> {
+    let of = &ingest.processes[process];
+    let of_thread = |location: &&LiveLocation| {
+        location.definition.kind == LocationKind::CpuThread && location.definition.thread == thread
+    };
+    let here = of.locations.iter().find(of_thread).map(|location| (process, location));
+    let on = recorded(ingest, process, thread).filter(|_| thread != 0);
+    if let Some((number, on)) = on.or(here) {
+        return Some((on.index?, CpuTimeOf::Location(number, on.definition.id)));
+    }
+    // The location of a thread is defined before, in another log, which is about to be read.
+    if thread != 0 && of.life.state == State::Running {
+        return None;
+    }
+    let (number, whole) = recorded_process(ingest, process).unwrap_or((process, of));
+    let info = LocationInfo {
+        node: whole.info.hostname.clone(),
+        group: whole.group(),
+        name: of.locations[at].definition.name.clone(),
+        kind: LocationKind::CpuThread,
+        rank: whole.rank_number(),
+        main: false,
+    };
+    let evidence = whole.evidence_of_thread(number as u64);
+    let index = timeline.pipeline.attributor.add_location_with(info, evidence);
+    timeline.pipeline.add_stream(index);
+    Some((index, CpuTimeOf::OtherThreads(number)))
+}
+
+fn set_rank(process: &Process, index: LocationIndex, timeline: &mut LiveTimeline) {
+    let (group, attributor) = (process.group(), &mut timeline.pipeline.attributor);
+    let known = &attributor.locations[index.0 as usize];
+    if let Some(rank) = process.rank_number().filter(|rank| known.rank != Some(*rank) || known.group != group)
+    {
+        attributor.set_rank(index, rank, group);
+    }
+}
+
 /// Returns the process that records the calls of a sampled process: the last program that it was.
 fn recorded_process(ingest: &Ingest, sampled: usize) -> Option<(usize, &Process)> {
     let of = &ingest.processes[sampled];
@@ -189,7 +260,8 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Live
     if process.take_new_queues() {
         let attributor = &mut timeline.pipeline.attributor;
         let environment: Arc<[String]> = process.environment().into();
-        let known = process.locations.iter().filter_map(|location| location.index);
+        let own = process.locations.iter().filter(|location| !location.is_cpu_time_of_another());
+        let known = own.filter_map(|location| location.index);
         known.for_each(|index| attributor.set_environment(index, environment.clone()));
     }
     for at in 0..process.locations.len() {
@@ -197,6 +269,9 @@ fn introduce_locations(process: &mut Process, number: usize, timeline: &mut Live
         let (group, node, rank) =
             (process.group_of(definition), process.node_of(definition), process.rank_number());
         let kind = definition.kind;
+        if kind == LocationKind::CpuTime {
+            continue;
+        }
         let Some(index) = process.locations[at].index else {
             let is_sampled = process.is_sampled();
             let main = kind == LocationKind::CpuThread && (definition.id.0 == 0 || is_sampled);

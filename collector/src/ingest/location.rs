@@ -4,9 +4,10 @@ use crate::ingest::ring_reader::RingReader;
 use ampere_attribution::LocationIndex;
 use ampere_figures::losses::RecordLosses;
 use ampere_model::{Location, Timestamp};
+use ampere_ring::cpu_time::CpuSource;
 use ampere_ring::{Record, RingConsumer};
 use ampere_trace::spool::SpoolDirectory;
-use ampere_trace::write::SampledFrames;
+use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct LiveLocation {
@@ -29,6 +30,10 @@ pub(crate) struct LiveLocation {
     pub is_named: bool,
     /// Whether the frames are samples of a thread's stack.
     pub samples: SampledFrames,
+    /// If its records are CPU time, of which location; `None` until that is known.
+    pub cpu_time_of: Option<CpuTimeOf>,
+    /// The CPU time in the last record.
+    pub cpu_time: CpuSource,
 }
 
 /// What an earlier collector, which is dead, has left of a location.
@@ -109,6 +114,8 @@ impl LiveLocation {
             fullest: 0.0,
             is_named: false,
             samples: SampledFrames::None,
+            cpu_time_of: None,
+            cpu_time: CpuSource::default(),
         };
         Opened { location: Some(location), is_read_in_part }
     }
@@ -145,6 +152,11 @@ impl LiveLocation {
     pub fn give_up(&mut self) {
         self.given_up = true;
         self.reader.ring.give_up();
+    }
+
+    /// Whether its records are the CPU time of another location.
+    pub fn is_cpu_time_of_another(&self) -> bool {
+        matches!(self.cpu_time_of, Some(CpuTimeOf::Location(..)))
     }
 
     /// Returns the number of records that wait in the ring.

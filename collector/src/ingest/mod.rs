@@ -26,8 +26,10 @@ mod spooling;
 
 use crate::options::{BATCH, LIVENESS_PERIOD};
 use crate::run_directory::disk_space::DiskSpace;
+use ampere_attribution::LocationIndex;
 use ampere_model::Timestamp;
 use ampere_model::launcher::local_rank_and_size;
+use ampere_ring::cpu_time::CpuTotal;
 use ampere_ring::process::is_alive;
 use ampere_ring::session::Command;
 use ampere_ring::{Record, Session};
@@ -36,7 +38,7 @@ use limits::CallPaths;
 use location::LiveLocation;
 use process::{Process, State};
 use spooling::Unspooled;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -57,6 +59,9 @@ pub(crate) struct Ingest {
     pub spool: SpoolDirectory,
     pub disk: DiskSpace,
     pub batch: Vec<Record>,
+    /// The CPU time of each location, and records of it that are being read.
+    cpu_totals: HashMap<LocationIndex, CpuTotal>,
+    cpu_times: Vec<(Timestamp, u32, u64)>,
     unspooled: Unspooled,
     callpaths: CallPaths,
     /// Whether processes that had ended before this collector started have been checked.
@@ -106,6 +111,8 @@ impl Ingest {
             disk: DiskSpace::reserve(&spool.directory),
             spool,
             batch: Vec::with_capacity(BATCH),
+            cpu_totals: HashMap::new(),
+            cpu_times: Vec::new(),
             unspooled: Unspooled::new(),
             callpaths: CallPaths::default(),
             has_taken_over: begins,

@@ -502,11 +502,16 @@ impl Process {
                     accelerator: of.map_or_else(Default::default, |of| of.accelerator.clone()),
                 }
             }
-            None => Evidence {
-                process: Some(number),
-                environment: self.environment().into(),
-                accelerator: Accelerator::default(),
-            },
+            None => self.evidence_of_thread(number),
+        }
+    }
+
+    /// The same of a thread without a location of its own.
+    pub fn evidence_of_thread(&self, number: u64) -> Evidence {
+        Evidence {
+            process: Some(number),
+            environment: self.environment().into(),
+            accelerator: Accelerator::default(),
         }
     }
 
@@ -517,6 +522,7 @@ impl Process {
             group: self.group_of(&location.definition),
             evidence: self.evidence(at, 0),
             samples: location.samples,
+            cpu_time_of: location.cpu_time_of,
             spool: location.reader.spool.as_ref(),
         });
         TracedProcess {
@@ -633,6 +639,12 @@ impl Process {
     /// Whether log and rings contain samples of the process' stacks, written by the collector.
     pub fn is_sampled(&self) -> bool {
         self.info.host == SAMPLED_HOST
+    }
+
+    /// Whether it has samples of its stacks, and not only its CPU time.
+    pub fn has_samples(&self) -> bool {
+        self.is_sampled()
+            && self.locations.iter().any(|location| location.definition.kind == LocationKind::CpuThread)
     }
 
     /// Whether the process has become the program of `other`.

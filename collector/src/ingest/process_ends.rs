@@ -73,7 +73,8 @@ pub fn close_location(
     let of = &mut ingest.processes[process];
     let live = &mut of.locations[location];
     live.closed = true;
-    live.index.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
+    let own = live.index.filter(|_| !live.is_cpu_time_of_another());
+    own.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
     live.reader.ring.release_pages();
     // A run may have thousands of processes, one after the other. A ring is kept if its records are not on disk.
     let is_kept = live.reader.spool.as_ref().map_or(ingest.spool.wanted, Spool::is_cut);

@@ -16,7 +16,7 @@ const FIRST_RECORDS: usize = 64;
 pub(super) fn begin_replay(run: &mut LiveRun) -> Result<(), ampere_ring::Error> {
     let Some(replay) = &run.options.replay else { return Ok(()) };
     let clock = SessionClock::replayed(replay.ticks_per_second, replay.first, replay.realtime_ns);
-    let mut timeline = LiveTimeline::new(clock, true, &run.options.config, &run.ingest.spool);
+    let mut timeline = LiveTimeline::new(clock, true, &run.options, &run.ingest.spool);
     run.notes.extend(replay.notes.iter().chain(&replay.odd).cloned());
     let found = replay.metrics.iter().map(FoundCounter::replayed).collect();
     run.sampling.begin_replay(found, &run.ingest.spool, &mut timeline)?;
@@ -30,7 +30,7 @@ pub(super) fn take_over(run: &mut LiveRun) {
     if run.timeline.is_some() {
         return;
     }
-    let mut timeline = LiveTimeline::new(clock, is_certain, &run.options.config, &run.ingest.spool);
+    let mut timeline = LiveTimeline::new(clock, is_certain, &run.options, &run.ingest.spool);
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
     let (options, spool) = (&mut run.options, &run.ingest.spool);
     run.sampling.take_over(options, spool, run_cpu, &mut timeline, &mut run.notes);
@@ -105,7 +105,7 @@ pub(crate) fn find_clock(run: &mut LiveRun) {
 pub(crate) fn set_clock(run: &mut LiveRun, timer: Timer) {
     let clock = SessionClock::calibrated(timer, &run.began.clocks);
     let is_certain = run.clock_is_certain();
-    run.timeline = Some(LiveTimeline::new(clock, is_certain, &run.options.config, &run.ingest.spool));
+    run.timeline = Some(LiveTimeline::new(clock, is_certain, &run.options, &run.ingest.spool));
     run.publisher.forget_power();
     if timer != Timer::usual() && run.sampling.forget(&mut run.notes) {
         run.options.manifest.progress.breaks.clear();

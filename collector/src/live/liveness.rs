@@ -57,7 +57,7 @@ fn look_at_threads(run: &mut LiveRun, process: usize) {
     of.look_at_threads();
     let (Some(timeline), Some(seconds)) = (&mut run.timeline, of.threads.seconds) else { return };
     timeline.pipeline.attributor.set_cpu_seconds(process as u64, seconds);
-    for location in &of.locations {
+    for location in of.locations.iter().filter(|location| !location.is_cpu_time_of_another()) {
         if let Some(index) = location.index {
             let known = &mut timeline.pipeline.attributor.locations[index.0 as usize];
             known.name.clone_from(&location.definition.name);

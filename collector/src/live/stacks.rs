@@ -1,30 +1,46 @@
 //! Whose stacks are sampled, and when.
 
 use super::LiveRun;
-use crate::ingest::process::Process;
 use crate::node_watch::NodeWatch;
-use crate::stacks::StackSampling;
+use crate::stacks::{Activity, StackSampling};
 use ampere_settings::StackPeriod;
 use std::time::Duration;
 
-/// Samples stacks, if that is wanted: of what `ampere run` is about to start, or has started before an earlier collector was
-/// killed, and of processes that are found.
+/// Records when threads are on a CPU, and samples stacks, if that is wanted: of what `ampere run` is about to start, or has started
+/// before an earlier collector was killed, and of processes that are found.
 pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
+    if run.options.replay.is_some() {
+        return;
+    }
     let period = run.options.config.sampler.stacks.and_then(StackPeriod::period);
-    let Some(period) = period.filter(|_| run.options.replay.is_none()) else { return };
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
     let launched = launcher.filter(|_| !takes_over);
     match StackSampling::begin(run.session.directory(), launched, period, run_cpu) {
         Ok(stacks) => {
-            if let Some(why) = &stacks.failure {
-                run.notes.add(format!("no stacks are sampled: {why}"));
-            }
+            note_activity(run, &stacks);
             let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
             running.into_iter().for_each(|process| stacks.add(process));
             run.sampling.stacks = Some(stacks);
         }
         Err(why) => run.notes.add(format!("no stacks are sampled: {why}")),
     }
+}
+
+/// Notes what is not known about the times at which threads are on a CPU, and why.
+fn note_activity(run: &mut LiveRun, stacks: &StackSampling) {
+    stacks.activity.as_str().clone_into(&mut run.options.manifest.progress.activity);
+    run.options.save_manifest(&run.ingest.spool, &mut run.notes);
+    let Some(why) = &stacks.failure else { return };
+    if stacks.wants_samples {
+        run.notes.add(format!("no stacks are sampled: {why}"));
+    }
+    let instead = match stacks.activity {
+        Activity::Switches => return,
+        Activity::Schedstat => "the kernel's count of the CPU time of each thread is read ten times a second",
+        Activity::None => "it is not known, because the kernel has no schedstat",
+    };
+    let because = if stacks.wants_samples { String::new() } else { format!(" ({why})") };
+    run.notes.add(format!("when threads are on a CPU is not recorded at each switch{because}: {instead}"));
 }
 
 /// Samples the stacks of processes that no sampled process has started: of those that write logs, and of commands.
@@ -43,7 +59,7 @@ pub(super) fn sample_found(run: &mut LiveRun) {
 /// Ends sampling: all samples are in the rings then. Returns the CPU time from one sample to the next if it is not what was asked for.
 pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     let stacks = run.sampling.stacks.take();
-    note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.failure.is_none()));
+    note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.has_samples));
     let said = stacks?.stop();
     run.notes.extend(said.notes);
     said.losses.into_iter().for_each(|loss| run.notes.add_loss(loss));
@@ -61,7 +77,7 @@ pub(crate) fn set_period(run: &mut LiveRun, period: Duration) {
 
 /// Notes what is missing if a collector before this one was killed while it sampled stacks.
 fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
-    if !run.ingest.processes.iter().any(Process::lost_its_sampler) {
+    if !run.ingest.processes.iter().any(|process| process.lost_its_sampler() && process.has_samples()) {
         return;
     }
     let what = "what a killed collector had not yet written of the samples of stacks is missing, and it is not known how much";
@@ -78,9 +94,7 @@ fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
 pub(super) fn sample_unrecorded(run: &mut LiveRun) {
     let (Some(timeline), Some(stacks)) = (&run.timeline, &run.sampling.stacks) else { return };
     for process in &mut run.ingest.processes {
-        if let Some(is_recorded) =
-            process.find_recording(&timeline.pipeline.attributor, stacks.failure.is_none())
-        {
+        if let Some(is_recorded) = process.find_recording(&timeline.pipeline.attributor, stacks.has_samples) {
             stacks.set_recorded(process.info.pid, is_recorded);
         }
     }

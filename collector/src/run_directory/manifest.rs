@@ -91,6 +91,9 @@ pub struct Progress {
     /// application's, which may write into the same directory.
     #[serde(default)]
     pub trace_begun: bool,
+    /// How it is known when threads are on a CPU, as the summary names it; empty if that was not found out.
+    #[serde(default)]
+    pub activity: String,
     /// PCI addresses of the GPUs on which the driver has had queues of a process, by the process' pid and start time. An empty
     /// list means that the process has not opened the driver.
     #[serde(default)]

@@ -117,7 +117,7 @@ impl CpuIntervals {
         }
     }
 
-    pub fn end(&mut self) {
+    pub fn end(mut self) {
         if let Some(mut writer) = self.writer.take() {
             writer.location_end(self.last_event);
             writer.close();

@@ -7,10 +7,12 @@
 //! writer.rs     converts samples to records             process.rs         the records of one process and its threads
 //! sink.rs       collects what the sampler passes on     cpu_intervals.rs   times on a CPU that are too short for a sample
 //! quality.rs    notes about the samples                 unsampled_processes.rs   CPU time without samples or records
+//! cpu_times.rs  when threads were on a CPU, as records of CPU time
 //! ```
 
 mod clock;
 mod cpu_intervals;
+mod cpu_times;
 mod process;
 mod quality;
 mod sink;
@@ -47,8 +49,44 @@ pub(crate) struct StackSampling {
     /// Wakes the thread when there is a new request.
     wake: Arc<OwnedFd>,
     watermark: Arc<AtomicU64>,
-    /// The reason for which no stacks are sampled. Then only CPU time that is in no function is recorded.
+    /// The reason for which no stacks are sampled and no switches recorded, if they should be.
     pub failure: Option<StacksError>,
+    /// Whether stacks are to be sampled, and whether they are.
+    pub wants_samples: bool,
+    pub has_samples: bool,
+    pub activity: Activity,
+}
+
+/// How it is known when threads are on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// The kernel reports each switch.
+    Switches,
+    /// The kernel's count of the CPU time of each thread is read at intervals.
+    Schedstat,
+    /// It is not known.
+    None,
+}
+
+impl Activity {
+    fn of(sampler: Option<&Sampler>) -> Activity {
+        match sampler {
+            Some(_) => Activity::Switches,
+            None if cpu_times::counted(std::process::id(), std::process::id()).is_some() => {
+                Activity::Schedstat
+            }
+            None => Activity::None,
+        }
+    }
+
+    /// Its name in the summary.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Activity::Switches => "switches",
+            Activity::Schedstat => "schedstat",
+            Activity::None => "none",
+        }
+    }
 }
 
 /// What the summary reports about the samples.
@@ -95,15 +133,17 @@ const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
     /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per
-    /// `period` of its CPU time.
+    /// `period` of its CPU time; without a period, only the times at which it is on a CPU are recorded.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
-        period: Duration,
+        period: Option<Duration>,
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
-        let period = period.mul_f64(UNEVEN_FACTOR);
-        let begun = Sampler::begin(&Options { period, kernel: true, ..Options::default() });
+        let wants_samples = period.is_some();
+        let period = period.unwrap_or(Options::default().period).mul_f64(UNEVEN_FACTOR);
+        let begun =
+            Sampler::begin(&Options { period, kernel: true, samples: wants_samples, ..Options::default() });
         let begun = begun.and_then(|mut sampler| {
             launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
             Ok(sampler)
@@ -113,12 +153,14 @@ impl StackSampling {
             Err(why) => (None, Some(why)),
         };
         let session = Session::open(session)?;
-        if sampler.is_some() {
+        let has_samples = wants_samples && sampler.is_some();
+        if has_samples {
             session.set_stacks_sampled();
         }
         let why = failure.as_ref().map(|why| why.to_string());
-        let unsampled = run.map(|run| UnsampledProcesses::of(run, launcher, why));
-        let writer = Writer::new(session, EventClock::new(), period, unsampled);
+        let unsampled = run.filter(|_| wants_samples).map(|run| UnsampledProcesses::of(run, launcher, why));
+        let activity = Activity::of(sampler.as_ref());
+        let writer = Writer::new(session, EventClock::new(), period, unsampled, has_samples);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );
@@ -127,7 +169,8 @@ impl StackSampling {
         let (woken, written) = (wake.clone(), watermark.clone());
         let work = move || sample(writer, sampler, &received, &woken, &written);
         let thread = std::thread::Builder::new().name("ampere-stacks".to_owned()).spawn(work)?;
-        Ok(StackSampling { thread: Some(thread), requests: Some(requests), wake, watermark, failure })
+        let (thread, requests) = (Some(thread), Some(requests));
+        Ok(StackSampling { thread, requests, wake, watermark, failure, wants_samples, has_samples, activity })
     }
 
     /// Samples a process that is running, unless it is sampled already because a sampled process has started it.
@@ -212,7 +255,6 @@ fn sample(
             let Request { process, kind, .. } = waiting.remove(due);
             match kind {
                 RequestKind::Command(command) => writer.add_command(&command, sampler.as_mut()),
-                RequestKind::Running if writer.is_recorded(process) => {}
                 RequestKind::Running => writer.add(process, sampler.as_mut()),
                 RequestKind::Recorded => writer.set_recorded(process),
                 RequestKind::Unrecorded => {

@@ -2,13 +2,14 @@
 
 use super::clock::EventClock;
 use super::cpu_intervals::CpuIntervals;
+use super::cpu_times::{CpuRing, CpuTimes};
 use super::sink::Sample;
 use ampere_counters::Stat;
 use ampere_model::{
     Definition, LOCAL_RANKS, LocalLocation, Location, LocationKind, Process, Region, RegionHandle,
     SAMPLED_HOST, STACK_PERIOD, Timestamp, VISIBLE_DEVICES,
 };
-use ampere_ring::{EventWriter, LogWriter, RingProducer, Session};
+use ampere_ring::{EventWriter, LogReader, LogWriter, RING_RECORDS_MIN, RingProducer, Session};
 use ampere_stacks::{Sampler, foreign};
 use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
@@ -41,8 +42,8 @@ pub(super) struct Timing {
 pub(super) struct SampledProcess {
     pub program: String,
     pub log: Log,
-    /// Whether it writes a log itself, which describes its threads better than samples.
-    pub is_recorded: bool,
+    /// The logs that it writes itself, which describe its threads better than samples.
+    own_logs: OwnLogs,
     pub threads: HashMap<u32, SampledThread>,
     /// The number of the next thread's location.
     next_id: u32,
@@ -55,6 +56,20 @@ pub(super) struct SampledProcess {
     unknown: Option<(EventWriter, Timestamp)>,
     /// The times at which threads that have ended were in functions, as far as they are not written.
     in_functions: Vec<(u64, u64)>,
+    /// The CPU time of its threads.
+    pub cpu: CpuTimes,
+    /// The threads that have locations of samples, or have had them.
+    sampled_threads: HashSet<u32>,
+    /// Whether the regions are defined that do not depend on samples.
+    has_regions: bool,
+}
+
+/// The logs of a process that records its own calls.
+#[derive(Default)]
+struct OwnLogs {
+    logs: Vec<LogReader>,
+    /// The threads that have locations there.
+    threads: HashSet<u32>,
 }
 
 pub(super) enum Log {
@@ -86,7 +101,7 @@ impl SampledProcess {
         SampledProcess {
             program,
             log: Log::Waiting(Vec::new()),
-            is_recorded: false,
+            own_logs: OwnLogs::default(),
             threads: HashMap::new(),
             next_id: 0,
             defined: HashSet::new(),
@@ -94,7 +109,20 @@ impl SampledProcess {
             intervals: CpuIntervals::default(),
             unknown: None,
             in_functions: Vec::new(),
+            cpu: CpuTimes::default(),
+            sampled_threads: HashSet::new(),
+            has_regions: false,
         }
+    }
+
+    /// Whether it writes a log itself.
+    pub fn is_recorded(&self) -> bool {
+        !self.own_logs.logs.is_empty()
+    }
+
+    /// Reads which threads have locations in the logs that the process writes itself.
+    pub fn read_own_logs(&mut self, directory: &Path, pid: u32) {
+        self.own_logs.read(directory, pid);
     }
 
     /// Makes the log and defines the process in it.
@@ -112,7 +140,6 @@ impl SampledProcess {
                 }
             })
             .expect("a number that is free")?;
-        let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
         log.append(&Definition::Process(Process {
             pid,
             start_time: ampere_ring::process::start_time(pid).unwrap_or(0),
@@ -123,6 +150,17 @@ impl SampledProcess {
             environment: environment(pid, timing.period),
             pid_namespace: ampere_ring::process::pid_namespace(),
         }));
+        self.log = Log::Open { log, name };
+        Ok(())
+    }
+
+    /// Defines the regions that frames of this process may have without any function.
+    fn define_regions(&mut self) {
+        let Log::Open { log, .. } = &mut self.log else { return };
+        if std::mem::replace(&mut self.has_regions, true) {
+            return;
+        }
+        let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
         for (handle, name, paradigm) in [
             (PROGRAM, program.as_ref(), paradigm::MEASUREMENT),
             (IN_CALL, "(recorded call)", paradigm::SAMPLING),
@@ -139,8 +177,6 @@ impl SampledProcess {
                 paradigm: paradigm as u8,
             });
         }
-        self.log = Log::Open { log, name };
-        Ok(())
     }
 
     /// Writes a sample. Returns whether there is something new in the log.
@@ -152,6 +188,8 @@ impl SampledProcess {
         timing: &Timing,
         watermark: u64,
     ) -> Result<bool, ampere_ring::Error> {
+        self.define_regions();
+        let is_recorded = self.is_recorded();
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut stack = vec![PROGRAM];
         let before = (self.defined.len(), self.next_id);
@@ -187,15 +225,17 @@ impl SampledProcess {
                 self.next_id += 1;
                 let program = Path::new(&self.program).file_name().unwrap_or_default().to_string_lossy();
                 self.intervals.forget(sample.thread);
+                self.sampled_threads.insert(sample.thread);
                 // A thread that has ended already is named after its program, whose name threads have at first.
                 let named = Stat::of_thread(sample.thread, sample.thread);
                 let named = named.map_or_else(|| program.to_string(), |stat| stat.name);
                 let named = format!("{named} (thread {}, sampled)", sample.thread);
-                new.insert(SampledThread::new(make_location(session, log, name, id, named, sample.thread)?))
+                let of = Made { kind: LocationKind::CpuThread, id, named, thread: sample.thread };
+                new.insert(SampledThread::new(make_location(session, log, name, of)?))
             }
         };
         let since = sample.runs_since.unwrap_or(sample.time).max(watermark);
-        thread.change_to(stack, sample.time, since, timing, self.is_recorded);
+        thread.change_to(stack, sample.time, since, timing, is_recorded);
         Ok(before != (self.defined.len(), self.next_id))
     }
 
@@ -206,6 +246,7 @@ impl SampledProcess {
         until: u64,
         timing: &Timing,
     ) -> Result<bool, ampere_ring::Error> {
+        self.define_regions();
         let Log::Open { log, name } = &mut self.log else { return Ok(false) };
         let mut in_functions = std::mem::take(&mut self.in_functions);
         for thread in self.threads.values_mut() {
@@ -218,10 +259,37 @@ impl SampledProcess {
             let id = self.next_id;
             self.next_id += 1;
             let named = "threads and children without a sample".to_owned();
-            self.intervals.set_writer(make_location(session, log, name, id, named, 0)?);
+            let of = Made { kind: LocationKind::CpuThread, id, named, thread: 0 };
+            self.intervals.set_writer(make_location(session, log, name, of)?);
         }
         self.intervals.write(&due, PROGRAM, |ns| timing.clock.at(ns));
         Ok(is_first)
+    }
+
+    /// Writes the times on a CPU before this time. Returns whether there is something new in the log, and why something could not be
+    /// written.
+    pub fn write_cpu_times(
+        &mut self,
+        session: &Session,
+        until: u64,
+        timing: &Timing,
+    ) -> (bool, Result<(), ampere_ring::Error>) {
+        let Log::Open { log, name } = &mut self.log else { return (false, Ok(())) };
+        let (sampled, recorded) = (&self.sampled_threads, &self.own_logs.threads);
+        let is_located = |thread: u32| recorded.contains(&thread) || sampled.contains(&thread);
+        let before = self.next_id;
+        let next_id = &mut self.next_id;
+        let make = |thread: Option<u32>| {
+            let named = match thread {
+                Some(thread) => format!("CPU time of thread {thread}"),
+                None => "other threads".to_owned(),
+            };
+            let of = Made { kind: LocationKind::CpuTime, id: *next_id, named, thread: thread.unwrap_or(0) };
+            *next_id += 1;
+            make_location(session, log, name, of).map(CpuRing::new)
+        };
+        let written = self.cpu.write(until, &timing.clock, is_located, make);
+        (before != self.next_id, written)
     }
 
     /// Writes an interval in which the process ran unknown functions.
@@ -236,12 +304,13 @@ impl SampledProcess {
         if matches!(self.log, Log::Waiting(_)) {
             self.open(session, pid, timing)?;
         }
+        self.define_regions();
         let Log::Open { log, name } = &mut self.log else { return Ok(()) };
         if self.unknown.is_none() {
             let id = self.next_id;
             self.next_id += 1;
-            let writer = make_location(session, log, name, id, "(not seen)".to_owned(), 0)?;
-            self.unknown = Some((writer, 0));
+            let of = Made { kind: LocationKind::CpuThread, id, named: "(not seen)".to_owned(), thread: 0 };
+            self.unknown = Some((make_location(session, log, name, of)?, 0));
         }
         if let Some((writer, last)) = &mut self.unknown {
             let (begin, end) = (timing.clock.at(from).max(*last), timing.clock.at(until));
@@ -261,19 +330,39 @@ impl SampledProcess {
     }
 
     pub fn end_thread(&mut self, thread: u32, timing: &Timing) {
+        self.cpu.end_thread(thread);
         let Some(mut thread) = self.threads.remove(&thread) else { return };
         thread.end(timing);
         self.in_functions.append(&mut thread.in_functions);
     }
 
-    pub fn end(&mut self, session: &Session, timing: &Timing) {
+    /// Forgets samples that are not written: the process records its own functions.
+    pub fn forget_samples(&mut self) {
+        self.intervals = CpuIntervals::default();
+        if let Log::Waiting(waiting) = &mut self.log {
+            waiting.clear();
+        }
+    }
+
+    /// Ends the locations of samples: the process records its own functions.
+    pub fn end_samples(&mut self, session: &Session, timing: &Timing) {
         self.threads.values_mut().for_each(|thread| thread.end(timing));
         let _ = self.write_intervals(session, u64::MAX, timing);
-        self.intervals.end();
+        self.threads.clear();
+        self.sampled_threads.clear();
+        let recorded = &self.own_logs.threads;
+        self.cpu.end_rings(|thread| !recorded.contains(&thread));
+        std::mem::take(&mut self.intervals).end();
         if let Some((mut writer, last)) = self.unknown.take() {
             writer.location_end(last);
             writer.close();
         }
+    }
+
+    pub fn end(&mut self, session: &Session, timing: &Timing) {
+        let _ = self.write_cpu_times(session, u64::MAX, timing);
+        self.cpu.end();
+        self.end_samples(session, timing);
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
             log.append(&Definition::Finished { left_out });
@@ -281,26 +370,55 @@ impl SampledProcess {
     }
 }
 
+/// A location that is to be made.
+struct Made {
+    kind: LocationKind,
+    id: u32,
+    named: String,
+    thread: u32,
+}
+
 /// Makes a ring for a location, and defines it.
 fn make_location(
     session: &Session,
     log: &mut LogWriter,
     process: &str,
-    id: u32,
-    name: String,
-    thread: u32,
+    Made { kind, id, named, thread }: Made,
 ) -> Result<EventWriter, ampere_ring::Error> {
     let ring = format!("{process}.{id}.ring");
     let path = session.directory().join(&ring);
-    let producer = RingProducer::create_with_headroom(&path, RING_RECORDS, id, session.headroom())?;
-    log.append(&Definition::Location(Location {
-        id: LocalLocation(id),
-        kind: LocationKind::CpuThread,
-        name,
-        ring,
-        thread,
-    }));
+    let records = if kind == LocationKind::CpuTime { RING_RECORDS_MIN } else { RING_RECORDS };
+    let producer = RingProducer::create_with_headroom(&path, records, id, session.headroom())?;
+    log.append(&Definition::Location(Location { id: LocalLocation(id), kind, name: named, ring, thread }));
     Ok(EventWriter::new(producer))
+}
+
+impl OwnLogs {
+    fn read(&mut self, directory: &Path, pid: u32) {
+        let is_first = self.logs.is_empty();
+        loop {
+            let path = match self.logs.len() {
+                0 => directory.join(format!("{pid}.defs")),
+                before => directory.join(format!("{pid}-{}.defs", before + 1)),
+            };
+            let Ok(Some(mut log)) = LogReader::open(&path) else { break };
+            log.release_descriptor();
+            self.logs.push(log);
+        }
+        let Some(last) = self.logs.len().checked_sub(1) else { return };
+        // The logs before the last one are those of programs that the process was before.
+        let from = if is_first { last } else { 0 };
+        for log in &mut self.logs[from..] {
+            let threads = &mut self.threads;
+            let _ = log.read_new(|definition| {
+                if let Definition::Location(Location { kind: LocationKind::CpuThread, thread, .. }) =
+                    definition
+                {
+                    threads.insert(thread);
+                }
+            });
+        }
+    }
 }
 
 impl SampledThread {

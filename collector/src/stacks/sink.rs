@@ -18,6 +18,8 @@ pub(super) enum Event {
     Forked(u32, u32),
     /// The process and thread, and the start and end of an interval on a CPU.
     Ran(u32, u32, u64, u64),
+    /// The same without the time for which the thread waited for a CPU.
+    OnCpu(u32, u32, u64, u64),
     Lost,
     /// The process, and the thread that has ended; `None` if all have.
     Ended(u32, Option<u32>),
@@ -53,6 +55,10 @@ impl Sink for Fetched {
 
     fn ran(&mut self, process: u32, thread: u32, from_ns: u64, until_ns: u64) {
         self.events.push(Event::Ran(process, thread, from_ns, until_ns));
+    }
+
+    fn on_cpu(&mut self, process: u32, thread: u32, from_ns: u64, until_ns: u64) {
+        self.events.push(Event::OnCpu(process, thread, from_ns, until_ns));
     }
 
     fn lost(&mut self) {

@@ -4,6 +4,7 @@
 use super::SamplingReport;
 use super::clock::EventClock;
 use super::cpu_intervals::FILLED_PAUSE_MAX;
+use super::cpu_times;
 use super::process::{Log, SampledProcess, Timing, executable};
 use super::quality;
 use super::sink::{Event, Fetched, Sample};
@@ -12,6 +13,7 @@ use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Figures, Sampler, StacksError, foreign};
+use rustc_hash::FxHashMap;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -25,13 +27,15 @@ const SETTLED: Duration = Duration::from_millis(300);
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less.
 const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
+/// The interval at which the kernel's count of CPU time is read where it reports no switches.
+const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The maximal number of processes with rows at a time.
 const PROCESSES_MAX: usize = 4096;
 /// Writes samples as records.
 pub(super) struct Writer {
     session: Session,
     timing: Timing,
-    processes: HashMap<u32, SampledProcess>,
+    processes: FxHashMap<u32, SampledProcess>,
     /// Everything before this time has been written.
     watermark: u64,
     left_out: LeftOut,
@@ -39,6 +43,12 @@ pub(super) struct Writer {
     recorded: HashSet<u32>,
     /// The time of the last sample of any other process, in nanoseconds.
     needed: u64,
+    /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
+    has_samples: bool,
+    /// The state of the session's logs when they were last looked at.
+    generation: Option<u64>,
+    /// Where the kernel reports no switches, the processes whose CPU time is read, with the time of the last reading.
+    counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
 }
 
@@ -59,6 +69,7 @@ impl Writer {
         clock: EventClock,
         period: Duration,
         unsampled: Option<UnsampledProcesses>,
+        has_samples: bool,
     ) -> Writer {
         Writer {
             session,
@@ -67,11 +78,14 @@ impl Writer {
                 period: period.as_nanos() as u64,
                 pause: PAUSE.max(3 * period).as_nanos() as u64,
             },
-            processes: HashMap::new(),
+            processes: FxHashMap::default(),
             watermark: 0,
             left_out: LeftOut::default(),
             recorded: HashSet::new(),
             needed: 0,
+            has_samples,
+            generation: None,
+            counted: HashMap::new(),
             unsampled,
         }
     }
@@ -79,7 +93,14 @@ impl Writer {
     /// Leaves out the samples of a process from now on, because it records its functions.
     pub fn set_recorded(&mut self, process: u32) {
         self.recorded.insert(process);
-        self.end_process(process);
+        match self.processes.get_mut(&process) {
+            Some(sampled) if matches!(sampled.log, Log::Open { .. }) => {
+                sampled.end_samples(&self.session, &self.timing);
+                self.session.announce();
+            }
+            Some(sampled) => sampled.forget_samples(),
+            None => {}
+        }
         self.needed = self.timing.clock.read();
     }
 
@@ -97,7 +118,7 @@ impl Writer {
     /// Stops sampling processes that record their functions, once nothing else runs: if others are sampled, the events of all
     /// would have to be opened again.
     pub fn stop_sampling_recorded(&mut self, sampler: &mut Sampler) {
-        if !self.needs_few() {
+        if !self.has_samples || !self.needs_few() {
             return;
         }
         let recorded = &self.recorded;
@@ -119,6 +140,7 @@ impl Writer {
 
     /// Writes what has been sampled; with `is_last`, all of it. Returns whether there were samples.
     pub fn fetch(&mut self, mut sampler: Option<&mut Sampler>, is_last: bool) -> bool {
+        let before = self.timing.clock.now();
         let now = self.timing.clock.read();
         let mut found = false;
         if let Some(sampler) = &mut sampler {
@@ -128,30 +150,29 @@ impl Writer {
                 false => sampler.poll(&mut fetched),
             }
             found = !fetched.events.is_empty();
-            self.take(fetched, sampler);
+            self.take(fetched, sampler, (before, now));
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
-        for (pid, process) in &mut self.processes {
-            let is_open = matches!(process.log, Log::Open { .. });
-            if is_open
-                && !process.is_recorded
-                && self.session.directory().join(format!("{pid}.defs")).exists()
-            {
-                process.is_recorded = true;
-            }
-            process.pause(until, &self.timing);
+        self.read_own_logs();
+        if sampler.is_none() {
+            self.read_counted(now);
         }
+        self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
+        self.write_cpu_times(until);
         self.write_unknown(sampler, now);
         if is_last {
             let all: Vec<u32> = self.processes.keys().copied().collect();
             all.into_iter().for_each(|process| self.end_process(process));
         }
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
+        // Where the kernel's counts are read, more is not known.
+        self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
         found
     }
 
-    fn take(&mut self, fetched: Fetched, sampler: &Sampler) {
+    fn take(&mut self, fetched: Fetched, sampler: &Sampler, (before, now): (u64, u64)) {
+        let mut has_lost = false;
         for event in fetched.events {
             match event {
                 Event::Sample(process, sample) => self.sample(process, sample, sampler),
@@ -161,7 +182,9 @@ impl Writer {
                     forked.into_iter().for_each(|forked| forked.parent = Some(parent));
                 }
                 Event::Ran(process, thread, from, until) => self.ran(process, thread, from, until),
+                Event::OnCpu(process, thread, from, until) => self.on_cpu(process, thread, from, until),
                 Event::Lost => {
+                    has_lost = true;
                     let threads =
                         self.processes.values_mut().flat_map(|process| process.threads.values_mut());
                     threads.for_each(|thread| thread.runs = false);
@@ -178,6 +201,68 @@ impl Writer {
                 }
             }
         }
+        self.count_threads(has_lost, (before, now));
+    }
+
+    /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.
+    fn count_threads(&mut self, has_lost: bool, times: (u64, u64)) {
+        for (process, sampled) in &mut self.processes {
+            let threads = sampled.cpu.threads().filter(|(_, is_known)| has_lost || !is_known);
+            for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
+                if let Some(counted) = cpu_times::counted(*process, thread) {
+                    sampled.cpu.set_counted(thread, counted, times, false);
+                }
+            }
+        }
+    }
+
+    /// Where the kernel reports no switches, reads its count of the CPU time of all threads of processes that record their calls.
+    fn read_counted(&mut self, now: u64) {
+        let due: Vec<(u32, u64)> = (self.counted.iter())
+            .filter(|(_, last)| now.saturating_sub(**last) >= COUNTED_PERIOD.as_nanos() as u64)
+            .map(|(process, last)| (*process, *last))
+            .collect();
+        for (process, last) in due {
+            let Ok(tasks) = std::fs::read_dir(format!("/proc/{process}/task")) else {
+                self.counted.remove(&process);
+                self.end_process(process);
+                continue;
+            };
+            self.counted.insert(process, now);
+            if !self.processes.contains_key(&process) {
+                self.start_process(process, "");
+            }
+            let Some(sampled) = self.processes.get_mut(&process) else { continue };
+            let before: Vec<u32> = sampled.cpu.threads().map(|(thread, _)| thread).collect();
+            let names = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse::<u32>().ok());
+            let threads: Vec<u32> = names.collect();
+            for thread in &threads {
+                if let Some(counted) = cpu_times::counted(process, *thread) {
+                    let is_new = last > 0 && !before.contains(thread);
+                    sampled.cpu.set_counted(*thread, counted, (last, now), is_new);
+                }
+            }
+            let ended = before.into_iter().filter(|thread| !threads.contains(thread));
+            ended.for_each(|thread| sampled.end_thread(thread, &self.timing));
+        }
+    }
+
+    /// Learns which processes record their calls, and in which threads, if there is something new in a log.
+    fn read_own_logs(&mut self) {
+        let generation = self.session.generation();
+        if self.generation.replace(generation) == Some(generation) {
+            return;
+        }
+        let directory = self.session.directory();
+        self.processes.iter_mut().for_each(|(process, sampled)| sampled.read_own_logs(directory, *process));
+    }
+
+    fn on_cpu(&mut self, process: u32, thread: u32, from: u64, until: u64) {
+        if !self.processes.contains_key(&process) {
+            self.start_process(process, "");
+        }
+        let Some(sampled) = self.processes.get_mut(&process) else { return };
+        sampled.cpu.add(thread, from, until);
     }
 
     /// Writes the CPU time of processes that are neither sampled nor recorded as that of unknown functions.
@@ -222,8 +307,17 @@ impl Writer {
         self.session.release_command(command);
     }
 
+    /// Samples a process that is running, or only records its CPU time if it records its own functions.
     pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
-        self.added(sampler.map_or(Ok(()), |sampler| sampler.add_running(process)));
+        let is_recorded = self.is_recorded(process);
+        let Some(sampler) = sampler else {
+            self.counted.entry(process).or_insert(0);
+            return;
+        };
+        self.added(match is_recorded {
+            true => sampler.add_switches(process),
+            false => sampler.add_running(process),
+        });
     }
 
     /// Keeps the reason, if a process cannot be sampled.
@@ -236,12 +330,15 @@ impl Writer {
 
     /// What the summary reports.
     pub fn report(&self, sampler: Option<&Sampler>) -> SamplingReport {
+        let sampler = sampler.filter(|_| self.has_samples);
+        let failure = if sampler.is_none() { self.left_out.failure.clone() } else { None };
         let mut report = sampler.map_or_else(SamplingReport::default, |sampler| {
             let figures = sampler.figures();
             let mut report = quality::of(&figures, Duration::from_nanos(self.timing.period));
             report.notes.splice(..0, self.notes(&figures, sampler));
             report
         });
+        report.notes.extend(failure);
         report.notes.extend(self.unsampled.iter().flat_map(UnsampledProcesses::notes));
         report.is_loss = self.unsampled.as_ref().is_some_and(UnsampledProcesses::is_loss);
         report
@@ -293,7 +390,9 @@ impl Writer {
         // A fork has no name of its own, and may end before its log is made.
         let own = if program.is_empty() { executable(process) } else { None };
         let program = own.unwrap_or_else(|| program.to_owned());
-        self.processes.insert(process, SampledProcess::new(program, parent));
+        let mut new = SampledProcess::new(program, parent);
+        new.read_own_logs(self.session.directory(), process);
+        self.processes.insert(process, new);
     }
 
     fn sample(&mut self, process: u32, sample: Sample, sampler: &Sampler) {
@@ -343,7 +442,7 @@ impl Writer {
     }
 
     fn ran(&mut self, process: u32, thread: u32, from: u64, until: u64) {
-        if self.is_recorded(process) {
+        if !self.has_samples || self.is_recorded(process) {
             return;
         }
         let Some(sampled) = self.processes.get_mut(&process) else { return };
@@ -392,13 +491,65 @@ impl Writer {
         }
     }
 
+    /// Writes the times on a CPU before this time. All that happened before it is known.
+    fn write_cpu_times(&mut self, until: u64) {
+        // Milliseconds are not divided.
+        let until = if until == u64::MAX { until } else { until - until % 1_000_000 };
+        let waiting = self.processes.iter().filter(|(_, sampled)| matches!(sampled.log, Log::Waiting(_)));
+        let due: Vec<(u32, Option<u32>)> = waiting
+            .filter(|(_, sampled)| sampled.cpu.is_due(until))
+            .map(|(process, sampled)| (*process, sampled.parent))
+            .collect();
+        for (process, parent) in due {
+            let parent = parent.filter(|parent| self.processes.contains_key(parent));
+            let Some(sampled) = self.processes.get_mut(&process) else { continue };
+            let is_large = self.has_samples && sampled.cpu.used() >= UNSAMPLED_MIN.as_nanos() as u64;
+            if sampled.is_recorded() || parent.is_none() && is_large {
+                if let Err(why) = sampled.open(&self.session, process, &self.timing) {
+                    sampled.log = Log::Failed;
+                    self.left_out.fail(format!("{why}; the CPU time of that process is not recorded"));
+                }
+            } else if !self.has_samples {
+                sampled.cpu.split_off(until);
+            } else if let Some(parent) = parent {
+                let times = sampled.cpu.split_off(until);
+                if let Some(parent) = self.processes.get_mut(&parent) {
+                    parent.cpu.take_over(times);
+                }
+            }
+        }
+        for sampled in self.processes.values_mut() {
+            let (is_new, written) = sampled.write_cpu_times(&self.session, until, &self.timing);
+            if is_new {
+                self.session.announce();
+            }
+            if let Err(why) = written {
+                self.left_out.fail(format!("{why}; some threads have no CPU time of their own"));
+            }
+        }
+    }
+
     fn end_process(&mut self, process: u32) {
+        if let Some(sampled) = self.processes.get_mut(&process)
+            && matches!(sampled.log, Log::Waiting(_))
+        {
+            sampled.read_own_logs(self.session.directory(), process);
+            // It has recorded its calls, and ended before its CPU time was written.
+            if sampled.is_recorded() && sampled.cpu.used() > 0 {
+                let _ = sampled.open(&self.session, process, &self.timing);
+            }
+        }
         match self.processes.remove(&process) {
-            Some(SampledProcess { log: Log::Waiting(waiting), parent, intervals, .. }) => {
+            Some(SampledProcess { log: Log::Waiting(waiting), parent, intervals, mut cpu, .. }) => {
                 self.left_out.samples += waiting.len() as u64;
                 // The process that started it waits for it, or has ended.
                 let parent = parent.and_then(|parent| self.processes.get_mut(&parent));
-                parent.into_iter().for_each(|parent| parent.intervals.take_over(&intervals));
+                if let Some(parent) = parent {
+                    parent.intervals.take_over(&intervals);
+                    if self.has_samples {
+                        parent.cpu.take_over(cpu.split_off(u64::MAX));
+                    }
+                }
             }
             Some(mut sampled) => {
                 sampled.end(&self.session, &self.timing);

@@ -251,6 +251,10 @@ pub struct Run {
     /// The clock that timestamps are from.
     pub timer: String,
     pub ticks_per_second: u64,
+    /// How it is known when threads were on a CPU: "switches" (the kernel reported each), "schedstat" (its count of each thread's CPU
+    /// time was read at intervals) or "none". Empty of a trace.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub activity: String,
     /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
     /// run's end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -153,7 +153,7 @@ pub struct Location {
     pub thread: u32,
 }
 
-/// The type of a location in OTF2.
+/// The type of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LocationKind {
     /// A thread of the process.
@@ -162,6 +162,9 @@ pub enum LocationKind {
     Gpu,
     /// A recorder of metrics.
     Metric,
+    /// No location of its own in a trace: the CPU time of the location with the same thread, or, without a thread, of all threads of
+    /// the process that have no location.
+    CpuTime,
 }
 
 /// Where a device's joules come from, and so how far they can be trusted.

@@ -17,6 +17,9 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// The timestamp, the device index and the nanojoules.
     Sample(Timestamp, u32, u64),
+    /// The CPU time of the location: the timestamp, the ticks before it during which the time rose, or 0 if it rose since the
+    /// event of this kind before, and the nanoseconds from 0.
+    CpuTime(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
     /// The program's measurement ended at this time.
@@ -34,7 +37,7 @@ pub struct Repairs {
     pub missing_leaves: u64,
     /// Timestamps before the previous one; they are replaced by it.
     pub backward: u64,
-    /// Records of an unknown kind, and incomplete samples, groups and communications; they are left out.
+    /// Records of an unknown kind, and incomplete samples, CPU times, groups and communications; they are left out.
     pub damaged: u64,
 }
 
@@ -59,6 +62,8 @@ enum Incomplete {
     Nothing,
     /// The timestamp and the device of a sample whose value is missing.
     Sample(Timestamp, u32),
+    /// The timestamp and the argument of a CPU time whose value is missing.
+    CpuTime(Timestamp, u32),
     Group(Group),
     Communication(Partial),
 }
@@ -193,7 +198,7 @@ impl Decoder {
 
     fn discard_incomplete_unless_continued_by(&mut self, kind: Kind, out: &mut impl FnMut(Event)) {
         match self.incomplete {
-            Incomplete::Sample(..) if kind != Kind::Value => {
+            Incomplete::Sample(..) | Incomplete::CpuTime(..) if kind != Kind::Value => {
                 self.repairs.damaged += 1;
                 self.incomplete = Incomplete::Nothing;
             }
@@ -242,10 +247,15 @@ impl Decoder {
                 self.close(time, out);
             }
             Kind::Sample => self.incomplete = Incomplete::Sample(record.word0, record.argument()),
+            Kind::CpuTime => self.incomplete = Incomplete::CpuTime(record.word0, record.argument()),
             Kind::Value => match std::mem::take(&mut self.incomplete) {
                 Incomplete::Sample(time, device) => {
                     let time = self.advance(time);
                     out(Event::Sample(time, device, record.word0));
+                }
+                Incomplete::CpuTime(time, rose) => {
+                    let time = self.advance(time);
+                    out(Event::CpuTime(time, rose, record.word0));
                 }
                 _ => self.repairs.damaged += 1,
             },

@@ -377,6 +377,17 @@ impl EventWriter {
         }
     }
 
+    /// Writes the CPU time that the location has used, from 0, up to this time. It rose for this number of ticks before; with 0,
+    /// since the last one. If the ring is full, it is dropped and counted.
+    pub fn cpu_time(&mut self, timestamp: u64, rose_ticks: u32, nanoseconds: u64) {
+        if self.output.ring.has_room(2 + RESERVE) {
+            let head = Record::new(Kind::CpuTime, timestamp, rose_ticks);
+            self.output.ring.push_pair_with_room(head, Record::new(Kind::Value, nanoseconds, 0));
+        } else {
+            self.output.count_dropped(1);
+        }
+    }
+
     /// Writes the pending group of coalesced calls if there is room. Called for a thread that pauses.
     pub fn flush(&mut self) {
         if let Overload::Coalesce(coalescing) = &mut self.overload {

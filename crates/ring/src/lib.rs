@@ -61,7 +61,8 @@
 //! word 1   bits 0..32 argument (region handle, device index)   bits 32..40 kind   bits 40..64 zero, or as the kind defines
 //! ```
 //!
-//! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0).
+//! A sample takes two slots, published together: `Sample{timestamp, device}` and `Value{nanojoules}` (in word 0). CPU time does,
+//! too: `CpuTime{timestamp, ticks}` and `Value{nanoseconds}`.
 //! A group of coalesced calls is one `Group{begin, n}` and n records `CoalescedCalls`, published together (record.rs,
 //! coalescing.rs). A message or the like is one `Communication` and up to three `Payload`, published together
 //! ([`communication`]).
@@ -92,6 +93,7 @@
 //! coalescing.rs, calltree.rs        coalesces calls that come too fast
 //! communication.rs      messages, collectives and similar events as records
 //! waiting.rs      waits for room, if so configured     cgroup.rs     memory that the job may still use
+//! cpu_time.rs     the CPU time of a location, from all records about it
 //! definitions.rs  the definitions log                  samples.rs    the samples for the metric plugin
 //! clock.rs        the processor's and the system's clocks   error.rs  what can go wrong with shared memory
 //! start.rs        starts the node's collector                session_name.rs   the name of a process' session
@@ -102,6 +104,7 @@ mod cgroup;
 pub mod clock;
 mod coalescing;
 pub mod communication;
+pub mod cpu_time;
 pub mod decoder;
 pub mod definitions;
 mod error;

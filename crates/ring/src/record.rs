@@ -15,7 +15,7 @@ pub enum Kind {
     LocationEnd = 5,
     /// An energy counter's value follows in the next record; argument: device index.
     Sample = 6,
-    /// The second half of a sample: nanojoules in word 0.
+    /// The second half of a sample or of CPU time: nanojoules or nanoseconds in word 0.
     Value = 7,
     /// Calls that found no room; word 0: their number, argument: 0.
     Suppressed = 8,
@@ -29,6 +29,9 @@ pub enum Kind {
     Communication = 12,
     /// The further numbers of a `Communication`.
     Payload = 13,
+    /// The CPU time that the location has used, from 0, up to this time follows in the next record; argument: for how many ticks
+    /// before this time it rose, 0 if it rose since the record of CPU time before.
+    CpuTime = 14,
 }
 
 /// The coalesced calls of one call path. Those of its descendants follow it in the group, each with its depth.
@@ -71,6 +74,7 @@ impl Kind {
             11 => Kind::Resume,
             12 => Kind::Communication,
             13 => Kind::Payload,
+            14 => Kind::CpuTime,
             _ => return None,
         })
     }
@@ -248,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_encoded_and_decoded(kind in (1u8..=13).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
+        fn records_are_encoded_and_decoded(kind in (1u8..=14).prop_filter("has an event", |kind| *kind != 12), word0: u64, argument: u32) {
             let kind = Kind::from_u8(kind).unwrap();
             let record = Record::new(kind, word0, argument);
             prop_assert_eq!((record.kind(), record.word0, record.argument()), (Some(kind), word0, argument));
@@ -273,7 +277,7 @@ mod tests {
                 12 => &[1][..],
                 _ => &bytes[13..],
             };
-            let known = (1..=13).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
+            let known = (1..=14).contains(&bytes[12]) && unused.iter().all(|byte| *byte == 0);
             prop_assert_eq!(record.kind().is_some(), known);
         }
     }

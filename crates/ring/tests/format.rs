@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (4, 6_216_281_438_558_732_497);
+const FORMAT: (u32, u64) = (5, 12_518_325_993_232_620_714);
 
 fn records() -> Vec<Record> {
     let kinds = [
@@ -24,6 +24,7 @@ fn records() -> Vec<Record> {
         Kind::Suppressed,
         Kind::Group,
         Kind::Resume,
+        Kind::CpuTime,
     ];
     let mut records = kinds.map(|kind| Record::new(kind, 1 << 40, 7)).to_vec();
     records.push(Record::coalesced_calls(CoalescedCalls {
@@ -110,7 +111,10 @@ fn definitions() -> Vec<Definition> {
         Definition::Program(Program { name: text("program"), arguments: vec![text("-a")] }),
         Definition::Finished { left_out: 3 },
     ];
-    all.extend([LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric].map(location));
+    all.extend(
+        [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric, LocationKind::CpuTime]
+            .map(location),
+    );
     all.extend(members.map(|members| Definition::Communicator(Communicator { handle: 1, members })));
     all
 }

@@ -135,10 +135,31 @@ pub(crate) enum SamplingStart {
     Now,
 }
 
+/// What the events of a process record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recorded {
+    /// Samples of its stacks, its life, and when its threads are on a CPU.
+    All,
+    /// All but samples.
+    Switches,
+    /// Only samples, because other events of the process record everything else.
+    Samples,
+}
+
 /// The events of a process. Processes that it starts inherit them, and lose them when they are closed.
 pub(crate) struct Opened {
     begin: SamplingStart,
+    recorded: Recorded,
     files: Vec<OwnedFd>,
+}
+
+impl Opened {
+    fn add(&mut self, recorded: Recorded, files: Vec<OwnedFd>) {
+        if self.recorded != recorded {
+            self.recorded = Recorded::All;
+        }
+        self.files.extend(files);
+    }
 }
 
 /// The rings, and the events that write to them.
@@ -201,14 +222,20 @@ impl Events {
         self.of_cpus.push((cpu, file));
         self.rings.push(ring);
         for SampledThreads { process, root, threads } in processes {
-            let Some(begin) = self.sampled.get(root).map(|opened| opened.begin) else { continue };
+            let Some((begin, recorded)) =
+                self.sampled.get(root).map(|opened| (opened.begin, opened.recorded))
+            else {
+                continue;
+            };
             let begin = if process == root { begin } else { SamplingStart::Now };
             if self.used() + threads.len() > files_max() / 2 {
                 return Err(StacksError::Files { process: *process, needed: threads.len() });
             }
             // Threads that have ended meanwhile need no event.
             let files: Vec<OwnedFd> = (threads.iter())
-                .filter_map(|thread| self.open_into(&self.of_cpus[place].1, *thread, cpu, begin).ok())
+                .filter_map(|thread| {
+                    self.open_into(&self.of_cpus[place].1, *thread, cpu, (begin, recorded)).ok()
+                })
                 .collect();
             self.sampled.entry(*root).and_modify(|opened| opened.files.extend(files));
         }
@@ -220,19 +247,19 @@ impl Events {
         self.of_cpus.len() + self.sampled.values().map(|opened| opened.files.len()).sum::<usize>()
     }
 
-    /// Samples these threads of a process, and what they start. Returns those that still exist.
+    /// Opens events of these threads of a process, and of what they start. Returns the threads that still exist.
     pub(crate) fn add(
         &mut self,
         process: u32,
         mut threads: Vec<u32>,
-        begin: SamplingStart,
+        (begin, recorded): (SamplingStart, Recorded),
     ) -> Result<Vec<u32>, StacksError> {
         let mut files = Vec::new();
         let mut ended = Vec::new();
         let of_threads = self.cpus_of(process, &threads)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
             for (cpu, ring) in cpus {
-                match self.open_into(ring, thread, *cpu, begin) {
+                match self.open_into(ring, thread, *cpu, (begin, recorded)) {
                     Ok(file) => files.push(file),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != process => {
                         ended.push(thread);
@@ -251,16 +278,29 @@ impl Events {
                 }
             }
         }
-        let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
-        opened.files.extend(files);
+        let opened = Opened { begin, recorded, files: Vec::new() };
+        let opened = self.sampled.entry(process).or_insert(opened);
+        opened.add(recorded, files);
         threads.retain(|thread| !ended.contains(thread));
         Ok(threads)
     }
 
-    fn open_into(&self, ring: &OwnedFd, thread: u32, cpu: u32, begin: SamplingStart) -> io::Result<OwnedFd> {
+    fn open_into(
+        &self,
+        ring: &OwnedFd,
+        thread: u32,
+        cpu: u32,
+        (begin, recorded): (SamplingStart, Recorded),
+    ) -> io::Result<OwnedFd> {
         let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
-        let event =
-            open(&Attributes { flags: self.attributes.flags | at_exec, ..self.attributes }, thread, cpu)?;
+        let of_samples = MAP | MAP2 | BUILD_ID;
+        let (config, left_out) = match recorded {
+            Recorded::All => (CPU_CLOCK, 0),
+            Recorded::Switches => (DUMMY, of_samples),
+            Recorded::Samples => (CPU_CLOCK, NAME | NAME_AT_EXEC | TASK | CONTEXT_SWITCH),
+        };
+        let flags = self.attributes.flags & !left_out | at_exec;
+        let event = open(&Attributes { config, flags, ..self.attributes }, thread, cpu)?;
         control(&event, SET_OUTPUT, ring.as_raw_fd())?;
         if begin == SamplingStart::Now {
             control(&event, ENABLE, 0)?;
@@ -297,16 +337,16 @@ impl Events {
         self.sampled.get(&process).map_or(SamplingStart::Now, |opened| opened.begin)
     }
 
-    /// Stops sampling all processes, once the returned events are dropped.
+    /// Closes the events of all processes, once the returned ones are dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
     }
 
     /// Adds the events that [`Events::take`] returned.
     pub(crate) fn put_back(&mut self, events: HashMap<u32, Opened>) {
-        for (process, Opened { begin, files }) in events {
-            let opened = self.sampled.entry(process).or_insert_with(|| Opened { begin, files: Vec::new() });
-            opened.files.extend(files);
+        for (process, Opened { begin, recorded, files }) in events {
+            let opened = Opened { begin, recorded, files: Vec::new() };
+            self.sampled.entry(process).or_insert(opened).add(recorded, files);
         }
     }
 
@@ -320,6 +360,16 @@ impl Events {
         let mut all = Vec::from_iter(rings.chain([PollFd::from_borrowed_fd(until, PollFlags::IN)]));
         let _ = poll(&mut all, Timespec::try_from(longest).ok().as_ref());
     }
+}
+
+/// The CPU time of all threads of a process, in nanoseconds. `None` if it has ended.
+pub(crate) fn cpu_of_process(process: u32) -> Option<u64> {
+    // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
+    let clock = !(process as libc::clockid_t) << 3 | 2;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes to `time`, which outlives the call.
+    let outcome = unsafe { libc::clock_gettime(clock, &mut time) };
+    (outcome == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// The number of files that this process may have open.

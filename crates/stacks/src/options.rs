@@ -15,6 +15,8 @@ pub struct Options {
     /// Whether threads are sampled in the kernel, too, if the machine allows it (for users, perf_event_paranoid must be at most
     /// 1). Such samples are attributed to the function that called the kernel.
     pub kernel: bool,
+    /// Whether stacks are sampled. Otherwise only the times at which threads are on a CPU are recorded.
+    pub samples: bool,
 }
 
 impl Default for Options {
@@ -24,6 +26,7 @@ impl Default for Options {
             stack_bytes: 24 << 10,
             clock: libc::CLOCK_MONOTONIC,
             kernel: false,
+            samples: true,
         }
     }
 }

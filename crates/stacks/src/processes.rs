@@ -1,8 +1,11 @@
 //! Tracks the files that each process has mapped, through forks and execs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
+use crate::events::{Recorded, cpu_of_process};
 use crate::foreign;
 use crate::records::Mapped;
 
@@ -125,11 +128,47 @@ pub(crate) struct Process {
     threads: BTreeSet<u32>,
     /// The process for which its events were opened: itself or an ancestor.
     root: Option<u32>,
+    /// Whether its stacks are sampled.
+    has_samples: bool,
+    on_cpu: CpuClock,
     /// Whether its mappings must be read from the kernel, because records were lost.
     is_stale: bool,
     /// The last time that it executed code outside its known mappings and these were read again.
     mappings_checked: u64,
 }
+
+/// Compares the times on a CPU of a process with the kernel's clock of its CPU time. The kernel counts a switch to a thread as
+/// time of the thread, and records the switch when it is done: a few microseconds are missing in each interval.
+#[derive(Default)]
+struct CpuClock {
+    /// The time that was passed on, and the number of intervals that have ended.
+    passed: u64,
+    intervals: u64,
+    /// The kernel's clock when nothing had been passed on.
+    began: Option<u64>,
+    /// The time and the number of intervals at the last comparison.
+    compared: (u64, u64),
+    /// What is to be added to each interval.
+    switch_ns: u64,
+}
+
+impl CpuClock {
+    /// `now_on` is the time of intervals that have not been passed on yet.
+    fn compare(&mut self, kernel: u64, now_on: u64, intervals: u64) {
+        /// More is not the time of a switch.
+        const SWITCH_NS_MAX: u64 = 100_000;
+        let known = self.passed + now_on;
+        let began = *self.began.get_or_insert(kernel.saturating_sub(known));
+        let missing = kernel.saturating_sub(began).saturating_sub(known);
+        self.switch_ns = (missing / intervals.max(1)).min(SWITCH_NS_MAX);
+    }
+}
+
+/// The minimal number of intervals, and the minimal time, between two comparisons with the kernel's clock.
+const COMPARED_INTERVALS_MIN: u64 = 50;
+const COMPARED_NS_MIN: u64 = 100_000_000;
+/// If the last switches that are known are older, nothing is compared.
+const COMPARED_DELAY_MAX: u64 = 2_000_000;
 
 /// The minimal interval at which the mappings of a process are read again because it executes code outside them.
 const MAPS_INTERVAL_NS: u64 = 100_000_000;
@@ -143,18 +182,18 @@ pub(crate) struct SampledThreads {
 
 /// All processes that are sampled.
 #[derive(Default)]
-pub(crate) struct Processes(HashMap<u32, Process>);
+pub(crate) struct Processes(FxHashMap<u32, Process>);
 
 impl Processes {
     fn entry(&mut self, process: u32) -> Option<&mut Process> {
         if self.0.len() >= PROCESSES_MAX && !self.0.contains_key(&process) {
             return None;
         }
-        Some(
-            self.0
-                .entry(process)
-                .or_insert_with(|| Process { threads: [process].into(), ..Process::default() }),
-        )
+        Some(self.0.entry(process).or_insert_with(|| Process {
+            threads: [process].into(),
+            has_samples: true,
+            ..Process::default()
+        }))
     }
 
     pub(crate) fn has(&self, process: u32) -> bool {
@@ -170,27 +209,77 @@ impl Processes {
         self.0.values().any(|entry| entry.root == Some(root))
     }
 
+    /// Whether the stacks of a process are sampled.
+    pub(crate) fn is_sampled(&self, process: u32) -> bool {
+        self.0.get(&process).is_some_and(|entry| entry.has_samples)
+    }
+
     pub(crate) fn all(&self) -> Vec<u32> {
         self.0.keys().copied().collect()
     }
 
-    pub(crate) fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) {
-        self.0.retain(|process, _| is_sampled(*process));
+    /// Called when only these processes are still sampled.
+    pub(crate) fn retain_samples(&mut self, is_sampled: impl Fn(u32) -> bool) {
+        self.0.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
     /// Called when events of these threads of a process are open.
-    pub(crate) fn added(&mut self, process: u32, threads: &[u32]) {
-        let is_stale = !self.has(process);
+    pub(crate) fn added(&mut self, process: u32, threads: &[u32], recorded: Recorded) {
+        let has_samples = recorded != Recorded::Switches;
+        let is_new = !self.has(process);
         if let Some(entry) = self.entry(process) {
+            entry.has_samples &= !is_new;
             entry.threads.extend(threads);
             entry.root = Some(process);
-            entry.is_stale |= is_stale;
+            // Mappings are recorded together with samples.
+            entry.is_stale |= has_samples && !entry.has_samples;
+            entry.has_samples |= has_samples;
+        }
+    }
+
+    /// What is to be added to each time on a CPU.
+    pub(crate) fn switch_ns(&self, process: u32) -> u64 {
+        self.0.get(&process).map_or(0, |entry| entry.on_cpu.switch_ns)
+    }
+
+    /// Called when a time on a CPU was passed on. `is_end` is whether the thread has left the CPU.
+    pub(crate) fn passed_on_cpu(&mut self, process: u32, ns: u64, is_end: bool) {
+        if let Some(entry) = self.0.get_mut(&process) {
+            entry.on_cpu.passed += ns;
+            entry.on_cpu.intervals += u64::from(is_end);
+        }
+    }
+
+    /// Compares times with the kernel's clock where this is due. All switches before `until` are known. `on` are the processes of
+    /// the threads that are on a CPU, with the times up to which that was passed on.
+    pub(crate) fn learn_switch_ns(
+        &mut self,
+        until: u64,
+        on: impl Iterator<Item = (u32, u64)> + Clone,
+        now: impl Fn() -> u64,
+    ) {
+        for (process, entry) in &mut self.0 {
+            let clock = &mut entry.on_cpu;
+            let (at, intervals) = clock.compared;
+            let intervals = clock.intervals - intervals;
+            if intervals < COMPARED_INTERVALS_MIN || until.saturating_sub(at) < COMPARED_NS_MIN {
+                continue;
+            }
+            let before = now();
+            let Some(kernel) = cpu_of_process(*process) else { continue };
+            if now() - until > COMPARED_DELAY_MAX {
+                return;
+            }
+            let on = on.clone().filter(|(of, _)| of == process);
+            clock.compared = (until, clock.intervals);
+            clock.compare(kernel, on.map(|(_, at)| before.saturating_sub(at)).sum(), intervals);
         }
     }
 
     pub(crate) fn exec(&mut self, process: u32) {
         if let Some(entry) = self.entry(process) {
-            *entry = Process { threads: [process].into(), root: entry.root, ..Process::default() };
+            let (root, has_samples) = (entry.root, entry.has_samples);
+            *entry = Process { threads: [process].into(), root, has_samples, ..Process::default() };
         }
     }
 
@@ -202,10 +291,12 @@ impl Processes {
             }
             return false;
         }
-        let from = self.0.get(&parent).map(|parent| (parent.mappings.clone(), parent.is_stale, parent.root));
-        let (mappings, is_stale, root) = from.unwrap_or((Mappings::default(), true, None));
+        let unknown = Process { is_stale: true, has_samples: true, ..Process::default() };
+        let Process { mappings, is_stale, root, has_samples, .. } = self.0.get(&parent).unwrap_or(&unknown);
+        let (mappings, threads) = (mappings.clone(), [thread].into());
+        let (root, is_stale, has_samples) = (*root, *is_stale, *has_samples);
         if let Some(entry) = self.entry(process) {
-            *entry = Process { mappings, threads: [thread].into(), root, is_stale, mappings_checked: 0 };
+            *entry = Process { mappings, threads, root, has_samples, is_stale, ..Process::default() };
         }
         true
     }
@@ -267,6 +358,7 @@ impl Processes {
         }
         for process in self.0.values_mut() {
             process.is_stale = true;
+            process.on_cpu = CpuClock::default();
         }
         ended
     }

@@ -56,6 +56,17 @@ pub(crate) struct Mapped<'a> {
     pub(crate) path: &'a [u8],
 }
 
+/// What a thread does after a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SwitchedTo {
+    /// It runs on a CPU.
+    Running,
+    /// It waits for a CPU, because another thread runs there.
+    Runnable,
+    /// It waits for something other than a CPU.
+    Waiting,
+}
+
 /// The part of a record that is used here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Record<'a> {
@@ -84,11 +95,11 @@ pub(crate) enum Record<'a> {
         process: u32,
         thread: u32,
     },
-    /// A thread starts to run on a CPU, or starts to wait for something other than a CPU.
+    /// A thread starts or ceases to run on a CPU.
     Switched {
         process: u32,
         thread: u32,
-        is_out: bool,
+        to: SwitchedTo,
     },
     Lost(u64),
     /// The kernel has stopped the samples of a thread's event, because there were too many, or has resumed them.
@@ -147,10 +158,14 @@ impl<'a> Record<'a> {
                     _ => Record::Ended { process, thread },
                 }
             }
-            SWITCH if header.flags & PREEMPTED == 0 => {
-                let is_out = header.flags & SWITCHED_OUT != 0;
+            SWITCH => {
+                let to = match header.flags & (SWITCHED_OUT | PREEMPTED) {
+                    SWITCHED_OUT => SwitchedTo::Waiting,
+                    0 => SwitchedTo::Running,
+                    _ => SwitchedTo::Runnable,
+                };
                 let mut id = Reader(id);
-                Record::Switched { process: id.u32()?, thread: id.u32()?, is_out }
+                Record::Switched { process: id.u32()?, thread: id.u32()?, to }
             }
             LOST => {
                 reader.u64()?;
@@ -263,12 +278,14 @@ mod tests {
         assert_eq!((mapped.identity, mapped.build_id, mapped.path), ([0, 0], &id[4..], &b"/a/file"[..]));
         let fork = record(FORK, 0, &words(&[pair(7, 6), pair(8, 6), 1234, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&fork), Some(Record::Forked { process: 7, parent: 6, thread: 8 }));
-        for (flags, is_out) in [(SWITCHED_OUT, true), (0, false)] {
+        for (flags, to) in [
+            (0, SwitchedTo::Running),
+            (SWITCHED_OUT, SwitchedTo::Waiting),
+            (SWITCHED_OUT | PREEMPTED, SwitchedTo::Runnable),
+        ] {
             let switch = record(SWITCH, flags, &words(&[pair(7, 8), 1234]));
-            assert_eq!(Record::parse(&switch), Some(Record::Switched { process: 7, thread: 8, is_out }));
+            assert_eq!(Record::parse(&switch), Some(Record::Switched { process: 7, thread: 8, to }));
         }
-        let preempted = record(SWITCH, SWITCHED_OUT | PREEMPTED, &words(&[pair(7, 8), 1234]));
-        assert_eq!(Record::parse(&preempted), Some(Record::Other));
         let lost = record(LOST, 0, &words(&[1, 99, pair(7, 8), 1234]));
         assert_eq!(Record::parse(&lost), Some(Record::Lost(99)));
         let throttled = record(THROTTLE, 0, &words(&[1234, 5, 6, pair(7, 8), 1234]));

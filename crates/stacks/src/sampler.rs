@@ -1,19 +1,19 @@
 //! Polls the rings and passes the records of all CPUs, in the order of time, to a `Sink`.
 
-use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::events::{Events, Ring, SamplingStart, online_cpus, threads_of};
+use crate::events::{Events, Recorded, Ring, SamplingStart, online_cpus, threads_of};
 use crate::figures::{Counts, CutReason, End, Figures, Walked};
 use crate::file::Files;
 use crate::functions::{Function, FunctionId, Functions};
 use crate::machine;
 use crate::options::{Options, StacksError, check};
 use crate::processes::{Mappings, Processes};
-use crate::records::{Header, Record};
+use crate::records::{Header, Record, SwitchedTo};
 use crate::stack::{Registers, Stack};
 use crate::walker::Walker;
 
@@ -30,6 +30,8 @@ pub trait Sink {
     fn forked(&mut self, _process: u32, _parent: u32) {}
     /// A thread was on a CPU, or waited for one, during this interval.
     fn ran(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
+    /// A thread was on a CPU during this interval. Longer intervals are passed on in parts, up to the time of each poll.
+    fn on_cpu(&mut self, _process: u32, _thread: u32, _from_ns: u64, _until_ns: u64) {}
     /// Records were lost up to now, so no thread is known to run.
     fn lost(&mut self) {}
     /// A thread has ended; without a thread, the process has.
@@ -58,7 +60,11 @@ pub struct Sampler {
     /// Processes that were running already when they were added.
     incomplete: Vec<Incomplete>,
     /// The threads that are on a CPU or wait for one, with the time since which they do.
-    running: HashMap<u32, u64>,
+    running: FxHashMap<u32, u64>,
+    /// The threads that have been on a CPU.
+    on_cpu: FxHashMap<u32, OnCpu>,
+    /// Threads whose first switch is not known: they may be on a CPU since this time, at which their process was added.
+    not_switched: FxHashMap<u32, (u32, u64)>,
     counts: Counts,
     /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
@@ -68,8 +74,6 @@ pub struct Sampler {
     /// The last time that new CPUs were searched for, and the function that lists the CPUs.
     cpus_checked: u64,
     cpus: fn() -> Vec<u32>,
-    /// Processes whose events [`Sampler::retain`] has closed.
-    without_events: HashSet<u32>,
     /// The difference between the time of day and the clock of the samples.
     day_ahead: i64,
     scratch: Scratch,
@@ -80,6 +84,14 @@ struct Incomplete {
     process: u32,
     /// All of its threads at the time `at`.
     threads: Vec<u32>,
+    at: u64,
+}
+
+/// Whether a thread is on a CPU.
+struct OnCpu {
+    process: u32,
+    is_on: bool,
+    /// The time up to which that was passed on, or at which the thread left the CPU.
     at: u64,
 }
 
@@ -122,13 +134,14 @@ impl Sampler {
             functions: Functions::new(),
             processes: Processes::default(),
             incomplete: Vec::new(),
-            running: HashMap::new(),
+            running: FxHashMap::default(),
+            on_cpu: FxHashMap::default(),
+            not_switched: FxHashMap::default(),
             counts: Counts::default(),
             latest: 0,
             refreshed: 0,
             cpus_checked: 0,
             cpus: online,
-            without_events: HashSet::new(),
             day_ahead: 0,
             scratch: Scratch::default(),
         })
@@ -144,7 +157,7 @@ impl Sampler {
         if self.processes.has(launcher) {
             return Ok(());
         }
-        self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec).map(drop)
+        self.add(launcher, threads_of(launcher)?, (SamplingStart::AtExec, self.all_recorded())).map(drop)
     }
 
     /// Starts to sample a process that is running already, and all that it starts. Does nothing for a process that is already
@@ -154,29 +167,57 @@ impl Sampler {
     ///
     /// The kernel does not allow it, or has no room.
     pub fn add_running(&mut self, process: u32) -> Result<(), StacksError> {
-        // Older records can make a process known again after its events were closed.
-        if self.processes.has(process) && !self.without_events.remove(&process) {
+        match self.processes.has(process) {
+            true if self.processes.is_sampled(process) || !self.options.samples => Ok(()),
+            true => self.add_to_running(process, Recorded::Samples),
+            false => self.add_to_running(process, self.all_recorded()),
+        }
+    }
+
+    /// Starts to record when the threads of a process, and of all that it starts, are on a CPU, without samples. Does nothing for
+    /// a process of which this is recorded already.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not allow it, or has no room.
+    pub fn add_switches(&mut self, process: u32) -> Result<(), StacksError> {
+        if self.processes.has(process) {
             return Ok(());
         }
-        self.without_events.remove(&process);
-        self.add(process, threads_of(process)?, SamplingStart::Now)?;
+        self.add_to_running(process, Recorded::Switches)
+    }
+
+    fn add_to_running(&mut self, process: u32, recorded: Recorded) -> Result<(), StacksError> {
+        let now = clock_ns(self.options.clock);
+        let is_new = !self.processes.has(process);
+        let threads = self.add(process, threads_of(process)?, (SamplingStart::Now, recorded))?;
+        if is_new {
+            self.not_switched.extend(threads.into_iter().map(|thread| (thread, (process, now))));
+        }
         self.recheck_threads(process)
     }
 
-    /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. A process can be added
-    /// again later.
+    /// What is recorded of a process that does not record its own functions.
+    fn all_recorded(&self) -> Recorded {
+        if self.options.samples { Recorded::All } else { Recorded::Switches }
+    }
+
+    /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. When they are on a CPU is
+    /// still recorded, and a process can be sampled again later.
     ///
     /// # Errors
     ///
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
-        // Inherited events end with those that they were inherited from. Therefore the other processes get their own.
-        let kept: Vec<u32> =
-            self.processes.all().into_iter().filter(|process| is_sampled(*process)).collect();
-        let kept: Vec<_> = kept.into_iter().map(|process| (process, self.events.start_of(process))).collect();
+        // Inherited events end with those that they were inherited from. Therefore each process gets its own.
+        let all = self.all_recorded();
+        let recorded = |process| if is_sampled(process) { all } else { Recorded::Switches };
+        let all: Vec<_> = (self.processes.all().into_iter())
+            .map(|process| (process, self.events.start_of(process), recorded(process)))
+            .collect();
         let before = self.events.take();
-        for (process, start) in kept {
-            let added = threads_of(process).and_then(|threads| self.add(process, threads, start));
+        for (process, start, recorded) in all {
+            let added = threads_of(process).and_then(|threads| self.add(process, threads, (start, recorded)));
             match added {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
                 Err(why) => {
@@ -186,20 +227,19 @@ impl Sampler {
             }
         }
         drop(before);
-        self.without_events.extend(self.processes.all().into_iter().filter(|process| !is_sampled(*process)));
-        self.processes.retain(is_sampled);
+        self.processes.retain_samples(is_sampled);
         Ok(())
     }
 
-    /// Returns the threads that are now sampled.
+    /// Returns the threads that now have events.
     fn add(
         &mut self,
         process: u32,
         threads: Vec<u32>,
-        begin: SamplingStart,
+        (begin, recorded): (SamplingStart, Recorded),
     ) -> Result<Vec<u32>, StacksError> {
-        let threads = self.events.add(process, threads, begin)?;
-        self.processes.added(process, &threads);
+        let threads = self.events.add(process, threads, (begin, recorded))?;
+        self.processes.added(process, &threads, recorded);
         Ok(threads)
     }
 
@@ -216,7 +256,12 @@ impl Sampler {
         let due: Vec<Incomplete> = self.incomplete.extract_if(.., is_due).collect();
         for Incomplete { process, mut threads, .. } in due {
             threads.retain(|thread| !self.processes.has_thread(process, *thread));
-            if self.add(process, threads, SamplingStart::Now).is_ok_and(|added| !added.is_empty()) {
+            let recorded = match self.processes.is_sampled(process) {
+                true => self.all_recorded(),
+                false => Recorded::Switches,
+            };
+            let added = self.add(process, threads, (SamplingStart::Now, recorded));
+            if added.is_ok_and(|added| !added.is_empty()) {
                 let _ = self.recheck_threads(process);
             }
         }
@@ -236,7 +281,7 @@ impl Sampler {
 
     /// Whether a process is sampled, according to the records that [`Sampler::poll`] has read.
     pub fn has(&self, process: u32) -> bool {
-        self.processes.has(process)
+        self.processes.is_sampled(process)
     }
 
     /// Whether threads are sampled in the kernel, too.
@@ -286,6 +331,7 @@ impl Sampler {
         }
         self.scratch = scratch;
         self.add_missed_threads(until);
+        self.pass_on_cpu(until.min(now), sink);
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
     }
 
@@ -388,6 +434,9 @@ impl Sampler {
                 sink.started(process, time, Some(&String::from_utf8_lossy(name)));
                 self.events.executed(process);
                 self.switch_in(process, time);
+                if !self.on_cpu.get(&process).is_some_and(|entry| entry.is_on) {
+                    self.begins_on_cpu(process, process, time);
+                }
             }
             Record::Forked { process, parent, thread } => {
                 if self.processes.forked(process, parent, thread) {
@@ -398,15 +447,22 @@ impl Sampler {
                 }
                 self.switch_in(thread, time);
             }
-            Record::Switched { thread, is_out: false, .. } => self.switch_in(thread, time),
-            Record::Switched { process, thread, is_out: true } => {
-                self.switch_out(process, thread, time, sink);
+            Record::Switched { process, thread, to: SwitchedTo::Running } => {
+                self.switch_in(thread, time);
+                self.begins_on_cpu(process, thread, time);
+            }
+            Record::Switched { process, thread, to } => {
+                if to == SwitchedTo::Waiting {
+                    self.switch_out(process, thread, time, sink);
+                }
+                self.ends_on_cpu(process, thread, time, sink);
             }
             Record::Ended { process, thread } => {
                 self.switch_out(process, thread, time, sink);
+                self.ends_on_cpu(process, thread, time, sink);
+                self.on_cpu.remove(&thread);
                 sink.ended(process, Some(thread), time);
                 if self.processes.ended(process, thread) {
-                    self.without_events.remove(&process);
                     self.files.forget(process);
                     self.counts.end(process);
                     self.events.retain(|root| self.processes.has_any_of(root));
@@ -416,6 +472,8 @@ impl Sampler {
             Record::Lost(count) => {
                 self.counts.figures.lost = self.counts.figures.lost.saturating_add(count);
                 self.running.clear();
+                let on = self.on_cpu.drain().filter(|(_, entry)| entry.is_on);
+                self.not_switched.extend(on.map(|(thread, entry)| (thread, (entry.process, time))));
                 sink.lost();
                 if time.saturating_sub(self.refreshed) >= REFRESH_NS {
                     self.refreshed = time;
@@ -444,9 +502,57 @@ fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Ma
 
 impl Sampler {
     fn switch_in(&mut self, thread: u32, time: u64) {
-        if self.running.len() < RUNNING_MAX {
+        // What waits for a CPU matters only beside samples.
+        if self.options.samples && self.running.len() < RUNNING_MAX {
             self.running.entry(thread).or_insert(time);
         }
+    }
+
+    fn begins_on_cpu(&mut self, process: u32, thread: u32, time: u64) {
+        self.not_switched.remove(&thread);
+        if self.on_cpu.len() >= RUNNING_MAX && !self.on_cpu.contains_key(&thread) {
+            return;
+        }
+        let since = time.saturating_sub(self.processes.switch_ns(process));
+        let entry = self.on_cpu.entry(thread).or_insert(OnCpu { process, is_on: false, at: 0 });
+        // A thread that was found to be runnable when it was added has waited for a CPU until now.
+        let at = if entry.is_on { time } else { since };
+        *entry = OnCpu { process, is_on: true, at: at.max(entry.at) };
+    }
+
+    fn ends_on_cpu(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
+        let first = self.not_switched.remove(&thread);
+        let new = OnCpu { process, is_on: first.is_some(), at: first.map_or(time, |(_, since)| since) };
+        if self.on_cpu.len() >= RUNNING_MAX && !self.on_cpu.contains_key(&thread) {
+            return;
+        }
+        let entry = self.on_cpu.entry(thread).or_insert(new);
+        if std::mem::replace(&mut entry.is_on, false) && entry.at < time {
+            sink.on_cpu(process, thread, entry.at, time);
+            self.processes.passed_on_cpu(process, time - entry.at, true);
+            entry.at = time;
+        }
+    }
+
+    /// Passes on the time that threads have been on a CPU. All that happened before `until` is known.
+    fn pass_on_cpu(&mut self, until: u64, sink: &mut dyn Sink) {
+        // A thread that runs and has not been switched since it was added has run since then.
+        let is_due = |_: &u32, (_, at): &mut (u32, u64)| *at < until;
+        for (thread, (process, at)) in self.not_switched.extract_if(is_due) {
+            if is_runnable(process, thread) {
+                self.on_cpu.insert(thread, OnCpu { process, is_on: true, at });
+            }
+        }
+        for (thread, OnCpu { process, at, .. }) in self.on_cpu.iter_mut().filter(|(_, entry)| entry.is_on) {
+            if *at < until {
+                sink.on_cpu(*process, *thread, *at, until);
+                self.processes.passed_on_cpu(*process, until - *at, false);
+                *at = until;
+            }
+        }
+        let (on, clock) = (self.on_cpu.values().filter(|entry| entry.is_on), self.options.clock);
+        let passed_on = on.map(|entry| (entry.process, entry.at));
+        self.processes.learn_switch_ns(until, passed_on, || clock_ns(clock));
     }
 
     fn switch_out(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
@@ -454,6 +560,13 @@ impl Sampler {
             sink.ran(process, thread, since, time);
         }
     }
+}
+
+/// Whether a thread runs or waits for a CPU.
+fn is_runnable(process: u32, thread: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{process}/task/{thread}/stat")).unwrap_or_default();
+    let after_name = stat.iter().rposition(|byte| *byte == b')').and_then(|at| stat.get(at + 2));
+    after_name == Some(&b'R')
 }
 
 /// Finds the functions on a copied stack, the outermost first.

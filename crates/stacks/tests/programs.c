@@ -88,6 +88,33 @@ void on_signal(int number) {
     result += 1;
 }
 
+/* Works in short pieces. */
+void *switching(void *pieces) {
+    for (int i = 0; i < *(int *)pieces; i++, usleep(200)) work(0.0005);
+    return NULL;
+}
+
+double cpu_of_process(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* Four threads that are switched often, and 50 that live for less than a millisecond; prints the CPU seconds. */
+void switched(void) {
+    int many = 300, one = 1;
+    pthread_t threads[4], brief;
+    double before = cpu_of_process();
+    for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, switching, &many);
+    for (int i = 0; i < 50; i++) {
+        pthread_create(&brief, NULL, switching, &one);
+        pthread_join(brief, NULL);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    printf("%.9f\n", cpu_of_process() - before);
+    fflush(stdout);
+}
+
 sigjmp_buf before;
 void jump(int number) {
     (void)number;
@@ -142,6 +169,13 @@ int main(int count, char **arguments) {
         for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
         if (fork() == 0) other(seconds);
         else wait(NULL);
+    } else if (!strcmp(what, "switched")) {
+        for (int i = 0; i < 3; i++) {
+            printf(".");
+            fflush(stdout);
+            if (read(0, &count, 1) < 1) break;
+            switched();
+        }
     } else if (!strcmp(what, "starting")) {
         pthread_t threads[4];
         double none = 0;

@@ -3,7 +3,7 @@
 mod sampled;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -317,6 +317,73 @@ fn a_launcher_is_not_sampled_when_others_stop_being_sampled_and_its_commands_are
         received.samples.iter().partition(|(process, ..)| *process == launcher.id());
     assert_eq!(own.len(), 0, "{} of {}", own.len(), received.samples.len());
     assert!(others.len() > 100, "{}", others.len());
+}
+
+#[test]
+fn times_on_a_cpu_are_recorded_with_and_without_samples() {
+    let programs = compile(TABLES);
+    let mut program = Command::new(&programs.path)
+        .arg("switched")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(program.stdout.take().unwrap());
+    let mut words = program.stdin.take().unwrap();
+    said.read_exact(&mut [0]).unwrap();
+    let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
+        println!("skipped: perf_event_open is not allowed here");
+        program.kill().unwrap();
+        program.wait().unwrap();
+        return;
+    };
+    let process = program.id();
+    let (step, done) = std::sync::mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let mut line = String::new();
+        while said.read_line(&mut line).is_ok_and(|bytes| bytes > 1) {
+            step.send(line.trim_matches(['.', '\n']).parse::<f64>().unwrap()).unwrap();
+            line.clear();
+        }
+    });
+    type Change = fn(&mut Sampler, u32);
+    let steps: [(&str, Change, bool); 3] = [
+        ("no samples", |sampler, process| sampler.add_switches(process).unwrap(), false),
+        ("samples", |sampler, process| sampler.add_running(process).unwrap(), true),
+        ("no samples any more", |sampler, _| sampler.retain(|_| false).unwrap(), false),
+    ];
+    for (name, change, has_samples) in steps {
+        let mut received = Received::default();
+        change(&mut sampler, process);
+        sampler.poll(&mut Received::default());
+        words.write_all(b"\n").unwrap();
+        let used = loop {
+            sampler.poll(&mut received);
+            match done.recv_timeout(Duration::from_millis(20)) {
+                Ok(used) => break used,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+                Err(why) => panic!("{name}: {why}"),
+            }
+        };
+        std::thread::sleep(Duration::from_millis(5));
+        sampler.poll(&mut received);
+        let of_process: Vec<_> = received.on_cpu.iter().filter(|(of, ..)| *of == process).collect();
+        let mut threads = BTreeMap::<u32, Vec<(u64, u64)>>::new();
+        of_process.iter().for_each(|(_, thread, from, until)| {
+            threads.entry(*thread).or_default().push((*from, *until));
+        });
+        assert!(threads.len() >= 55, "{name}: {} threads", threads.len());
+        let is_in_order = |of: &Vec<(u64, u64)>| of.windows(2).all(|pair| pair[0].1 <= pair[1].0);
+        assert!(threads.values().all(is_in_order), "{name}: no time counts twice");
+        let sum = 1e-9 * of_process.iter().map(|(.., from, until)| until - from).sum::<u64>() as f64;
+        assert!((sum - used).abs() < 0.01 * used, "{name}: {sum} s by switches, {used} s by the kernel");
+        assert_eq!(sampler.has(process), has_samples, "{name}");
+        assert_eq!(received.samples.len() > 50, has_samples, "{name}: {}", received.samples.len());
+    }
+    drop(words);
+    program.wait().unwrap();
+    reader.join().unwrap();
+    assert_eq!(sampler.figures().lost, 0);
 }
 
 /// The share of each function among perf's samples, in percent.

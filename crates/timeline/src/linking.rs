@@ -106,7 +106,7 @@ impl Links {
                 node.threads.push(location);
                 process.into_iter().for_each(|process| process.threads.push(location));
             }
-            LocationKind::Metric => {}
+            LocationKind::Metric | LocationKind::CpuTime => {}
         }
         self.evidence.push(evidence);
         self.assignments.push(Assignment::default());
@@ -154,7 +154,7 @@ impl Links {
             // The other ranks' links depend on the number of ranks on the node.
             LocationKind::CpuThread if run.by_local_rank && info.main => self.update_node(run, &info.node),
             LocationKind::CpuThread => self.update_one(run, location),
-            LocationKind::Metric => {}
+            LocationKind::Metric | LocationKind::CpuTime => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! Lookups in a trace's definitions: the names of its regions and metrics, and the wording where the definitions are ambiguous.
 
+use crate::cpu_times::CPU_TIME;
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
@@ -53,7 +54,10 @@ pub(crate) fn number(value: otf2::MetricValue) -> f64 {
 
 /// Returns the metrics that were recorded, without those that ampere has computed itself.
 pub(crate) fn recorded_metrics(definitions: &otf2::Definitions) -> impl Iterator<Item = &MetricMember> {
-    definitions.metric_members.values().filter(|member| member.name != power::NAME)
+    definitions
+        .metric_members
+        .values()
+        .filter(|member| ![power::NAME, CPU_TIME].contains(&member.name.as_str()))
 }
 
 pub(crate) fn metric_names(definitions: &otf2::Definitions) -> BTreeSet<String> {

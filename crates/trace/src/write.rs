@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 mod communicators;
+mod cpu_time;
 mod events;
 mod power;
 
@@ -85,6 +86,8 @@ pub struct TracedLocation<'a> {
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
     pub samples: SampledFrames,
+    /// If its records are CPU time, of which location; `None` for other records, or if that is not known.
+    pub cpu_time_of: Option<CpuTimeOf>,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
 }
@@ -99,6 +102,25 @@ pub enum SampledFrames {
     /// The frames are samples of a thread whose calls are recorded on another location: the index of its process in the run, and
     /// the location.
     On(usize, LocalLocation),
+}
+
+/// The location whose CPU time the records of another one are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuTimeOf {
+    /// Its own.
+    Itself,
+    /// Of the threads of this process in the run that have no location.
+    OtherThreads(usize),
+    /// The index of its process in the run, and the location.
+    Location(usize, LocalLocation),
+}
+
+impl TracedLocation<'_> {
+    /// Whether the trace has a location for it, in the group of its process, which has this index.
+    fn is_in_group_of(&self, process: usize) -> bool {
+        self.definition.kind != LocationKind::CpuTime
+            || self.cpu_time_of == Some(CpuTimeOf::OtherThreads(process))
+    }
 }
 
 /// One counter's samples, as the trace's definitions have them.
@@ -299,10 +321,18 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
     let communicators =
         communicators::define(&mut trace.definitions, &run.processes, (&numbers, &order), run.is_part);
     let mut tasks = Vec::new();
+    let mut groups: Vec<Option<LocationGroupRef>> = vec![None; run.processes.len()];
     for at in &order {
         let (process, number) = (&run.processes[*at], numbers[*at]);
-        let group = trace.process(process);
-        trace.locations(process, (*at, &numbers), group, &communicators[*at], &mut tasks);
+        // What has only the CPU time of other locations has no group.
+        let has_group =
+            process.locations.is_empty() || process.locations.iter().any(|of| of.is_in_group_of(*at));
+        let group = match has_group {
+            true => trace.process(process),
+            false => groups.iter().copied().flatten().next().unwrap_or(LocationGroupRef(0)),
+        };
+        groups[*at] = has_group.then_some(group);
+        trace.locations(process, (*at, &numbers), (group, &groups), &communicators[*at], &mut tasks);
         let recorded: Vec<bool> =
             run.metrics.iter().map(|m| recorder_of(m, &run.processes, &order) == *at).collect();
         if recorded.contains(&true) {
@@ -315,6 +345,7 @@ fn fill(parts: &Path, archive: ArchiveWriter, run: &TracedRun) -> anyhow::Result
         let by = Recorder { group, number: 0 };
         trace.samples(&archive, run, &vec![true; run.metrics.len()], by, &mut span)?;
     }
+    cpu_time::define(&mut trace.definitions, run, &numbers, &mut tasks);
     power::define(&mut trace.definitions, &run.power, &mut tasks);
     let mut left_out = 0;
     for LocationEvents { reference, events, left_out: here } in
@@ -451,7 +482,7 @@ impl Definer {
         &mut self,
         process: &'a TracedProcess,
         (at, numbers): (usize, &[u32]),
-        group: LocationGroupRef,
+        (group, groups): (LocationGroupRef, &[Option<LocationGroupRef>]),
         communicators: &'a communicators::Handles,
         tasks: &mut Vec<Task<'a>>,
     ) {
@@ -459,8 +490,10 @@ impl Definer {
         let program = process.program.map(|program| self.program(program));
         for location in &process.locations {
             let definition = location.definition;
-            let own_group = match definition.kind {
-                LocationKind::Gpu => self.context(&mut contexts, process, location, group),
+            let own_group = match (definition.kind, location.cpu_time_of) {
+                (LocationKind::Gpu, _) => self.context(&mut contexts, process, location, group),
+                (LocationKind::CpuTime, Some(CpuTimeOf::OtherThreads(of))) => groups[of].unwrap_or(group),
+                (LocationKind::CpuTime, _) => continue,
                 _ => group,
             };
             let reference = reference(definition.id, numbers[at]);
@@ -474,9 +507,10 @@ impl Definer {
                 program: program.clone(),
                 spool: location.spool,
                 power: power::LocationPower::default(),
+                cpu_time: cpu_time::LocationCpuTime::default(),
             });
             let kind = match definition.kind {
-                LocationKind::CpuThread => LocationType::CpuThread,
+                LocationKind::CpuThread | LocationKind::CpuTime => LocationType::CpuThread,
                 LocationKind::Gpu => LocationType::AcceleratorStream,
                 LocationKind::Metric => LocationType::Metric,
             };

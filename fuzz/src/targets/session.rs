@@ -204,6 +204,7 @@ fn replay() -> Replay {
         events: 100,
         stream_lag_ticks: Some(1000),
         longest_lag_ticks: 1000,
+        has_cpu_times: true,
         notes: Vec::new(),
         odd: Vec::new(),
     }

@@ -103,7 +103,10 @@ impl Run {
                     Event::EnterCoalesced(time, region, calls) => decoded.enter(time, region, calls.into()),
                     Event::Leave(time, region) => assert_eq!(decoded.leave(time), region),
                     Event::Communication(time, event) => received.push((time, event, decoded.stack.clone())),
-                    Event::ProgramBegin(_) | Event::ProgramEnd(_) | Event::Sample(..) => {}
+                    Event::ProgramBegin(_)
+                    | Event::ProgramEnd(_)
+                    | Event::Sample(..)
+                    | Event::CpuTime(..) => {}
                 }
             });
         }
@@ -642,6 +645,7 @@ fn no_event_is_at_the_end_of_time() {
         vec![Record::new(Kind::Group, u64::MAX - 10, 1), Record::coalesced_calls(calls)],
         vec![Record::new(Kind::Enter, 1, 7), Record::new(Kind::ProgramEnd, u64::MAX, 0)],
         vec![Record::new(Kind::Sample, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
+        vec![Record::new(Kind::CpuTime, u64::MAX, 0), Record::new(Kind::Value, 1, 0)],
         Communication::MpiCollectiveBegin.records(u64::MAX).collect(),
     ];
     for records in ends {
@@ -651,6 +655,7 @@ fn no_event_is_at_the_end_of_time() {
                 latest = latest.max(time);
             }
             Event::Sample(time, ..)
+            | Event::CpuTime(time, ..)
             | Event::ProgramBegin(time)
             | Event::ProgramEnd(time)
             | Event::Communication(time, _) => {
@@ -853,4 +858,26 @@ proptest! {
         let calls = run.decoded.profile.values().map(|figures| figures.0).sum::<u64>();
         prop_assert_eq!(calls + run.writer.suppressed_calls(), entered);
     }
+}
+
+#[test]
+fn cpu_time_is_decoded_and_is_damaged_without_its_value() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("1.0.ring");
+    let mut writer = EventWriter::new(RingProducer::create(&path, 64, 0).unwrap());
+    writer.cpu_time(100, 30, 7);
+    writer.enter(110, 1);
+    writer.cpu_time(120, 0, 9);
+    let mut reader = RingConsumer::open(&path).unwrap();
+    let mut records = Vec::new();
+    reader.copy_out(&mut records, usize::MAX).unwrap();
+    let decode = |records: &[Record]| {
+        let (mut decoder, mut events) = (Decoder::default(), Vec::new());
+        decoder.decode_all(records, &mut |event| events.push(event));
+        (events, decoder.repairs.damaged)
+    };
+    let whole = vec![Event::CpuTime(100, 30, 7), Event::Enter(110, 1), Event::CpuTime(120, 0, 9)];
+    assert_eq!(decode(&records), (whole, 0));
+    records.remove(1);
+    assert_eq!(decode(&records), (vec![Event::Enter(110, 1), Event::CpuTime(120, 0, 9)], 1));
 }

@@ -97,6 +97,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 LocationKind::CpuThread => 0,
                 LocationKind::Gpu => 1,
                 LocationKind::Metric => 2,
+                LocationKind::CpuTime => 3,
             });
             out.string(&l.name);
             out.string(&l.ring);
@@ -228,6 +229,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 0 => LocationKind::CpuThread,
                 1 => LocationKind::Gpu,
                 2 => LocationKind::Metric,
+                3 => LocationKind::CpuTime,
                 _ => return None,
             },
             name: from.string()?,
@@ -279,6 +281,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const KINDS: [LocationKind; 4] =
+        [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric, LocationKind::CpuTime];
+
     fn any_definition() -> impl Strategy<Value = Definition> {
         prop_oneof![
             (
@@ -319,9 +324,8 @@ mod tests {
                     }
                 )
             ),
-            (any::<[u32; 2]>(), 0usize..3, any::<[String; 2]>()).prop_map(
+            (any::<[u32; 2]>(), proptest::sample::select(KINDS.to_vec()), any::<[String; 2]>()).prop_map(
                 |([id, thread], kind, [name, ring])| {
-                    let kind = [LocationKind::CpuThread, LocationKind::Gpu, LocationKind::Metric][kind];
                     Definition::Location(Location { id: LocalLocation(id), kind, name, ring, thread })
                 }
             ),

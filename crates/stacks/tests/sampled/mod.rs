@@ -17,6 +17,8 @@ pub struct Received {
     pub started: Vec<(u32, Option<String>)>,
     pub ended: Vec<(u32, Option<u32>)>,
     pub times: Vec<u64>,
+    /// The process, the thread, the begin and the end of each interval on a CPU.
+    pub on_cpu: Vec<(u32, u32, u64, u64)>,
 }
 
 impl Sink for Received {
@@ -28,6 +30,10 @@ impl Sink for Received {
     fn started(&mut self, process: u32, time: u64, name: Option<&str>) {
         self.times.push(time);
         self.started.push((process, name.map(str::to_owned)));
+    }
+
+    fn on_cpu(&mut self, process: u32, thread: u32, from: u64, until: u64) {
+        self.on_cpu.push((process, thread, from, until));
     }
 
     fn ended(&mut self, process: u32, thread: Option<u32>, time: u64) {

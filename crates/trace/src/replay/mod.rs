@@ -8,6 +8,7 @@ mod play;
 
 pub use play::{InvalidSpeed, Player, Speed};
 
+use crate::cpu_times::CPU_TIME;
 use crate::devices::TraceDevices;
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics};
@@ -54,6 +55,8 @@ pub struct Replay {
     pub metrics: Vec<ReplayedMetric>,
     /// The names of all metrics of the trace, including those that are no devices.
     pub metric_names: Vec<String>,
+    /// Whether the trace has the CPU time of locations.
+    pub has_cpu_times: bool,
     /// The locations that recorded samples of the metrics.
     pub recorders: Vec<u64>,
     /// The number of enters, leaves and samples.
@@ -229,6 +232,7 @@ impl Replay {
             realtime_ns: realtime_ns(clock, first),
             metrics: replayed_metrics,
             metric_names: index::metric_names(definitions).into_iter().collect(),
+            has_cpu_times: definitions.metric_members.values().any(|member| member.name == CPU_TIME),
             recorders,
             events: survey.events,
             stream_lag_ticks: Some(0),

@@ -7,6 +7,7 @@
 //! suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
+use crate::cpu_times::CPU_TIME;
 use crate::index::as_model;
 use crate::value_type;
 use ampere_model::{
@@ -310,6 +311,32 @@ impl<'a> Player<'a> {
         ControlFlow::Continue(())
     }
 
+    /// Writes the CPU time of a location, if the metric is that.
+    fn put_cpu_time(
+        &mut self,
+        at: LocationRef,
+        time: u64,
+        metric: MetricRef,
+        values: &[MetricValue],
+    ) -> ControlFlow<()> {
+        let position = self.definitions.metric_classes.get(metric.class).and_then(|class| {
+            let name = |member| Some(self.definitions.metric_members.get(member)?.name.as_str());
+            class.members.iter().position(|member| name(*member) == Some(CPU_TIME))
+        });
+        let value = position.and_then(|position| values.get(position));
+        let Some(MetricValue::U64(ns)) = value else { return ControlFlow::Continue(()) };
+        while time >= self.until {
+            self.finish_step()?;
+        }
+        let Some(location) = self.locations.get_mut(&at) else { return ControlFlow::Continue(()) };
+        if wait_for_room(&mut location.writer, self.session, &self.stop).is_err() {
+            self.has_collector_ended = true;
+            return ControlFlow::Break(());
+        }
+        location.writer.cpu_time(time, 0, *ns);
+        ControlFlow::Continue(())
+    }
+
     /// Ends the processes in order. Every device's last sample can then be attributed, as no event follows.
     fn end(&mut self) {
         let _ = self.write_late(|location| location.late.as_ref().map_or(0, VecDeque::len));
@@ -418,6 +445,7 @@ impl EventHandler for Player<'_> {
         metric: MetricRef,
         values: &[MetricValue],
     ) -> Flow {
+        self.put_cpu_time(location, time, metric, values)?;
         let (replay, definitions) = (self.replay, &self.definitions);
         let members = self
             .members

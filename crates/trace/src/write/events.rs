@@ -3,6 +3,7 @@
 //! The job has ended by then and its cores are free, so long traces are written by several threads. OTF2 allows one thread for
 //! each archive, so every thread but one has an archive of its own, whose event files are moved to the run's at the end.
 
+use super::cpu_time::{LocationCpuTime, Points};
 use super::power::{LocationPower, Values};
 use super::{CALLS, Span, communicators};
 use crate::scorep_names::{collective_operation, paradigm, root};
@@ -33,6 +34,7 @@ pub struct Task<'a> {
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
     pub power: LocationPower<'a>,
+    pub cpu_time: LocationCpuTime<'a>,
 }
 
 #[derive(Clone)]
@@ -147,6 +149,8 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
         communicator: Cell::new(None),
         program: task.program.as_ref(),
         power: Values::new(task.power)?,
+        cpu_time: Points::new(&task.cpu_time)?,
+        next: 0,
         left_out: 0,
         first: Timestamp::MAX,
         last: 0,
@@ -161,7 +165,7 @@ fn write_location(archive: &ArchiveWriter, task: &Task, span: &mut Span) -> anyh
     }
     // If the records end early, so do the frames.
     stream.close(stream.last_time(), &mut |event| to.put(event));
-    to.put_power_until(Timestamp::MAX);
+    to.put_values_until(Timestamp::MAX);
     if let Some(error) = to.failure {
         return Err(error);
     }
@@ -178,6 +182,9 @@ struct Destination<'a> {
     communicator: Cell<Option<(u32, CommRef)>>,
     program: Option<&'a ProgramStrings>,
     power: Values<'a>,
+    cpu_time: Points<'a>,
+    /// The time of the next value of power or CPU time.
+    next: Timestamp,
     left_out: u64,
     first: Timestamp,
     last: Timestamp,
@@ -199,6 +206,10 @@ impl Destination<'_> {
             }),
             Event::Communication(time, event) => self.put_communication(time, event),
             Event::ProgramBegin(time) | Event::ProgramEnd(time) => self.put_program(time, event),
+            Event::CpuTime(time, rose_ticks, ns) => {
+                self.cpu_time.add_own((time, rose_ticks, ns));
+                self.put_values_until(time);
+            }
             Event::Sample(..) => {}
         }
     }
@@ -212,8 +223,8 @@ impl Destination<'_> {
         write: impl FnOnce(&mut EventWriter, RegionRef) -> Result<(), otf2::Error>,
     ) {
         let Some(region) = self.regions.get(handle).map(|region| RegionRef(region.0)) else { return };
-        if time >= self.power.next {
-            self.put_power_until(time);
+        if time >= self.next {
+            self.put_values_until(time);
         }
         let written = write(&mut self.writer, region);
         self.wrote(time, written);
@@ -229,26 +240,46 @@ impl Destination<'_> {
         }
     }
 
-    /// Writes a value. It describes the time before it, so it comes before events of the same time.
+    /// Writes values. A power describes the time before it, so it comes before events of the same time.
     #[cold]
-    fn put_power_until(&mut self, time: Timestamp) {
-        while self.power.next <= time && self.failure.is_none() {
-            match self.power.take() {
-                Ok(Some(value)) => {
-                    let watts = MetricValue::F64(value.watts);
-                    let written = self.writer.metric(value.time, self.power.class(), &[watts]);
-                    self.wrote(value.time, written);
-                }
-                Ok(None) => return,
+    fn put_values_until(&mut self, time: Timestamp) {
+        while self.power.next.min(self.cpu_time.next) <= time && self.failure.is_none() {
+            let put = match self.power.next <= self.cpu_time.next {
+                true => self.put_power(),
+                false => self.put_cpu_time(),
+            };
+            match put {
+                Ok(true) => {}
+                Ok(false) => break,
                 Err(error) => self.failure = Some(error.into()),
             }
         }
+        self.next = self.power.next.min(self.cpu_time.next);
+    }
+
+    /// Writes a power. Returns whether there was one.
+    fn put_power(&mut self) -> std::io::Result<bool> {
+        let Some(value) = self.power.take()? else { return Ok(false) };
+        let watts = MetricValue::F64(value.watts);
+        let written = self.writer.metric(value.time, self.power.class(), &[watts]);
+        self.wrote(value.time, written);
+        Ok(true)
+    }
+
+    /// Writes a point of the CPU time. Returns whether there was one.
+    fn put_cpu_time(&mut self) -> std::io::Result<bool> {
+        let Some((time, ns)) = self.cpu_time.take()? else { return Ok(false) };
+        if let Some(class) = self.cpu_time.class {
+            let written = self.writer.metric(time, class, &[MetricValue::U64(ns)]);
+            self.wrote(time, written);
+        }
+        Ok(true)
     }
 
     #[cold]
     fn put_program(&mut self, time: Timestamp, event: Event) {
         let Some(program) = self.program else { return };
-        self.put_power_until(time);
+        self.put_values_until(time);
         let written = match event {
             Event::ProgramBegin(_) => self.writer.program_begin(time, program.name, &program.arguments),
             _ => self.writer.program_end(time, None),
@@ -257,8 +288,8 @@ impl Destination<'_> {
     }
 
     fn put_communication(&mut self, time: Timestamp, event: Communication) {
-        if time >= self.power.next {
-            self.put_power_until(time);
+        if time >= self.next {
+            self.put_values_until(time);
         }
         match self.named(event) {
             Some(event) => {

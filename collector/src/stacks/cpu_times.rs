@@ -1,0 +1,397 @@
+//! The times on a CPU of all threads of a process, as records of CPU time. A thread that has a location has a ring of its own for
+//! them. All others of the process, and children without rows, have one together.
+
+use super::clock::EventClock;
+use ampere_model::Timestamp;
+use ampere_ring::EventWriter;
+use rustc_hash::FxHashMap;
+
+/// Times of a thread that is switched more often in a second are merged.
+const SWITCHES_MAX: u32 = 2000;
+const MILLISECOND: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+/// The maximal number of times of a process, in all its threads, that are kept until they are written.
+const SPANS_MAX: usize = 1 << 18;
+/// The maximal number of threads of a process whose times are known at once.
+const THREADS_MAX: usize = 1 << 14;
+
+/// A time in which CPU time rises evenly, in nanoseconds of the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub from: u64,
+    pub until: u64,
+    /// The CPU time.
+    pub used: u64,
+}
+
+impl Span {
+    /// The parts before and after a time within the span.
+    fn split(self, at: u64) -> (Span, Span) {
+        let length = (self.until - self.from).max(1);
+        let before = (u128::from(self.used) * u128::from(at - self.from) / u128::from(length)) as u64;
+        let Span { from, until, used } = self;
+        (Span { until: at, used: before, from }, Span { from: at, until, used: used - before })
+    }
+}
+
+/// Removes and returns the spans, or parts of them, before a time. The spans are in order.
+fn take_before(spans: &mut Vec<Span>, time: u64) -> Vec<Span> {
+    let mut due: Vec<Span> = spans.extract_if(.., |span| span.from < time).collect();
+    for span in due.iter_mut().filter(|span| span.until > time) {
+        let (before, after) = span.split(time);
+        *span = before;
+        spans.push(after);
+    }
+    spans.sort_unstable_by_key(|span| span.from);
+    due
+}
+
+/// Adds up spans that may overlap: the result is in order, without overlaps.
+fn sum(spans: &[Span]) -> Vec<Span> {
+    let mut changes: Vec<(u64, f64)> = Vec::with_capacity(2 * spans.len());
+    for span in spans.iter().filter(|span| span.used > 0) {
+        let slope = span.used as f64 / (span.until - span.from).max(1) as f64;
+        changes.extend([(span.from, slope), (span.until.max(span.from + 1), -slope)]);
+    }
+    changes.sort_unstable_by_key(|(time, _)| *time);
+    let all: u64 = spans.iter().map(|span| span.used).sum();
+    let (mut result, mut slope, mut exact, mut given) = (Vec::<Span>::new(), 0.0, 0.0, 0);
+    for pair in changes.windows(2) {
+        let (from, until) = (pair[0].0, pair[1].0);
+        slope += pair[0].1;
+        exact += slope * (until - from) as f64;
+        let used = (exact.round() as u64).min(all).saturating_sub(given);
+        given += used;
+        // What remains of the slopes after all spans is not exactly 0.
+        if used > 0 && until > from {
+            result.push(Span { from, until, used });
+        }
+    }
+    result.last_mut().into_iter().for_each(|last| last.used += all - given);
+    result
+}
+
+/// Merges the spans of a thread by millisecond while it is switched too often.
+#[derive(Default)]
+struct Merging {
+    second: u64,
+    /// The number of spans in this second, and in the one before.
+    spans: [u32; 2],
+    /// The time that is being merged, within one millisecond.
+    merged: Option<Span>,
+}
+
+impl Merging {
+    fn is_merged(&mut self, span: &Span) -> bool {
+        let second = span.until / SECOND;
+        if second != self.second {
+            let is_next = second == self.second + 1;
+            self.spans = [0, if is_next { self.spans[0] } else { 0 }];
+            self.second = second;
+        }
+        self.spans[0] += 1;
+        self.spans.iter().any(|spans| *spans > SWITCHES_MAX)
+    }
+
+    /// The spans to be written. All before `until` are known, which ends a millisecond.
+    fn pass(&mut self, spans: Vec<Span>, until: u64, mut each: impl FnMut(Span)) {
+        for mut span in spans {
+            if !self.is_merged(&span) {
+                self.merged.take().into_iter().for_each(&mut each);
+                each(span);
+                continue;
+            }
+            loop {
+                let end = (span.from / MILLISECOND + 1) * MILLISECOND;
+                let (part, rest) = if span.until > end { span.split(end) } else { (span, span) };
+                match &mut self.merged {
+                    Some(merged) if merged.until == end => merged.used += part.used,
+                    _ => {
+                        self.merged.take().into_iter().for_each(&mut each);
+                        self.merged = Some(Span { from: end - MILLISECOND, until: end, used: part.used });
+                    }
+                }
+                if span.until <= end {
+                    break;
+                }
+                span = rest;
+            }
+        }
+        if self.merged.is_some_and(|merged| merged.until <= until) {
+            self.merged.take().into_iter().for_each(&mut each);
+        }
+    }
+}
+
+/// A ring with CPU time.
+pub(super) struct CpuRing {
+    writer: EventWriter,
+    merging: Merging,
+    used: u64,
+    last: Timestamp,
+}
+
+impl CpuRing {
+    pub fn new(writer: EventWriter) -> CpuRing {
+        CpuRing { writer, merging: Merging::default(), used: 0, last: 0 }
+    }
+
+    fn write(&mut self, spans: Vec<Span>, until: u64, clock: &EventClock) {
+        let CpuRing { writer, merging, used, last } = self;
+        merging.pass(spans, until, |span| {
+            let begin = clock.at(span.from).max(*last);
+            let end = clock.at(span.until).max(begin);
+            let mut rose = (end - begin).max(1);
+            if rose > u32::MAX.into() {
+                writer.cpu_time(begin, 1, *used);
+                rose = 0;
+            }
+            *used += span.used;
+            writer.cpu_time(end, rose as u32, *used);
+            *last = end;
+        });
+    }
+
+    fn end(mut self) {
+        self.writer.location_end(self.last);
+        self.writer.close();
+    }
+}
+
+/// The CPU time of one thread.
+#[derive(Default)]
+struct ThreadTime {
+    waiting: Vec<Span>,
+    /// The CPU time so far, and what the kernel had counted when there was none.
+    used: u64,
+    began: Option<u64>,
+    until: u64,
+    has_ended: bool,
+    ring: Option<CpuRing>,
+}
+
+/// The CPU time of a process.
+#[derive(Default)]
+pub(super) struct CpuTimes {
+    threads: FxHashMap<u32, ThreadTime>,
+    /// The times of children without rows.
+    children: Vec<Span>,
+    ring_of_others: Option<CpuRing>,
+    waiting: usize,
+    /// The CPU time of all threads.
+    used: u64,
+}
+
+impl CpuTimes {
+    /// A thread was on a CPU.
+    pub fn add(&mut self, thread: u32, from: u64, until: u64) {
+        self.add_span(thread, Span { from, until, used: until.saturating_sub(from) });
+    }
+
+    fn add_span(&mut self, thread: u32, span: Span) {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&thread) {
+            return;
+        }
+        let of = self.threads.entry(thread).or_default();
+        (of.used, of.until, of.has_ended) = (of.used + span.used, span.until, false);
+        self.used += span.used;
+        if self.waiting < SPANS_MAX {
+            self.waiting += 1;
+            of.waiting.push(span);
+        }
+    }
+
+    /// The kernel has counted this CPU time of a thread since its start. What is not known yet has risen evenly since the last time that
+    /// is. `is_new` is whether the thread has started since `since`.
+    pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
+        let of = self.threads.entry(thread).or_default();
+        let known = of.used;
+        let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(known) });
+        let used = counted.saturating_sub(began).saturating_sub(known);
+        let from = of.until.max(since.min(now));
+        if used > 0 && from < now {
+            self.add_span(thread, Span { from, until: now, used });
+        }
+    }
+
+    /// The threads that have not ended, and whether it is known what the kernel had counted when they began.
+    pub fn threads(&self) -> impl Iterator<Item = (u32, bool)> {
+        let running = self.threads.iter().filter(|(_, of)| !of.has_ended);
+        running.map(|(thread, of)| (*thread, of.began.is_some()))
+    }
+
+    pub fn end_thread(&mut self, thread: u32) {
+        self.threads.get_mut(&thread).into_iter().for_each(|of| of.has_ended = true);
+    }
+
+    /// The CPU time of all threads so far.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub fn is_due(&self, until: u64) -> bool {
+        let is_due = |span: &Span| span.from < until;
+        self.waiting > 0
+            && (self.children.first().is_some_and(is_due)
+                || self.threads.values().any(|of| of.waiting.first().is_some_and(is_due)))
+    }
+
+    /// Adds times of a child that has no row of its own.
+    pub fn take_over(&mut self, times: Vec<Span>) {
+        let room = SPANS_MAX.saturating_sub(self.waiting);
+        let times = times.into_iter().take(room);
+        self.waiting += times.len();
+        self.children.extend(times);
+        self.children.sort_unstable_by_key(|span| span.from);
+    }
+
+    /// Removes and returns all times before this one.
+    pub fn split_off(&mut self, until: u64) -> Vec<Span> {
+        let mut all = take_before(&mut self.children, until);
+        self.threads.values_mut().for_each(|of| all.extend(take_before(&mut of.waiting, until)));
+        self.threads.retain(|_, of| !(of.has_ended && of.waiting.is_empty()));
+        self.count_waiting();
+        all
+    }
+
+    fn count_waiting(&mut self) {
+        self.waiting = self.children.len() + self.threads.values().map(|of| of.waiting.len()).sum::<usize>();
+    }
+
+    /// Writes all times before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or with
+    /// `None` that of all others.
+    pub fn write<E>(
+        &mut self,
+        until: u64,
+        clock: &EventClock,
+        is_located: impl Fn(u32) -> bool,
+        mut make: impl FnMut(Option<u32>) -> Result<CpuRing, E>,
+    ) -> Result<(), E> {
+        let mut others = take_before(&mut self.children, until);
+        let mut failure = None;
+        for (thread, of) in &mut self.threads {
+            let due = take_before(&mut of.waiting, until);
+            if of.ring.is_none() && !due.is_empty() && is_located(*thread) {
+                match make(Some(*thread)) {
+                    Ok(ring) => of.ring = Some(ring),
+                    Err(why) => failure = Some(why),
+                }
+            }
+            match &mut of.ring {
+                Some(ring) => ring.write(due, until, clock),
+                None => others.extend(due),
+            }
+        }
+        let is_over = |_: &u32, of: &mut ThreadTime| of.has_ended && of.waiting.is_empty();
+        for (_, over) in self.threads.extract_if(is_over) {
+            over.ring.into_iter().for_each(|mut ring| {
+                ring.write(Vec::new(), u64::MAX, clock);
+                ring.end();
+            });
+        }
+        self.count_waiting();
+        if !others.is_empty() && self.ring_of_others.is_none() {
+            match make(None) {
+                Ok(ring) => self.ring_of_others = Some(ring),
+                Err(why) => failure = Some(why),
+            }
+        }
+        self.ring_of_others.iter_mut().for_each(|ring| ring.write(sum(&others), until, clock));
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Threads that have no location any more are among the others from now on.
+    pub fn end_rings(&mut self, is_gone: impl Fn(u32) -> bool) {
+        let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
+        gone.filter_map(|(_, of)| of.ring.take()).for_each(CpuRing::end);
+    }
+
+    /// Called when all times are written.
+    pub fn end(&mut self) {
+        let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
+        rings.chain(self.ring_of_others.take()).for_each(CpuRing::end);
+    }
+}
+
+/// The CPU time of a thread since its start, in nanoseconds, as the kernel has counted it until its last switch or tick.
+pub(super) fn counted(process: u32, thread: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn span(from: u64, until: u64, used: u64) -> Span {
+        Span { from, until, used }
+    }
+
+    fn passed(merging: &mut Merging, spans: Vec<Span>, until: u64) -> Vec<Span> {
+        let mut all = Vec::new();
+        merging.pass(spans, until, |span| all.push(span));
+        all
+    }
+
+    /// 10 microseconds on a CPU in each of so many.
+    fn switched(from: u64, count: u64, period: u64) -> Vec<Span> {
+        (0..count).map(|number| from + number * period).map(|at| span(at, at + 10_000, 10_000)).collect()
+    }
+
+    #[test]
+    fn times_are_merged_by_millisecond_above_2000_switches_a_second() {
+        let mut merging = Merging::default();
+        let slow = switched(0, 2000, 500_000);
+        assert_eq!(passed(&mut merging, slow.clone(), SECOND), slow, "2000 in a second are not merged");
+        let fast = passed(&mut merging, switched(SECOND, 10_000, 100_000), 2 * SECOND);
+        assert_eq!(fast.len(), 2000 + 800);
+        assert_eq!(fast[2000], span(SECOND + 200 * MILLISECOND, SECOND + 201 * MILLISECOND, 100_000));
+        assert_eq!(fast.iter().map(|span| span.used).sum::<u64>(), 100_000_000);
+        let next = passed(&mut merging, switched(2 * SECOND, 10_000, 100_000), 3 * SECOND);
+        assert_eq!(next.len(), 1000, "in the next second, all are merged");
+        let then = passed(&mut merging, switched(3 * SECOND, 10, 100_000_000), 4 * SECOND);
+        assert_eq!(then.len(), 10, "a second after that is merged once more");
+        assert_eq!(passed(&mut merging, switched(4 * SECOND, 1, 1), 5 * SECOND), switched(4 * SECOND, 1, 1));
+    }
+
+    #[test]
+    fn a_time_over_several_milliseconds_is_merged_in_parts_and_waits_for_the_last_ones_end() {
+        let mut merging = Merging { spans: [0, 3000], ..Merging::default() };
+        let long = span(MILLISECOND / 2, 3 * MILLISECOND + 7, 2 * MILLISECOND + MILLISECOND / 2 + 7);
+        let whole = |number: u64, used| span(number * MILLISECOND, (number + 1) * MILLISECOND, used);
+        let expected = [whole(0, MILLISECOND / 2), whole(1, MILLISECOND), whole(2, MILLISECOND)];
+        assert_eq!(passed(&mut merging, vec![long], 3 * MILLISECOND), expected);
+        assert_eq!(passed(&mut merging, Vec::new(), 4 * MILLISECOND), [whole(3, 7)]);
+    }
+
+    #[test]
+    fn the_kernels_count_replaces_what_was_lost() {
+        let mut times = CpuTimes::default();
+        times.add(7, 100, 200);
+        times.set_counted(7, 5100, (0, 200), false);
+        assert_eq!((times.used(), times.threads().collect::<Vec<_>>()), (100, vec![(7, true)]));
+        times.set_counted(7, 5400, (0, 1000), false);
+        times.set_counted(8, 50, (200, 1000), true);
+        let mut all = times.split_off(u64::MAX);
+        all.sort_by_key(|span| (span.from, span.used));
+        assert_eq!(all, [span(100, 200, 100), span(200, 1000, 50), span(200, 1000, 300)]);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_of_times_keep_all_of_them(all in vec((0u64..1000, 1u64..200, 0u64..200), 0..20), at in 0u64..1200) {
+            let mut spans: Vec<Span> = all.iter().map(|(from, length, used)| span(*from, from + length, *used)).collect();
+            spans.sort_unstable_by_key(|span| span.from);
+            let used = |of: &[Span]| of.iter().map(|span| span.used).sum::<u64>();
+            let before = used(&spans);
+            let due = take_before(&mut spans, at);
+            prop_assert_eq!(used(&due) + used(&spans), before);
+            prop_assert!(due.iter().all(|span| span.until <= at) && spans.iter().all(|span| span.from >= at));
+            let summed = sum(&due);
+            prop_assert_eq!(used(&summed), used(&due));
+            prop_assert!(summed.windows(2).all(|pair| pair[0].until <= pair[1].from));
+        }
+    }
+}

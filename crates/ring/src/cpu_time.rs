@@ -1,0 +1,80 @@
+//! The CPU time of a location, from all records about it: those of a collector that was killed, for example, and those of the one that
+//! took over, which start from 0 again.
+
+use ampere_model::Timestamp;
+
+/// The CPU time of one location so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuTotal {
+    /// The time and the nanoseconds of the last point; `None` before the first one.
+    last: Option<(Timestamp, u64)>,
+}
+
+/// The nanoseconds of the last record of a ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuSource(u64);
+
+impl CpuTotal {
+    /// Adds a record of a ring ([`crate::decoder::Event::CpuTime`]) and passes on the points that follow from it: times and
+    /// nanoseconds from 0, which never decrease, between which the CPU time rises evenly.
+    pub fn add(
+        &mut self,
+        source: &mut CpuSource,
+        (time, rose_ticks, ns): (Timestamp, u32, u64),
+        mut point: impl FnMut(Timestamp, u64),
+    ) {
+        let rise = ns.saturating_sub(std::mem::replace(&mut source.0, ns));
+        let (last_time, total) = self.last.unwrap_or((0, 0));
+        let time = time.max(last_time);
+        let begin = if rose_ticks > 0 { time.saturating_sub(rose_ticks.into()) } else { last_time };
+        if self.last.is_none() && (rise > 0 || rose_ticks > 0) || begin > last_time {
+            point(begin.max(last_time), total);
+        }
+        let total = total.saturating_add(rise);
+        point(time, total);
+        self.last = Some((time, total));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points_of(records: &[(usize, Timestamp, u32, u64)]) -> Vec<(Timestamp, u64)> {
+        let (mut total, mut sources, mut points) =
+            (CpuTotal::default(), [CpuSource::default(); 2], Vec::new());
+        for (source, time, rose, ns) in records {
+            total.add(&mut sources[*source], (*time, *rose, *ns), |time, ns| points.push((time, ns)));
+        }
+        points
+    }
+
+    #[test]
+    fn cpu_time_rises_in_the_times_on_a_cpu_and_in_no_others() {
+        let apart = [(0, 100, 30, 30), (0, 200, 50, 80)];
+        assert_eq!(points_of(&apart), [(70, 0), (100, 30), (150, 30), (200, 80)]);
+        let together = [(0, 100, 30, 30), (0, 130, 30, 60), (0, 140, 0, 65)];
+        assert_eq!(points_of(&together), [(70, 0), (100, 30), (130, 60), (140, 65)]);
+    }
+
+    #[test]
+    fn the_records_of_a_collector_that_takes_over_continue_those_of_the_killed_one() {
+        let records = [(0, 100, 30, 30), (1, 200, 10, 10), (1, 210, 10, 20)];
+        assert_eq!(points_of(&records), [(70, 0), (100, 30), (190, 30), (200, 40), (210, 50)]);
+    }
+
+    #[test]
+    fn points_of_a_trace_stay_as_they_are() {
+        assert_eq!(
+            points_of(&[(0, 70, 0, 0), (0, 100, 0, 30), (0, 150, 0, 30)]),
+            [(70, 0), (100, 30), (150, 30)]
+        );
+    }
+
+    #[test]
+    fn neither_times_nor_seconds_go_back() {
+        let points =
+            points_of(&[(0, 100, 30, 30), (0, 90, 50, 10), (0, 95, 200, u64::MAX), (1, 0, 9, u64::MAX)]);
+        assert!(points.windows(2).all(|pair| pair[0] <= pair[1]), "{points:?}");
+    }
+}

@@ -1,0 +1,191 @@
+//! When threads are on a CPU, in a run's trace: the metric `ampere::cpu_time` of each location.
+
+use ampere_stacks::{Options, Sampler};
+use ampere_tests::jobs::{Done, Place, have, run};
+use ampere_tests::runs::{has_python_otf2, json, succeed, text};
+use ampere_tests::skip_unless;
+use std::process::Command;
+
+/// Each of four threads works for a time of its own, in pieces; brief ones, and children, follow one after the other. Prints the CPU
+/// seconds of threads, then those of the process and of its children.
+const PROGRAM: &str = r#"
+    #define _GNU_SOURCE
+    #include <pthread.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <sys/resource.h>
+    #include <sys/wait.h>
+    #include <time.h>
+    #include <unistd.h>
+    #define HIDDEN __attribute__((no_instrument_function, noinline))
+    #ifdef WITH_MPI
+    #include <mpi.h>
+    #endif
+    HIDDEN static double cpu(void) {
+        struct timespec time;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return time.tv_sec + 1e-9 * time.tv_nsec;
+    }
+    __attribute__((noinline)) void work(double seconds) {
+        volatile double sum = 0;
+        for (double end = cpu() + seconds; cpu() < end;) for (int i = 0; i < 500; i++) sum += i;
+    }
+    static void *pieces(void *count) {
+        for (int i = 0; i < *(int *)count; i++) { work(0.002); usleep(500); }
+        printf("thread %.6f\n", cpu());
+        return 0;
+    }
+    static void *brief(void *none) { work(0.0007); return none; }
+    HIDDEN static double seconds(int who) {
+        struct rusage used;
+        getrusage(who, &used);
+        return used.ru_utime.tv_sec + used.ru_stime.tv_sec + 1e-6 * (used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+    }
+    int main(int count, char **arguments) {
+    #ifdef WITH_MPI
+        MPI_Init(&count, &arguments);
+    #endif
+        pthread_t threads[4];
+        int counts[4] = {40, 70, 110, 160};
+        for (int i = 0; i < 4; i++) pthread_create(&threads[i], 0, pieces, &counts[i]);
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+        for (int i = 0; i < atoi(arguments[1]); i++) {
+            pthread_create(&threads[0], 0, brief, 0);
+            pthread_join(threads[0], 0);
+        }
+        for (int i = 0; i < atoi(arguments[2]); i++) {
+            if (!fork()) { work(0.005); _exit(0); }
+            wait(0);
+        }
+    #ifdef WITH_MPI
+        MPI_Finalize();
+    #endif
+        printf("self %.6f\nchildren %.6f\n", seconds(RUSAGE_SELF), seconds(RUSAGE_CHILDREN));
+        return 0;
+    }
+"#;
+
+/// Prints the CPU seconds of each location; fails if the metric is not as promised.
+const SECONDS: &str = r#"
+import sys, otf2
+points = {}
+with otf2.reader.open(sys.argv[1]) as trace:
+    hz = trace.timer_resolution
+    for location, event in trace.events(list(trace.definitions.locations)):
+        if not isinstance(event, otf2.events.Metric) or event.metric.members[0].name != "ampere::cpu_time":
+            continue
+        member = event.metric.members[0]
+        assert (member.unit, member.exponent, member.base) == ("s", -9, otf2.Base.DECIMAL), member
+        assert member.metric_mode == otf2.MetricMode.ACCUMULATED_START, member
+        points.setdefault(location, []).append((event.time, event.value))
+for location, of in points.items():
+    assert of[0][1] == 0, (location, of[0])
+    is_one = not any(word in location.name for word in ("other threads", "without a sample"))
+    for (begin, before), (end, after) in zip(of, of[1:]):
+        assert begin <= end and before <= after, (location, begin, end)
+        # A thread uses no more than one CPU. Times are rounded to ticks, and related by clocks that are read anew.
+        assert not is_one or (after - before) <= 1.01e9 * (end - begin) / hz + 2000, (location.name, begin, end, after - before)
+    print(of[-1][1] * 1e-9, location.name, sep="\t")
+"#;
+
+/// The CPU seconds by location, and the seconds that the program has printed after each word, the largest first.
+struct Seconds {
+    locations: Vec<(f64, String)>,
+    threads: Vec<f64>,
+    of_process: f64,
+    of_children: f64,
+}
+
+impl Seconds {
+    fn of(place: &Place, done: &Done) -> Seconds {
+        let mut python = Command::new("/usr/bin/python3");
+        let said = text(&succeed(python.args(["-c", SECONDS]).arg(place.path("out/traces.otf2"))).stdout);
+        let location = |line: &str| {
+            let (seconds, name) = line.split_once('\t').unwrap();
+            (seconds.parse().unwrap(), name.to_owned())
+        };
+        let mut locations: Vec<(f64, String)> = said.lines().map(location).collect();
+        locations.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let printed = |word: &str| {
+            let lines = done.stdout.lines().filter_map(|line| line.strip_prefix(word)?.trim().parse().ok());
+            let mut seconds: Vec<f64> = lines.collect();
+            seconds.sort_by(|a, b| b.total_cmp(a));
+            seconds
+        };
+        let sum = |word| printed(word).iter().sum();
+        Seconds {
+            locations,
+            threads: printed("thread"),
+            of_process: sum("self"),
+            of_children: sum("children"),
+        }
+    }
+
+    /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that of all
+    /// threads. `all` are the CPU seconds of those that the run knows.
+    #[track_caller]
+    fn check(&self, all: f64) {
+        let of_threads = self.locations.iter().filter(|(_, name)| !name.contains("other threads"));
+        let of_threads: Vec<f64> = of_threads.map(|(seconds, _)| *seconds).collect();
+        for seconds in &self.threads {
+            let is_near = |found: &f64| (found - seconds).abs() <= 0.01 * seconds + 0.003;
+            assert!(of_threads.iter().any(|found| is_near(found)), "{seconds} s of {:?}", self.locations);
+        }
+        let sum: f64 = self.locations.iter().map(|(seconds, _)| seconds).sum();
+        assert!((sum - all).abs() <= 0.02 * all + 0.01, "{sum} s of {all} s: {:?}", self.locations);
+    }
+}
+
+fn is_permitted() -> bool {
+    Sampler::begin(&Options::default()).is_ok()
+}
+
+/// Runs a command with this setting for samples of stacks.
+fn measured(place: &Place, sample: &str, command: &[&str]) -> Seconds {
+    let mut measured = place.ampere_run("out", command);
+    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", sample);
+    let done = run(&mut measured);
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    assert_eq!(summary["run"]["activity"], "switches", "{}", summary["run"]);
+    Seconds::of(place, &done)
+}
+
+#[test]
+fn cpu_times_of_a_sampled_program_are_those_of_its_threads_and_children() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let program = place.compile("cc", "program", PROGRAM, &["-O1", "-g", "-pthread"]);
+    let seconds = measured(&place, "auto", &[program.to_str().unwrap(), "1500", "40"]);
+    seconds.check(seconds.of_process + seconds.of_children);
+}
+
+#[test]
+fn cpu_times_of_an_instrumented_program_are_those_of_its_threads() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    for sample in ["off", "auto"] {
+        let place = Place::new();
+        let options = ["-O1", "-g", "-pthread", "-finstrument-functions"];
+        let program = place.compile("cc", "program", PROGRAM, &options);
+        let seconds = measured(&place, sample, &[program.to_str().unwrap(), "300", "0"]);
+        seconds.check(seconds.of_process);
+    }
+}
+
+#[test]
+fn cpu_times_of_threads_whose_calls_are_recorded_and_whose_functions_are_sampled_are_in_one_location() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    skip_unless!(have(&["mpirun.openmpi", "mpicc.openmpi"]), "no Open MPI");
+    let place = Place::new();
+    let options = ["-O1", "-g", "-pthread", "-DWITH_MPI"];
+    let program = place.compile("mpicc.openmpi", "program", PROGRAM, &options);
+    let seconds =
+        measured(&place, "auto", &["mpirun.openmpi", "-n", "1", program.to_str().unwrap(), "100", "0"]);
+    let of_program = seconds.locations.iter().filter(|(_, name)| !name.contains("mpirun"));
+    let sum: f64 = of_program.map(|(seconds, _)| seconds).sum();
+    assert!(sum >= 0.98 * seconds.of_process, "{sum} of {}: {:?}", seconds.of_process, seconds.locations);
+    seconds.check(seconds.locations.iter().map(|(seconds, _)| seconds).sum());
+}
