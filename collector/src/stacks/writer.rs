@@ -47,7 +47,7 @@ pub(super) struct Writer {
     has_samples: bool,
     /// The state of the session's logs when they were last looked at.
     generation: Option<u64>,
-    /// Where the kernel reports no switches, the processes whose CPU time is read, with the time of the last reading.
+    /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
 }
@@ -123,7 +123,10 @@ impl Writer {
         }
         let recorded = &self.recorded;
         match sampler.retain(|process| !recorded.contains(&process)) {
-            Ok(()) => self.needed = u64::MAX,
+            Ok(without) => {
+                self.needed = u64::MAX;
+                self.counted.extend(without.into_iter().map(|process| (process, 0)));
+            }
             // They are still sampled, and the samples are left out.
             Err(_) => self.needed = self.timing.clock.now(),
         }
@@ -154,9 +157,7 @@ impl Writer {
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
         self.read_own_logs();
-        if sampler.is_none() {
-            self.read_counted(now);
-        }
+        self.read_counted(now);
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
         self.write_cpu_times(until);
@@ -216,7 +217,7 @@ impl Writer {
         }
     }
 
-    /// Where the kernel reports no switches, reads its count of the CPU time of all threads of processes that record their calls.
+    /// Reads the kernel's count of the CPU time of all threads of processes of which it reports no switches.
     fn read_counted(&mut self, now: u64) {
         let due: Vec<(u32, u64)> = (self.counted.iter())
             .filter(|(_, last)| now.saturating_sub(**last) >= COUNTED_PERIOD.as_nanos() as u64)
@@ -314,10 +315,15 @@ impl Writer {
             self.counted.entry(process).or_insert(0);
             return;
         };
-        self.added(match is_recorded {
+        let outcome = match is_recorded {
             true => sampler.add_switches(process),
             false => sampler.add_running(process),
-        });
+        };
+        match outcome {
+            // It records its calls, and needs no samples.
+            Err(_) if is_recorded || !self.has_samples => _ = self.counted.entry(process).or_insert(0),
+            outcome => self.added(outcome),
+        }
     }
 
     /// Keeps the reason, if a process cannot be sampled.
