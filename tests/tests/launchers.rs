@@ -191,30 +191,35 @@ fn runs_of_an_unknown_launcher_are_not_complete() {
 
 /// Nodes of clouds and of containers often have the same name.
 #[test]
-fn two_nodes_of_one_name_are_two_nodes_of_the_run() {
+fn nodes_of_one_name_are_as_many_nodes_of_the_run() {
     skip_unless!(is_root(), "needs root");
     skip_unless!(may_mount(), "needs root, and to be allowed to mount");
-    let place = Place::new();
-    let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
-    let ampere = ampere_tests::jobs::built().join("ampere");
-    let running = ["one", "two"].map(|node| {
-        let rank = if node == "one" { "0" } else { "1" };
-        let words = format!("{} run -o out -- {}", ampere.display(), program.display());
-        // This command runs with the boot ID and the memory of the other node, and with the same name.
-        let shell = place.on_another_node(node, &words).replace(&format!("hostname {node}"), "hostname same");
-        let mut command = place.command("sh");
-        command.args(["-c", &shell]).env("SLURM_JOB_ID", "9").env("SLURM_STEP_ID", "0");
-        start(command.env("SLURM_STEP_NUM_TASKS", "2").env("SLURM_PROCID", rank))
-    });
-    running.into_iter().for_each(|rank| assert_eq!(rank.wait().code, 0));
-    let done = run(&mut place.ampere(["report", "out", "--format", "json"]));
-    let summary: Value = ampere_tests::runs::parse(&done.stdout).expect("JSON");
-    let nodes: Vec<&str> = list(&summary["run"], "nodes").iter().filter_map(Value::as_str).collect();
-    assert_eq!(nodes.len(), 2, "{nodes:?} {done:#?}");
-    assert!(nodes.iter().all(|node| node.starts_with("same")), "{nodes:?}");
-    assert_eq!(processes(&summary), 1, "the first node's own");
-    let of_nodes = list(&summary, "devices").iter().filter(|device| device["unit"] == "J");
-    assert_eq!(of_nodes.count(), 2);
+    for (nodes, name) in [(&["one", "two"][..], "same"), (&["one", "two", "three"], "same-0a1b2c3d")] {
+        let place = Place::new();
+        let program = place.compile("cc", "program", PROGRAM, &["-finstrument-functions"]);
+        let ampere = ampere_tests::jobs::built().join("ampere");
+        let running: Vec<_> = (nodes.iter().enumerate())
+            .map(|(rank, node)| {
+                let words = format!("{} run -o out -- {}", ampere.display(), program.display());
+                // This command runs with the boot ID and the memory of the other node, and with the same name.
+                let shell = place.on_another_node(node, &words);
+                let shell = shell.replace(&format!("hostname {node}"), &format!("hostname {name}"));
+                let mut command = place.command("sh");
+                command.args(["-c", &shell]).env("SLURM_JOB_ID", "9").env("SLURM_STEP_ID", "0");
+                command.env("SLURM_STEP_NUM_TASKS", nodes.len().to_string());
+                start(command.env("SLURM_PROCID", rank.to_string()))
+            })
+            .collect();
+        running.into_iter().for_each(|rank| assert_eq!(rank.wait().code, 0));
+        let done = run(&mut place.ampere(["report", "out", "--format", "json"]));
+        let summary: Value = ampere_tests::runs::parse(&done.stdout).expect("JSON");
+        let found: Vec<&str> = list(&summary["run"], "nodes").iter().filter_map(Value::as_str).collect();
+        assert_eq!(found.len(), nodes.len(), "{found:?} {done:#?}");
+        assert!(found.iter().all(|node| node.starts_with(name)), "{found:?}");
+        assert_eq!(processes(&summary), 1, "the first node's own");
+        let of_nodes = list(&summary, "devices").iter().filter(|device| device["unit"] == "J");
+        assert_eq!(of_nodes.count(), nodes.len());
+    }
 }
 
 /// In a time namespace of its own, a process has other start times than the collector sees.

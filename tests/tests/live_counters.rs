@@ -245,6 +245,24 @@ fn a_counter_that_cannot_be_read_any_more_makes_the_run_incomplete() {
 }
 
 #[test]
+fn a_package_whose_counter_stands_still_makes_the_run_incomplete() {
+    let cases: [&[Zone]; 3] = [
+        &[zone("0", "package-0", |_| joules(0.0, 0.0))],
+        &[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "package-1", |_| joules(0.0, 0.0))],
+        &[zone("0", "package-0", |t| joules(t.min(0.8), 50.0))],
+    ];
+    for zones in cases {
+        let (summary, said) = measured(zones);
+        assert_eq!(summary["run"]["complete"], false, "{said}");
+        assert!(notes(&summary).contains(": its counter stood still for the last "), "{}", notes(&summary));
+    }
+    // Cores may be switched off while their package counts.
+    let (summary, said) =
+        measured(&[zone("0", "package-0", |t| joules(t, 50.0)), zone("0:0", "core", |_| joules(0.0, 0.0))]);
+    assert_eq!(summary["run"]["complete"], true, "{said}");
+}
+
+#[test]
 fn a_counter_that_could_never_be_read_makes_the_run_incomplete() {
     let (summary, said) =
         measured(&[zone("0", "package-0", |t| joules(t, 40.0)), zone("1", "package-1", |_| None)]);

@@ -71,10 +71,15 @@ impl Finish {
             "{missing:.2} s ({:.0} %) of the {all:.2} s of CPU time that the kernel has counted are in no row{of_most}: ",
             100.0 * missing / all
         );
-        self.run.notes.add_loss(match is_switched_off {
-            true => said + "stacks are not sampled (--sample off), and their joules count as idle",
-            false => said + "threads or processes that were neither sampled nor recorded then",
-        });
+        let why = match is_switched_off {
+            true => "stacks are not sampled (--sample off), and their joules count as idle",
+            false => "threads or processes that were neither sampled nor recorded then",
+        };
+        // Without samples, nobody expects rows of the launcher of what records itself.
+        match is_switched_off && !in_rows.is_empty() {
+            true => self.run.notes.add(said + why),
+            false => self.run.notes.add_loss(said + why),
+        }
     }
 }
 

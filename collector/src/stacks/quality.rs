@@ -93,7 +93,12 @@ fn unnamed(figures: &Figures) -> (Option<String>, Option<String>) {
         let part = percent(all, figures);
         (all, part, format!("the functions of {all} samples ({part:.1} %) are not known: {}", list(files)))
     };
-    let (memory, files) = figures.unnamed.iter().partition(|of| of.reason == UnnamedReason::Memory);
+    let is_notable = |of: &&Unnamed| {
+        let is_part = percent(of.samples, figures) >= PART_MIN || figures.unnamed_processes > 0;
+        of.reason != UnnamedReason::Unmapped || is_part
+    };
+    let all = figures.unnamed.iter().filter(is_notable);
+    let (memory, files) = all.partition(|of| of.reason == UnnamedReason::Memory);
     let (in_files, _, of_files) = text(files);
     let (_, part, of_memory) = text(memory);
     let (losses, mut notes) = match figures.unnamed_processes {

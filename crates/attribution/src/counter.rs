@@ -94,6 +94,8 @@ pub struct CounterFigures {
     pub longest_interval_ticks: u64,
     /// The longest time without a change of the value.
     pub longest_still_ticks: u64,
+    /// The time without a change of the value, as of the last reading.
+    pub still_ticks: u64,
     /// Whether the counter has not changed for long, as of the last reading. If it is cumulative, it is frozen or nothing was
     /// spent.
     pub stale: bool,
@@ -313,6 +315,7 @@ impl Counter {
     fn note_unchanged(&mut self, still: u64) {
         let figures = &mut self.figures;
         figures.longest_still_ticks = figures.longest_still_ticks.max(still);
+        figures.still_ticks = still;
         figures.stale = still as f64 >= self.limits.stale_seconds * self.limits.ticks_per_second;
     }
 

@@ -8,10 +8,16 @@ use crate::summary::{
     Watts, least_trusted,
 };
 use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, ViewIndex, ViewTotals};
+use ampere_model::Quality;
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
 use ampere_timeline::threads::{self, OtherThreads};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// A counter of a processor or of a node that stands still for this time does not count what it should.
+const STALL_SECONDS_MIN: f64 = 1.0;
+/// Fewer misreadings of a counter do not show that it is none.
+const MISREADINGS_MIN: u64 = 10;
 
 /// A counter that has stood still may catch up within the first sample interval.
 const SECONDS_OF_A_STALL: f64 = 1.0;
@@ -267,6 +273,12 @@ impl Tables<'_> {
             unknown.filter_map(|(number, device)| self.unknown_note(*number, device)).collect();
         run.complete &= unknown.is_empty();
         run.notes.extend(unknown);
+        let wrong = devices.iter().filter(|(number, _)| !is_silent(*number));
+        let wrong =
+            wrong.filter_map(|(number, _)| self.misread_note(*number).or_else(|| self.stalled_note(*number)));
+        let wrong: Vec<String> = wrong.collect();
+        run.complete &= wrong.is_empty();
+        run.notes.extend(wrong);
         let implausible = devices.iter().filter_map(|(_, device)| implausible_note(device));
         let implausible: Vec<String> = implausible.collect();
         run.complete &= implausible.is_empty();
@@ -303,6 +315,36 @@ impl Tables<'_> {
             format!(
                 "{}: its energy is known for {known:.2} s of {whole:.2} s: what it used in the rest is missing, and its watts are the mean \
                  of the time that is known",
+                on_node(&device.info.name, &device.info.node)
+            )
+        })
+    }
+
+    /// Why a run is incomplete: most of what was read of a device could not be true.
+    fn misread_note(&self, number: usize) -> Option<String> {
+        let device = &self.attributor.devices[number];
+        let figures = device.counter_figures();
+        let (misread, used) = (figures.misreadings, figures.samples);
+        (device.info.unit == Unit::Joules && misread > used && misread >= MISREADINGS_MIN).then(|| {
+            format!(
+                "{}: {misread} of {} readings could not be true and are left out: its values rise and fall, so it is no counter of energy, \
+                 or its joules are wrong",
+                on_node(&device.info.name, &device.info.node),
+                misread + used
+            )
+        })
+    }
+
+    /// Why a run is incomplete: a counter of a processor or of a node, which always use energy, stood still until the end.
+    fn stalled_note(&self, number: usize) -> Option<String> {
+        let device = &self.attributor.devices[number];
+        let is_counter = device.info.quality == Quality::Measured && device.info.source != "trace";
+        let always_uses = ["cpu", "node"].contains(&device.info.traits.kind.as_str());
+        let is_topmost = self.attributor.whole(number).is_none();
+        let seconds = self.seconds(device.counter_figures().still_ticks);
+        (is_counter && always_uses && is_topmost && seconds >= STALL_SECONDS_MIN).then(|| {
+            format!(
+                "{}: its counter stood still for the last {seconds:.2} s, and what it used then is missing",
                 on_node(&device.info.name, &device.info.node)
             )
         })

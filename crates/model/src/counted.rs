@@ -228,6 +228,19 @@ pub fn is_no_consumption(name: &str) -> bool {
         || name.contains("powercap_ppc:::")
 }
 
+/// Words for how a power was read, and not for what was read.
+const KINDS_OF_READING: [&str; 8] =
+    ["average", "averaged", "avg", "mean", "current", "instant", "instantaneous", "momentary"];
+
+/// A name's words without those for how a power was read: the same for `GPU 0 average power` and `GPU 0 current power`.
+pub fn without_kind_of_reading(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+    words
+        .filter(|word| !word.is_empty() && !KINDS_OF_READING.contains(&word.as_str()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
 /// Whether a metric's name is that of an energy or a power.
 pub fn looks_like_energy(name: &str) -> bool {
     const SIGNS: [&str; 3] = ["energy", "joule", "watt"];

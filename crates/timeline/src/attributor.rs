@@ -19,6 +19,7 @@ use ampere_model::regions::Regions;
 use ampere_model::{LocationKind, MetricValue, RegionRef, STACK_PERIOD, Timestamp};
 use ampere_settings::{Config, Locations};
 use scorep_abi::{paradigm, region_type};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +85,14 @@ pub struct Attributor {
     sampled: SampledStacks,
     /// The time until which a live run's counters were to be read.
     sampling_ended: Option<Timestamp>,
+    /// From when to when functions ran on each node, where that is a part of the run that counters should have been read in.
+    functions_ran: BTreeMap<String, (Timestamp, Timestamp)>,
     /// The number of changes in which devices count.
     pub(crate) judged: u64,
 }
+
+/// Where functions ran for no longer than this before the first reading or after the last one, no energy counts as unknown.
+const FUNCTIONS_APART_SECONDS: f64 = 0.1;
 
 impl Attributor {
     /// An attributor without locations and devices.
@@ -105,6 +111,7 @@ impl Attributor {
             recording: None,
             sampled: SampledStacks::default(),
             sampling_ended: None,
+            functions_ran: BTreeMap::new(),
             judged: 0,
         }
     }
@@ -227,7 +234,7 @@ impl Attributor {
         let interpretation =
             Interpretation::new(&self.config, &found, evidence, &recorded, ticks_per_second)?;
         let info = DeviceInfo {
-            name: interpretation.name.clone(),
+            name: self.unique_name(&interpretation, &found),
             quality: interpretation.quality(found.quality),
             node: found.node,
             counter: recorded.counter(&found.metric),
@@ -289,6 +296,18 @@ impl Attributor {
         Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
     }
 
+    /// Libraries may give two counters of a node one name, such as `GPU-0`: a later one gets its library as a suffix. Names from the
+    /// settings stay as they are.
+    fn unique_name(&self, interpretation: &Interpretation, found: &FoundDevice) -> String {
+        let name = &interpretation.name;
+        let mut of_node = self.devices.iter().filter(|device| device.info.node == found.node);
+        let library = found.metric.split_once(":::").map(|(library, _)| library);
+        match library.filter(|_| interpretation.setting.is_none()) {
+            Some(library) if of_node.any(|device| device.info.name == *name) => format!("{name}-{library}"),
+            _ => name.clone(),
+        }
+    }
+
     fn link_last_device(&mut self, part: CountedPart) -> usize {
         let (links, mut run) = self.links_and_run();
         links.add_device(&mut run, part);
@@ -327,6 +346,12 @@ impl Attributor {
         self.counting(&info.node).filter(|other| other.contains(info)).find(is_topmost)
     }
 
+    /// Adds a time in which functions ran on a node to the time in which its devices should have been read.
+    pub fn extend_run(&mut self, node: &str, (first, last): (Timestamp, Timestamp)) {
+        let span = self.functions_ran.entry(node.to_owned()).or_insert((first, last));
+        *span = (span.0.min(first), span.1.max(last));
+    }
+
     /// Sets the time after which no device was read, although none had failed until then.
     pub fn end_sampling(&mut self, time: Timestamp) {
         self.sampling_ended = Some(time);
@@ -342,6 +367,12 @@ impl Attributor {
             figures.first.map(read_at).zip(figures.last.map(read_at))
         });
         let span = spans.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+        let apart = self.ticks_of(FUNCTIONS_APART_SECONDS);
+        let span = span.map(|(first, last)| {
+            let (ran_first, ran_last) = self.functions_ran.get(node).copied().unwrap_or((first, last));
+            let first = if ran_first.saturating_add(apart) < first { ran_first } else { first };
+            (first, if last.saturating_add(apart) < ran_last { ran_last } else { last })
+        });
         span.map(|(first, last)| (first, last.max(self.sampling_ended.unwrap_or(0))))
     }
 

@@ -382,7 +382,7 @@ impl Device {
 pub(crate) struct Interpretation {
     pub name: String,
     pub part: CountedPart,
-    setting: Option<DeviceSetting>,
+    pub setting: Option<DeviceSetting>,
     kind: CounterKind,
     limits: Limits,
     power_limit: PowerLimit,

@@ -13,6 +13,8 @@ use otf2::{Definitions, LocationRef, LocationType};
 
 #[derive(Clone, Copy)]
 pub(crate) struct LocationState {
+    /// The time of the first enter.
+    pub(crate) first: u64,
     /// The time of the last enter or leave.
     pub(crate) last: u64,
     /// The number of enters and leaves so far.
@@ -89,7 +91,7 @@ pub(crate) fn add_locations(
         let calls = u32::from(samples.is_none());
         all.insert(
             reference.0,
-            LocationState { last: 0, events: 0, depth: 0, ends_after: None, calls, index },
+            LocationState { first: u64::MAX, last: 0, events: 0, depth: 0, ends_after: None, calls, index },
         );
         pipeline.add_stream(index);
     }

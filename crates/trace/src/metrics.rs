@@ -10,7 +10,7 @@ use crate::index::{quality_of, recorded_metrics};
 use crate::left_out::LeftOut;
 use crate::places::Place;
 use crate::series::{Key, Series, quantity_of, scaled};
-use ampere_model::counted::{Counted, is_no_consumption};
+use ampere_model::counted::{Counted, is_no_consumption, without_kind_of_reading};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
@@ -193,7 +193,9 @@ fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
         } else if !energies.is_empty() && !is_another {
             left_out.of_unknown.insert(member.name.clone());
         } else {
-            let first = taken.entry(name).or_insert_with(|| member.name.clone());
+            // The average and the current power of a device are two readings of one thing.
+            let of = without_kind_of_reading(&name);
+            let first = taken.entry(of).or_insert_with(|| member.name.clone());
             if *first != member.name {
                 left_out.same.insert(member.name.clone(), first.clone());
             }

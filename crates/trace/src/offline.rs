@@ -10,7 +10,7 @@ use crate::metric_recorders::Recorders;
 use crate::metrics::{Found, Metrics};
 use crate::nesting::Nesting;
 use crate::parts::{Related, mean_watts, relate};
-use crate::places::doubt_of_nodes;
+use crate::places::{doubt_of_nodes, node_of};
 use crate::power;
 use crate::sensors::TraceSensors;
 use crate::series::Series;
@@ -415,6 +415,7 @@ impl EventHandler for Feed<'_> {
         *coalesced = coalesced.saturating_add(calls.unwrap_or(0));
         let time = self.time_at(location, time);
         if let Some(state) = self.locations.get_mut(location.0) {
+            state.first = state.first.min(time);
             (state.last, state.depth) = (time, state.depth + 1);
             let attributor = &mut self.pipeline.attributor;
             let known = self.regions.get_mut(region.0.into()).copied();
@@ -520,7 +521,8 @@ impl<'a> Feed<'a> {
     }
 
     /// Returns what this pass has found.
-    fn finish(self, recorders: Option<Recorders>) -> (Known, Losses) {
+    fn finish(mut self, recorders: Option<Recorders>) -> (Known, Losses) {
+        self.set_spans();
         let mut wrong = self.readings.wrong;
         let mut is_revised = false;
         for (number, device) in self.pipeline.attributor.devices.iter().enumerate() {
@@ -539,6 +541,20 @@ impl<'a> Feed<'a> {
             ..Known::default()
         };
         (known, self.quality)
+    }
+
+    /// Sets from when to when functions ran on each node. In ampere's own traces, the run is the time of its samples.
+    fn set_spans(&mut self) {
+        if self.devices.found.iter().any(|found| found.is_told) {
+            return;
+        }
+        let definitions = self.devices.definitions();
+        for (reference, _) in definitions.locations.iter() {
+            let state = self.locations.get_mut(reference.0).filter(|state| state.first <= state.last);
+            if let Some(LocationState { first, last, .. }) = state {
+                self.pipeline.attributor.extend_run(&node_of(definitions, reference), (*first, *last));
+            }
+        }
     }
 
     /// Returns the time of a location's next event. If it is before the last one's, as by clock offsets that fall, no time has

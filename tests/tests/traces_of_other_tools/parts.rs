@@ -170,3 +170,21 @@ fn parts_of_an_unknown_whole_make_a_run_incomplete() {
         assert_eq!(summary["run"]["complete"], false, "{}", notes(&summary));
     }
 }
+
+#[test]
+fn counters_of_one_name_in_two_libraries_have_names_of_their_own() {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let group = trace.group("MPI Rank 0", node);
+    let thread = trace.location(LocationType::CpuThread, "main", group);
+    let reader = trace.location(LocationType::Metric, "reader", group);
+    trace.calls(thread, &[(0, "+main"), (40, "-main")]);
+    let class =
+        trace.class(&[("rocm_smi:::energy_count:device=0", "J"), ("amd_smi:::energy_count:device=0", "J")]);
+    trace.reads(reader, &[(class.into(), &[(5.0, 100.0), (9.0, 100.0)])]);
+    let summary = trace.everywhere();
+    assert_eq!(names(&summary), ["GPU-0", "GPU-0-amd_smi"]);
+    let contained: Vec<&Value> = list(&summary, "devices").iter().map(|device| &device["contains"]).collect();
+    assert_eq!(contained, [&serde_json::json!(["GPU-0-amd_smi"]), &serde_json::json!([])]);
+    assert_eq!(total(&summary), 400.0);
+}

@@ -298,3 +298,20 @@ fn what_may_be_missing_on_two_nodes_is_one_line_with_any_number_of_threads() {
     assert!(notes(&one).contains("joules may be missing: supply of a, supply of b is left out"), "{one}");
     assert_eq!(one, two);
 }
+
+#[test]
+fn the_average_and_the_current_power_of_a_device_are_one() {
+    for names in [
+        ["GPU 0 average power", "GPU 0 current power"],
+        ["GPU 0 power", "GPU 0 average power"],
+        ["average_socket_power:3", "current_socket_power:3"],
+        ["PSU 1 mean power", "PSU 1 instantaneous power"],
+    ] {
+        let summary = recorded(&names.map(|name| (name, "W", 100.0))).everywhere();
+        assert_eq!((total(&summary) / 4.0).round(), 100.0, "{names:?}: {summary:#}");
+        let said = format!("metric {} is left out: {} is of the same device", names[1], names[0]);
+        assert!(notes(&summary).contains(&said), "{}", notes(&summary));
+    }
+    let apart = ["GPU 0 average power", "GPU 1 current power"];
+    assert_eq!((total(&recorded(&apart.map(|name| (name, "W", 100.0))).everywhere()) / 4.0).round(), 200.0);
+}

@@ -200,3 +200,65 @@ fn a_trace_of_any_name_is_found_beside_its_figures() {
     let said = text(&refused.stderr);
     assert!(!refused.status.success() && said.contains("there are 2 traces in"), "{said}");
 }
+
+/// A counter of 100 W that is read between these hundredths of a second, while `main` runs from 1 s to 3 s.
+fn read_between(from: u64, until: u64, every: u64) -> Value {
+    let mut trace = Trace::new();
+    let node = trace.node("a");
+    let group = trace.group("MPI Rank 0", node);
+    let thread = trace.location(LocationType::CpuThread, "main", group);
+    let reader = trace.location(LocationType::Metric, "reader", group);
+    let class = trace.counter();
+    trace.calls(thread, &[(10, "+main"), (30, "-main")]);
+    let mut writer = trace.writer(reader);
+    for hundredth in (from..=until).step_by(every as usize) {
+        let value = MetricValue::U64(7_000_000 + hundredth * 1_000_000);
+        writer.metric(hundredth * SECOND / 100, class, &[value]).expect("a sample");
+    }
+    writer.close().expect("a location");
+    trace.everywhere()
+}
+
+#[test]
+fn a_counter_that_is_not_read_while_functions_run_makes_a_run_incomplete() {
+    for (from, until, every, is_complete) in [
+        (100, 300, 1, true),
+        (0, 500, 1, true),
+        // Readings begin and end a moment later or earlier.
+        (104, 296, 1, true),
+        (100, 300, 20, true),
+        (130, 300, 1, false),
+        (100, 200, 1, false),
+        (0, 200, 1, false),
+        (150, 250, 1, false),
+        (200, 500, 50, false),
+    ] {
+        let summary = read_between(from, until, every);
+        are(&joules(&summary), &[(until - from) as f64]);
+        assert_eq!(summary["run"]["complete"], is_complete, "{from} to {until}: {}", notes(&summary));
+        assert_eq!(notes(&summary).contains("energy on a: its energy is known for"), !is_complete);
+    }
+}
+
+/// What was used since the reading before is no counter.
+#[test]
+fn values_that_rise_and_fall_make_a_run_incomplete() {
+    for values in [&[1.0, 1.2, 0.9, 1.1, 0.8, 1.3, 0.7][..], &[5.0, 1.0], &[300.0, 0.0, 0.5, 250.0, 0.1]] {
+        let mut trace = Trace::new();
+        let node = trace.node("a");
+        let location = trace.rank(0, node);
+        let class = trace.class(&[("energy", "J")]);
+        let mut writer = trace.writer(location);
+        writer.enter(0, trace.main).expect("an event");
+        for hundredth in 0..=400 {
+            let value = MetricValue::F64(values[hundredth % values.len()]);
+            writer.metric(hundredth as u64 * SECOND / 100, class, &[value]).expect("a sample");
+        }
+        writer.leave(4 * SECOND, trace.main).expect("an event");
+        writer.close().expect("a location");
+        for summary in trace.attribute_and_replay() {
+            assert_eq!(summary["run"]["complete"], false, "{values:?}: {}", notes(&summary));
+            assert!(notes(&summary).contains("its values rise and fall"), "{values:?}: {}", notes(&summary));
+        }
+    }
+}

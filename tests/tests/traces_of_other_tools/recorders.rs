@@ -103,7 +103,7 @@ fn ranks_that_share_a_gpu_are_told_by_what_they_read_at_odd_times() {
             writer.metric(SECOND + time, class, &[value]).expect("a sample");
             time += 1 + random(100_000);
         }
-        writer.leave(22 * SECOND, trace.main).expect("an event");
+        writer.leave(21 * SECOND, trace.main).expect("an event");
         writer.close().expect("a location");
     }
     let summary = trace.attribute(&[]);

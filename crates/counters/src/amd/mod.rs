@@ -108,16 +108,7 @@ impl<L: Gpus> Accumulators<L> {
             let energy = match first {
                 Ok(energy) if energy.raw != 0 => energy,
                 other => {
-                    let is_usual = match &other {
-                        Err(CallError::Status(of)) => [L::NOT_SUPPORTED, L::NO_PERMISSION].contains(&of.code),
-                        other => other.is_ok(),
-                    };
-                    let why = why_not::<L>(index, other, partner_counts);
-                    if is_usual {
-                        errors.notes.push(why)
-                    } else {
-                        errors.unreadable(why)
-                    }
+                    leave_out::<L>(index, other, partner_counts, errors);
                     continue;
                 }
             };
@@ -131,8 +122,7 @@ impl<L: Gpus> Accumulators<L> {
                 continue;
             };
             let pci = found.library.pci(index);
-            let same = found.devices.iter().find(|known| pci.is_some() && known.pci == pci);
-            if let Some(same) = same {
+            if let Some(same) = found.devices.iter().find(|known| pci.is_some() && known.pci == pci) {
                 errors.notes.push(format!(
                     "{source}: device {index} is a partition of {}'s package, which counts for all of them",
                     same.name
@@ -178,14 +168,19 @@ fn first_readings(library: &impl Gpus, count: u32) -> Vec<Result<Energy, CallErr
     readings
 }
 
-/// The note about a device that is not offered.
-fn why_not<L: Gpus>(index: u32, reading: Result<Energy, CallError>, partner_counts: bool) -> String {
+/// Notes why a device is not offered.
+fn leave_out<L: Gpus>(
+    index: u32,
+    reading: Result<Energy, CallError>,
+    partner_counts: bool,
+    errors: &mut OpenErrors,
+) {
     let source = L::SOURCE;
     let code = match &reading {
         Err(CallError::Status(status)) => Some(status.code),
         _ => None,
     };
-    match reading {
+    let line = match reading {
         _ if partner_counts && (reading.is_ok() || code == Some(L::NOT_SUPPORTED)) => format!(
             "{source}: device {index} shows no energy: the second die of an MI250X package is counted by device {}",
             index - 1
@@ -195,8 +190,16 @@ fn why_not<L: Gpus>(index: u32, reading: Result<Energy, CallError>, partner_coun
             "{source}: device {index} may not be read, {error}: the user must be in the groups video and render, \
              and the job must have been given the GPU"
         ),
-        Err(error) => format!("{source}: device {index}'s energy cannot be read, {error}; it is left out"),
-    }
+        Err(error) => {
+            let line = format!("{source}: device {index}'s energy cannot be read, {error}; it is left out");
+            return if code == Some(L::NOT_SUPPORTED) {
+                errors.notes.push(line)
+            } else {
+                errors.unreadable(line)
+            };
+        }
+    };
+    errors.notes.push(line);
 }
 
 impl<L: Gpus> Source for Accumulators<L> {

@@ -51,6 +51,9 @@ pub struct Replay {
     /// Nanoseconds since 1970 at `first`, if the trace has them.
     pub realtime_ns: Option<u64>,
     pub processes: Vec<ReplayedProcess>,
+    /// Each node with the time of its first enter and of its last enter or leave. Empty for a trace of ampere.
+    #[serde(default)]
+    pub functions_ran: BTreeMap<String, (u64, u64)>,
     /// The devices, in the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
     /// The names of all metrics of the trace, including those that are no devices.
@@ -230,6 +233,7 @@ impl Replay {
             first,
             last,
             realtime_ns: realtime_ns(clock, first),
+            functions_ran: survey.functions_ran(),
             metrics: replayed_metrics,
             metric_names: index::metric_names(definitions).into_iter().collect(),
             has_cpu_times: definitions.metric_members.values().any(|member| member.name == CPU_TIME),
@@ -382,6 +386,8 @@ struct Survey<'a> {
     /// For each GPU stream, the number of open frames and the start of the outermost.
     streams: HashMap<LocationRef, (u32, u64)>,
     longest_frame: u64,
+    /// The time of each location's first enter, and of its last enter or leave.
+    ran: HashMap<LocationRef, (u64, u64)>,
     attributor: Attributor,
     devices: TraceDevices<'a>,
     /// The type of each device's samples.
@@ -409,6 +415,7 @@ impl<'a> Survey<'a> {
             events: 0,
             streams: streams.map(|l| (LocationRef(l.reference), (0, 0))).collect(),
             longest_frame: 0,
+            ran: HashMap::new(),
             attributor: Attributor::new(config.clone(), definitions.clock.timer_resolution),
             devices: TraceDevices::new(definitions, metrics, recorders, Vec::new()),
             disproved: Vec::new(),
@@ -442,6 +449,17 @@ impl<'a> Survey<'a> {
         self.events += 1;
         let (first, last) = self.spans.unwrap_or((time, time));
         self.spans = Some((first.min(time), last.max(time)));
+    }
+
+    fn functions_ran(&self) -> BTreeMap<String, (u64, u64)> {
+        let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+        let is_our_own = self.devices.found.iter().any(|found| found.is_told);
+        for (location, (first, last)) in self.ran.iter().filter(|_| !is_our_own) {
+            let node = node_of(self.devices.definitions(), *location);
+            let span = all.entry(node).or_insert((*first, *last));
+            *span = (span.0.min(*first), span.1.max(*last));
+        }
+        all
     }
 
     /// Returns the devices, in the order of their first samples.
@@ -532,6 +550,8 @@ impl EventHandler for Survey<'_> {
     ) -> Flow {
         self.coalesced_calls = self.coalesced_calls.saturating_add(calls.unwrap_or(0));
         self.cover(time);
+        let ran = self.ran.entry(location).or_insert((time, time));
+        ran.1 = ran.1.max(time);
         if let Some((depth, begun)) = self.streams.get_mut(&location) {
             if *depth == 0 {
                 *begun = time;
@@ -543,6 +563,9 @@ impl EventHandler for Survey<'_> {
 
     fn leave(&mut self, location: LocationRef, time: u64, _region: otf2::RegionRef) -> Flow {
         self.cover(time);
+        if let Some(ran) = self.ran.get_mut(&location) {
+            ran.1 = ran.1.max(time);
+        }
         if let Some((depth, begun)) = self.streams.get_mut(&location) {
             *depth = depth.saturating_sub(1);
             if *depth == 0 {
