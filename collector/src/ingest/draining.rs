@@ -2,7 +2,7 @@
 
 use super::{Ingest, Round};
 use crate::ingest::limits;
-use crate::ingest::location::LiveLocation;
+use crate::ingest::location::{LiveLocation, Place};
 use crate::ingest::ring_reader::RingReader;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
@@ -46,7 +46,8 @@ impl Ingest {
         for process in 0..self.processes.len() {
             let is_sampled = self.processes[process].is_sampled();
             for location in 0..self.processes[process].locations.len() {
-                let live = &mut self.processes[process].locations[location];
+                let at = Place { process, location };
+                let live = &mut self[at];
                 if live.given_up || live.closed {
                     continue;
                 }
@@ -60,7 +61,7 @@ impl Ingest {
                 // What a program records makes the loop quick; when its threads are on a CPU can wait.
                 let is_of_program = live.definition.kind != LocationKind::CpuTime;
                 if thorough || waiting >= HARDLY_FILLED {
-                    let taken = self.drain_location(process, location, timeline, now, notes);
+                    let taken = self.drain_location(at, timeline, now, notes);
                     round.records += if is_of_program { taken } else { 0 };
                 }
                 self.unspooled.add(&self.processes[process].locations[location].reader.ring);
@@ -72,20 +73,19 @@ impl Ingest {
     /// Returns the number of records that were taken.
     pub fn drain_location(
         &mut self,
-        process: usize,
-        location: usize,
+        at: Place,
         timeline: &mut LiveTimeline,
         now: Timestamp,
         notes: &mut Notes,
     ) -> usize {
-        if self.processes[process].locations[location].index.is_none() {
+        if self[at].index.is_none() {
             return 0; // the attributor must know it first
         }
         let mut batch = std::mem::take(&mut self.batch);
         let mut total = 0;
         loop {
-            let drained = self.processes[process].locations[location].drain(&mut batch, BATCH);
-            self.decode(process, location, &batch, timeline);
+            let drained = self[at].drain(&mut batch, BATCH);
+            self.decode(at, &batch, timeline);
             match drained {
                 Ok(count) => {
                     total += count;
@@ -94,15 +94,15 @@ impl Ingest {
                         break;
                     }
                     if total >= BATCHES_MAX * BATCH {
-                        self.stays_behind(process, location, timeline);
+                        self.stays_behind(at, timeline);
                         break;
                     }
                 }
                 Err(why) => {
                     notes.add(why.to_string());
-                    if self.processes[process].locations[location].given_up {
+                    if self[at].given_up {
                         // Otherwise the open frame would be charged for everything after it.
-                        self.end_frames(process, location, now, timeline);
+                        self.end_frames(at, now, timeline);
                     }
                     break;
                 }
@@ -113,8 +113,8 @@ impl Ingest {
     }
 
     /// Makes the others wait for the records that are left in a ring, so that these are not late.
-    fn stays_behind(&mut self, process: usize, location: usize, timeline: &mut LiveTimeline) {
-        let live = &mut self.processes[process].locations[location];
+    fn stays_behind(&mut self, at: Place, timeline: &mut LiveTimeline) {
+        let live = &mut self[at];
         // Only its own merger waits for a GPU stream, and that one does anyway.
         let is_waited_for = matches!(live.definition.kind, LocationKind::CpuThread | LocationKind::CpuTime);
         if is_waited_for && live.waiting() > 0 {
@@ -124,14 +124,14 @@ impl Ingest {
     }
 
     /// Decodes records of one location to events of its stream.
-    pub fn decode(&mut self, process: usize, location: usize, batch: &[Record], timeline: &mut LiveTimeline) {
-        let process = &mut self.processes[process];
+    pub fn decode(&mut self, at: Place, batch: &[Record], timeline: &mut LiveTimeline) {
+        let process = &mut self.processes[at.process];
         let is_sampled = process.is_sampled();
         let mut done = 0;
         loop {
             let LiveLocation {
                 reader: RingReader { decoder, .. }, index, events, cpu_time, cpu_time_of, ..
-            } = &mut process.locations[location];
+            } = &mut process.locations[at.location];
             let stream = index.and_then(|index| timeline.pipeline.stream(index));
             let (regions, cpu_times) = (&mut process.regions.figures, &mut self.cpu_times);
             let feeder = StreamFeeder { regions, decoder, stream, events, cpu_times, is_sampled };
@@ -164,54 +164,46 @@ impl Ingest {
         }
     }
 
-    pub fn end_frames(
-        &mut self,
-        process: usize,
-        location: usize,
-        end: Timestamp,
-        timeline: &mut LiveTimeline,
-    ) {
+    pub fn end_frames(&mut self, at: Place, end: Timestamp, timeline: &mut LiveTimeline) {
         // The end follows all records of the ring.
-        self.spool_location(process, location);
-        let live = &mut self.processes[process].locations[location];
+        self.spool_location(at);
+        let live = &mut self[at];
         if live.reader.decoder.is_open() {
             let record = Record::new(Kind::LocationEnd, end.max(live.reader.decoder.last_time()), 0);
             if let Some(spool) = &mut live.reader.spool {
                 let _ = spool.append(record);
             }
-            self.decode(process, location, &[record], timeline);
+            self.decode(at, &[record], timeline);
         }
     }
 
     /// Stops reading a location. Its open frames end here: otherwise they would be charged for everything after that.
     fn give_up(
         &mut self,
-        (process, location): (usize, usize),
+        at: Place,
         why: &str,
         timeline: &mut LiveTimeline,
         now: Timestamp,
         notes: &mut Notes,
     ) {
-        let live = &mut self.processes[process].locations[location];
+        let live = &mut self[at];
         live.give_up();
         notes.add(format!("{} {why}: it is not read further", live.reader.ring.path().display()));
-        self.end_frames(process, location, now, timeline);
+        self.end_frames(at, now, timeline);
     }
 
     /// Stops reading locations whose call tree or stack grows without end.
     pub fn look_at_callpaths(&mut self, timeline: &mut LiveTimeline, now: Timestamp, notes: &mut Notes) {
-        for process in 0..self.processes.len() {
-            for location in 0..self.processes[process].locations.len() {
-                let live = &mut self.processes[process].locations[location];
-                let is_looked_at = !live.given_up && !live.is_cpu_time_of_another();
-                let Some(index) = live.index.filter(|_| is_looked_at) else { continue };
-                let callpaths = timeline.pipeline.attributor.engine.callpaths_of(index);
-                let before = std::mem::replace(&mut live.callpaths, callpaths);
-                let depth = live.reader.decoder.depth();
-                let why = self.callpaths.grew(before, callpaths).or_else(|| limits::too_deep(depth));
-                if let Some(why) = why {
-                    self.give_up((process, location), &why, timeline, now, notes);
-                }
+        for at in self.places() {
+            let live = &mut self[at];
+            let is_looked_at = !live.given_up && !live.is_cpu_time_of_another();
+            let Some(index) = live.index.filter(|_| is_looked_at) else { continue };
+            let callpaths = timeline.pipeline.attributor.engine.callpaths_of(index);
+            let before = std::mem::replace(&mut live.callpaths, callpaths);
+            let depth = live.reader.decoder.depth();
+            let why = self.callpaths.grew(before, callpaths).or_else(|| limits::too_deep(depth));
+            if let Some(why) = why {
+                self.give_up(at, &why, timeline, now, notes);
             }
         }
     }
@@ -235,13 +227,10 @@ impl Ingest {
         } else {
             timeline.behind = None;
         }
-        for process in 0..self.processes.len() {
-            for location in 0..self.processes[process].locations.len() {
-                let live = &self.processes[process].locations[location];
-                if !live.given_up && live.reader.decoder.last_time() > future {
-                    let why = "has events of times that are yet to come";
-                    self.give_up((process, location), why, timeline, now, notes);
-                }
+        for at in self.places() {
+            if !self[at].given_up && self[at].reader.decoder.last_time() > future {
+                let why = "has events of times that are yet to come";
+                self.give_up(at, why, timeline, now, notes);
             }
         }
     }

@@ -10,6 +10,13 @@ use ampere_trace::spool::SpoolDirectory;
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
 use std::path::{Path, PathBuf};
 
+/// The place of a location among those of a run: the index of its process, and its index in the process.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub process: usize,
+    pub location: usize,
+}
+
 pub(crate) struct LiveLocation {
     pub definition: Location,
     pub reader: RingReader,

@@ -35,10 +35,11 @@ use ampere_ring::session::Command;
 use ampere_ring::{Record, Session};
 use ampere_trace::spool::SpoolDirectory;
 use limits::CallPaths;
-use location::LiveLocation;
+use location::{LiveLocation, Place};
 use process::{Process, State};
 use spooling::Unspooled;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::{Index, IndexMut};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,20 @@ pub struct Round {
     pub smallest: u64,
 }
 
+impl Index<Place> for Ingest {
+    type Output = LiveLocation;
+
+    fn index(&self, at: Place) -> &LiveLocation {
+        &self.processes[at.process].locations[at.location]
+    }
+}
+
+impl IndexMut<Place> for Ingest {
+    fn index_mut(&mut self, at: Place) -> &mut LiveLocation {
+        &mut self.processes[at.process].locations[at.location]
+    }
+}
+
 impl Ingest {
     /// `begins`: this is the run's first collector. `node`: this node's name in the run.
     pub fn new(spool: SpoolDirectory, begins: bool, node: String) -> Ingest {
@@ -119,6 +134,14 @@ impl Ingest {
             over_since: None,
             node,
         }
+    }
+
+    /// Returns the places of the present locations.
+    fn places(&self) -> Vec<Place> {
+        let of_process = |(process, of): (usize, &Process)| {
+            (0..of.locations.len()).map(move |location| Place { process, location })
+        };
+        self.processes.iter().enumerate().flat_map(of_process).collect()
     }
 
     pub fn locations(&self) -> impl Iterator<Item = &LiveLocation> {

@@ -2,7 +2,7 @@
 //! read to the end before that.
 
 use super::{Ingest, finding};
-use crate::ingest::location::LiveLocation;
+use crate::ingest::location::{LiveLocation, Place};
 use crate::ingest::process::{Process, State};
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
@@ -59,19 +59,18 @@ pub fn end_of(ingest: &Ingest, process: usize, timeline: &LiveTimeline, now: Tim
 /// Ends the open frames of a location whose ring was read to the end. `keeps_rings`: another collector may need the ring.
 pub fn close_location(
     ingest: &mut Ingest,
-    process: usize,
-    location: usize,
+    at: Place,
     end: Timestamp,
     timeline: &mut LiveTimeline,
     (session, keeps_rings): (&Path, bool),
 ) {
-    let live = &mut ingest.processes[process].locations[location];
+    let live = &mut ingest[at];
     if live.closed || (live.index.is_none() && live.waiting() > 0) {
         return;
     }
-    ingest.spool_location(process, location);
-    let of = &mut ingest.processes[process];
-    let live = &mut of.locations[location];
+    ingest.spool_location(at);
+    let of = &mut ingest.processes[at.process];
+    let live = &mut of.locations[at.location];
     live.closed = true;
     let own = live.index.filter(|_| !live.is_cpu_time_of_another());
     own.into_iter().for_each(|index| timeline.pipeline.end_stream(index));
@@ -84,16 +83,16 @@ pub fn close_location(
             suppressed_calls: live.reader.ring.suppressed_calls(),
             dropped_records: live.reader.ring.dropped_records(),
         };
-        let stream = of.stream_of(&of.locations[location].definition);
+        let stream = of.stream_of(&of.locations[at.location].definition);
         if ingest.spool.retire(session, &stream, &retired).is_ok() {
-            let _ = of.locations[location].reader.ring.retire();
+            let _ = of.locations[at.location].reader.ring.retire();
         }
     }
     if of.life.state == State::Died {
-        let last = of.locations[location].reader.decoder.last_time();
+        let last = of.locations[at.location].reader.decoder.last_time();
         of.life.died_at = of.life.died_at.max(Some(end.max(last)));
     }
-    ingest.end_frames(process, location, end, timeline);
+    ingest.end_frames(at, end, timeline);
 }
 
 /// Notes the records in rings that were not read to their end.

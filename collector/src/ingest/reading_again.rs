@@ -8,7 +8,7 @@
 //! Until all are decoded, nothing is published, so that no counter in /metrics ever decreases.
 
 use super::{Ingest, process_ends};
-use crate::ingest::location::LiveLocation;
+use crate::ingest::location::{LiveLocation, Place};
 use crate::ingest::process::State;
 use crate::live_timeline::LiveTimeline;
 use crate::notes::Notes;
@@ -20,7 +20,7 @@ use std::path::Path;
 /// A stream of records that is read again.
 #[derive(Clone, Copy)]
 pub(crate) enum Again {
-    Location(usize, usize),
+    Location(Place),
     Samples,
 }
 
@@ -45,7 +45,7 @@ fn again(ingest: &Ingest, samples: Option<&Samples>) -> impl Iterator<Item = (Ag
         let again = move |(at, location): (usize, &LiveLocation)| {
             location.index?; // the attributor must know it first
             let reached = location.reader.decoder.last_time();
-            location.reader.catching_up.map(|_| (Again::Location(process, at), reached))
+            location.reader.catching_up.map(|_| (Again::Location(Place { process, location: at }), reached))
         };
         of.locations.iter().enumerate().filter_map(again)
     });
@@ -61,44 +61,37 @@ pub fn furthest_behind(ingest: &Ingest, samples: Option<&Samples>) -> Option<(Ag
 /// Decodes the next batch that an earlier collector has read of a location.
 pub fn read_again(
     ingest: &mut Ingest,
-    (process, location): (usize, usize),
+    at: Place,
     (mode, session): (Mode, &Path),
     predecessors_last: Timestamp,
     timeline: &mut LiveTimeline,
     notes: &mut Notes,
 ) {
     let mut batch = std::mem::take(&mut ingest.batch);
-    if ingest.processes[process].locations[location].read_again(&mut batch, BATCH) {
-        ingest.decode(process, location, &batch, timeline);
-        skip_unspooled_records(ingest, process, location, timeline, notes);
+    if ingest[at].read_again(&mut batch, BATCH) {
+        ingest.decode(at, &batch, timeline);
+        skip_unspooled_records(ingest, at, timeline, notes);
     } else {
-        let of = &ingest.processes[process];
-        let (group, name) = (of.group(), &of.locations[location].definition.name);
+        let (group, name) = (ingest.processes[at.process].group(), &ingest[at].definition.name);
         notes.add_loss(format!(
             "records of {group}, {name}, on disk cannot be read again: its figures are incomplete"
         ));
     }
     ingest.batch = batch;
-    end_if_over(ingest, (process, location), (mode, session), predecessors_last, timeline);
+    end_if_over(ingest, at, (mode, session), predecessors_last, timeline);
 }
 
 /// Skips the records that an earlier collector has read when the disk was full: the open frames end with the records before
 /// them, and the next records are from the ring.
-fn skip_unspooled_records(
-    ingest: &mut Ingest,
-    process: usize,
-    location: usize,
-    timeline: &mut LiveTimeline,
-    notes: &mut Notes,
-) {
-    let live = &mut ingest.processes[process].locations[location];
+fn skip_unspooled_records(ingest: &mut Ingest, at: Place, timeline: &mut LiveTimeline, notes: &mut Notes) {
+    let live = &mut ingest[at];
     if live.reader.catching_up.is_some() {
         return;
     }
     let (Some(known), read) = (live.left.known_until.take(), live.reader.ring.position()) else { return };
     let (name, end) = (live.definition.name.clone(), live.reader.decoder.last_time());
-    let group = ingest.processes[process].group();
-    ingest.end_frames(process, location, end, timeline);
+    let group = ingest.processes[at.process].group();
+    ingest.end_frames(at, end, timeline);
     notes.add_loss(format!(
         "{group}, {name}: {} of {read} records are not on disk: they are lost",
         read - known
@@ -109,11 +102,12 @@ fn skip_unspooled_records(
 /// end together, as one of them has the time of that end.
 fn end_if_over(
     ingest: &mut Ingest,
-    (process, location): (usize, usize),
+    at: Place,
     (mode, session): (Mode, &Path),
     predecessors_last: Timestamp,
     timeline: &mut LiveTimeline,
 ) {
+    let Place { process, location } = at;
     let of = &mut ingest.processes[process];
     let is_running = of.life.state == State::Running;
     let awaited = if is_running { location..location + 1 } else { 0..of.locations.len() };
@@ -129,16 +123,10 @@ fn end_if_over(
     }
     let end_of_process = (!is_running).then(|| of.life.program_end.unwrap_or(predecessors_last));
     for location in awaited {
-        let end = ingest.processes[process].locations[location].left.ended_at.or(end_of_process);
+        let at = Place { process, location };
+        let end = ingest[at].left.ended_at.or(end_of_process);
         if let Some(end) = end {
-            process_ends::close_location(
-                ingest,
-                process,
-                location,
-                end,
-                timeline,
-                (session, mode != Mode::Collector),
-            );
+            process_ends::close_location(ingest, at, end, timeline, (session, mode != Mode::Collector));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! are on disk, so that nothing is lost with a collector that is killed.
 
 use super::Ingest;
+use crate::ingest::location::Place;
 use crate::notes::Notes;
 use crate::sampling::samples::Samples;
 use std::time::{Duration, Instant};
@@ -71,8 +72,8 @@ impl Ingest {
     }
 
     /// Does the same for one location.
-    pub fn spool_location(&mut self, process: usize, location: usize) {
-        let reader = &mut self.processes[process].locations[location].reader;
+    pub fn spool_location(&mut self, at: Place) {
+        let reader = &mut self.processes[at.process].locations[at.location].reader;
         if reader.ring.released() == reader.ring.position() {
             return;
         }

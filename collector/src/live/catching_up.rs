@@ -22,17 +22,10 @@ pub(crate) fn catch_up(run: &mut LiveRun, limit: Timestamp) {
         run.advance_to(reached.min(limit));
         let Some(timeline) = &mut run.timeline else { return };
         match which {
-            Again::Location(process, location) => {
+            Again::Location(at) => {
                 let place = (run.options.mode, run.session.directory());
                 let last = run.sampling.predecessors_last;
-                reading_again::read_again(
-                    &mut run.ingest,
-                    (process, location),
-                    place,
-                    last,
-                    timeline,
-                    &mut run.notes,
-                );
+                reading_again::read_again(&mut run.ingest, at, place, last, timeline, &mut run.notes);
             }
             Again::Samples => {
                 let batch = &mut run.ingest.batch;

@@ -1,6 +1,7 @@
 //! Which processes still run, what is known of them while they do, and what becomes of those that have ended.
 
 use super::LiveRun;
+use crate::ingest::location::Place;
 use crate::ingest::process::{Process, State};
 use crate::ingest::{process_ends, reading_again};
 use crate::node_watch::NodeWatch;
@@ -88,14 +89,15 @@ pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
         // Nothing is read of a location that the attributor does not know.
         run.introduce();
         let known = run.ingest.processes[process].locations.len();
-        (0..known).for_each(|location| drain_to_its_end(run, process, location));
+        (0..known).for_each(|location| drain_to_its_end(run, Place { process, location }));
         run.spool_taken();
         let Some(timeline) = &mut run.timeline else { return };
         let end = process_ends::end_of(&run.ingest, process, timeline, timeline.now(&run.session));
         let keeps_rings = run.options.mode != Mode::Collector;
         for location in 0..known {
             let place = (run.session.directory(), keeps_rings);
-            process_ends::close_location(&mut run.ingest, process, location, end, timeline, place);
+            let at = Place { process, location };
+            process_ends::close_location(&mut run.ingest, at, end, timeline, place);
         }
         // Its log may have been read meanwhile, and have defined another one.
         if run.ingest.processes[process].locations.len() == known {
@@ -105,18 +107,18 @@ pub(crate) fn close_locations(run: &mut LiveRun, process: usize) {
 }
 
 /// Reads what is in a ring now, and no more: a process that is still running would never let the run end.
-fn drain_to_its_end(run: &mut LiveRun, process: usize, location: usize) {
-    let live = &mut run.ingest.processes[process].locations[location];
+fn drain_to_its_end(run: &mut LiveRun, at: Place) {
+    let live = &mut run.ingest[at];
     if live.closed {
         return;
     }
     let end = live.reader.ring.position() + live.waiting() as u64;
     loop {
-        let before = run.ingest.processes[process].locations[location].reader.ring.position();
+        let before = run.ingest[at].reader.ring.position();
         let Some(timeline) = run.timeline.as_mut().filter(|_| before < end) else { return };
         let now = timeline.now(&run.session);
-        run.ingest.drain_location(process, location, timeline, now, &mut run.notes);
-        if run.ingest.processes[process].locations[location].reader.ring.position() == before {
+        run.ingest.drain_location(at, timeline, now, &mut run.notes);
+        if run.ingest[at].reader.ring.position() == before {
             return;
         }
         // What is drained waits in the pipeline: it is handed over as far as the others have been read.

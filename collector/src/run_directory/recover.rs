@@ -48,11 +48,6 @@ pub enum Traced {
 pub struct RecoverError(#[from] Problem);
 
 impl RecoverError {
-    /// Whether the leftover is another user's.
-    pub fn is_of_another(&self) -> bool {
-        matches!(self.0, Problem::OfAnother(_))
-    }
-
     /// Whether the records are out of reach, for example on another node's disk: the run can be recovered there.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self.0, Problem::Manifest(ManifestError::NoRecords { .. }))

@@ -9,6 +9,7 @@
 //! left_out.rs metrics that look like energy but are no device      parts.rs   which device is a part of which
 //! series.rs   the samples of a counter               metrics.rs  which metrics are devices, and in which unit
 //! devices.rs  devices, found with their first samples    metric_recorders.rs  locations that record the same counter
+//! cpu_times.rs  times on a CPU, from the metric that locations record
 //! sensors.rs  powers that are recorded next to a counter           scorep_names.rs  Score-P's words as OTF2's
 //! value_type.rs  a sample's 64 bits and their type
 //! offline.rs  attribution of a trace: `ampere attribute`         locations.rs  its locations as the attributor's
