@@ -167,9 +167,10 @@ mod tests {
     use ampere_settings::Config;
 
     type Shows = fn(u64) -> u64;
+    type Counter<'a> = (&'a str, &'a str, &'a str, Shows);
 
     /// Which devices of a node count after 2 s: each has a metric, a PCI address, a model and a counter.
-    fn counts(devices: &[(&str, &str, &str, Shows)]) -> Vec<bool> {
+    fn counts(devices: &[Counter]) -> Vec<bool> {
         let mut attributor = Attributor::new(Config::default(), 1000);
         for (number, (metric, pci, model, _)) in devices.iter().enumerate() {
             let found = FoundDevice {
@@ -207,7 +208,7 @@ mod tests {
         let other: Shows = |time| 90_000 + 300 * time;
         let slower: Shows = |time| 70_000 + 280 * time;
         let still: Shows = |_| 70_000;
-        let cases: [(&str, &[(&str, &str, &str, Shows)], &[bool]); 11] = [
+        let cases: [(&str, &[Counter], &[bool]); 11] = [
             (
                 "partitions of one package",
                 &[
