@@ -1,13 +1,10 @@
 //! When a trace's locations used CPU time: the metric [`CPU_TIME`], which each location records itself.
 
-use crate::index;
+use crate::index::{CPU_TIME, number};
 use crate::series::scaled;
-use ampere_model::{MetricValue as Value, Timestamp};
+use ampere_model::Timestamp;
 use otf2::{Definitions, LocationRef, LocationType, MetricClassRef, MetricRef, MetricValue};
 use std::collections::HashMap;
-
-/// The metric of a location's own CPU time: cumulative, in seconds.
-pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
 
 /// The CPU times of a trace's locations, as far as they have been read.
 #[derive(Default)]
@@ -54,11 +51,7 @@ impl CpuTimes {
         values: &[MetricValue],
     ) -> Option<f64> {
         let (position, seconds_per_unit) = self.by_class.get(&metric.class)?;
-        let value = match index::value(*values.get(*position)?) {
-            Value::U64(value) => value as f64,
-            Value::I64(value) => value as f64,
-            Value::F64(value) => value,
-        };
+        let value = number(*values.get(*position)?);
         self.known_until.entry(location).and_modify(|until| *until = time);
         Some(value * seconds_per_unit)
     }

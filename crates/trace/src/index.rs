@@ -1,6 +1,5 @@
 //! Lookups in a trace's definitions: the names of its regions and metrics, and the wording where the definitions are ambiguous.
 
-use crate::cpu_times::CPU_TIME;
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
@@ -13,6 +12,8 @@ use std::path::Path;
 
 /// The name of the attribute with the number of coalesced calls, which only ampere's own traces have.
 pub const CALLS_NAME: &str = "ampere::calls";
+/// The metric of a location's own CPU time: cumulative, in seconds.
+pub(crate) const CPU_TIME: &str = "ampere::cpu_time";
 /// The reason for an incomplete run if several recorders may read the same counter.
 pub(crate) const IN_DOUBT: &str = "it is not known which recorders of one metric read the same counter: more than 1 % of the joules may be counted twice";
 

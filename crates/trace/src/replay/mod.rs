@@ -8,8 +8,8 @@ mod play;
 
 pub use play::{InvalidSpeed, Player, Speed};
 
-use crate::cpu_times::CPU_TIME;
 use crate::devices::TraceDevices;
+use crate::index::CPU_TIME;
 use crate::metric_recorders::{Recorders, are_in_doubt};
 use crate::metrics::{Found, Metrics};
 use crate::nesting::Nesting;

@@ -7,7 +7,7 @@
 //! suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
-use crate::cpu_times::CPU_TIME;
+use crate::index::CPU_TIME;
 use crate::index::as_model;
 use crate::value_type;
 use ampere_model::{

@@ -2,7 +2,7 @@
 //! its own.
 
 use super::{CpuTimeOf, Task, TracedRun};
-use crate::cpu_times::CPU_TIME;
+use crate::index::CPU_TIME;
 use crate::spool::Spool;
 use ampere_model::Timestamp;
 use ampere_ring::cpu_time::{CpuSource, CpuTotal};
