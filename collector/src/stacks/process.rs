@@ -67,7 +67,8 @@ pub(super) struct SampledProcess {
 /// The logs of a process that records its own calls.
 #[derive(Default)]
 struct OwnLogs {
-    logs: Vec<LogReader>,
+    /// The logs, and whether each is of this process, and not of another one with its pid.
+    logs: Vec<(LogReader, bool)>,
     /// The threads that have locations there.
     threads: HashSet<u32>,
 }
@@ -117,7 +118,7 @@ impl SampledProcess {
 
     /// Whether it writes a log itself.
     pub fn is_recorded(&self) -> bool {
-        !self.own_logs.logs.is_empty()
+        self.own_logs.logs.iter().any(|(_, is_own)| *is_own)
     }
 
     /// Reads which threads have locations in the logs that the process writes itself.
@@ -403,19 +404,23 @@ impl OwnLogs {
             };
             let Ok(Some(mut log)) = LogReader::open(&path) else { break };
             log.release_descriptor();
-            self.logs.push(log);
+            self.logs.push((log, false));
         }
         let Some(last) = self.logs.len().checked_sub(1) else { return };
         // The logs before the last one are those of programs that the process was before.
         let from = if is_first { last } else { 0 };
-        for log in &mut self.logs[from..] {
-            let threads = &mut self.threads;
-            let _ = log.read_new(|definition| {
-                if let Definition::Location(Location { kind: LocationKind::CpuThread, thread, .. }) =
-                    definition
-                {
+        let (start_time, threads) = (ampere_ring::process::start_time(pid), &mut self.threads);
+        let namespace = ampere_ring::process::pid_namespace();
+        for (log, is_own) in &mut self.logs[from..] {
+            let _ = log.read_new(|definition| match definition {
+                Definition::Process(of) => {
+                    *is_own = start_time.is_none_or(|start_time| of.start_time == start_time)
+                        && [0, namespace].contains(&of.pid_namespace);
+                }
+                Definition::Location(Location { kind: LocationKind::CpuThread, thread, .. }) if *is_own => {
                     threads.insert(thread);
                 }
+                _ => {}
             });
         }
     }

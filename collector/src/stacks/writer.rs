@@ -12,7 +12,7 @@ use super::unsampled_processes::{Action, UnsampledProcesses};
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
-use ampere_stacks::{Figures, Sampler, StacksError, foreign};
+use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -27,6 +27,8 @@ const SETTLED: Duration = Duration::from_millis(300);
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less.
 const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
+/// The sampler passes on what happened until this time ago.
+const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The maximal number of processes with rows at a time.
@@ -47,7 +49,7 @@ pub(super) struct Writer {
     has_samples: bool,
     /// The state of the session's logs when they were last looked at.
     generation: Option<u64>,
-    /// Where the kernel reports no switches, the processes whose CPU time is read, with the time of the last reading.
+    /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
 }
@@ -123,7 +125,10 @@ impl Writer {
         }
         let recorded = &self.recorded;
         match sampler.retain(|process| !recorded.contains(&process)) {
-            Ok(()) => self.needed = u64::MAX,
+            Ok(without) => {
+                self.needed = u64::MAX;
+                self.counted.extend(without.into_iter().map(|process| (process, 0)));
+            }
             // They are still sampled, and the samples are left out.
             Err(_) => self.needed = self.timing.clock.now(),
         }
@@ -154,9 +159,7 @@ impl Writer {
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
         self.read_own_logs();
-        if sampler.is_none() {
-            self.read_counted(now);
-        }
+        self.read_counted(now);
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
         self.write_cpu_times(until);
@@ -205,7 +208,9 @@ impl Writer {
     }
 
     /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.
-    fn count_threads(&mut self, has_lost: bool, times: (u64, u64)) {
+    fn count_threads(&mut self, has_lost: bool, (before, now): (u64, u64)) {
+        // Switches are known up to these times.
+        let times = [before, now].map(|time| time.saturating_sub(KNOWN_AFTER.as_nanos() as u64)).into();
         for (process, sampled) in &mut self.processes {
             let threads = sampled.cpu.threads().filter(|(_, is_known)| has_lost || !is_known);
             for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
@@ -216,7 +221,7 @@ impl Writer {
         }
     }
 
-    /// Where the kernel reports no switches, reads its count of the CPU time of all threads of processes that record their calls.
+    /// Reads the kernel's count of the CPU time of all threads of processes of which it reports no switches.
     fn read_counted(&mut self, now: u64) {
         let due: Vec<(u32, u64)> = (self.counted.iter())
             .filter(|(_, last)| now.saturating_sub(**last) >= COUNTED_PERIOD.as_nanos() as u64)
@@ -241,6 +246,10 @@ impl Writer {
                     let is_new = last > 0 && !before.contains(thread);
                     sampled.cpu.set_counted(*thread, counted, (last, now), is_new);
                 }
+            }
+            // Threads that have ended since the last reading used this, too.
+            if let Some(counted) = cpu_of_process(process).filter(|_| last > 0) {
+                sampled.cpu.set_counted_of_all(counted, (last, now));
             }
             let ended = before.into_iter().filter(|thread| !threads.contains(thread));
             ended.for_each(|thread| sampled.end_thread(thread, &self.timing));
@@ -314,10 +323,15 @@ impl Writer {
             self.counted.entry(process).or_insert(0);
             return;
         };
-        self.added(match is_recorded {
+        let outcome = match is_recorded {
             true => sampler.add_switches(process),
             false => sampler.add_running(process),
-        });
+        };
+        match outcome {
+            // It records its calls, and needs no samples.
+            Err(_) if is_recorded || !self.has_samples => _ = self.counted.entry(process).or_insert(0),
+            outcome => self.added(outcome),
+        }
     }
 
     /// Keeps the reason, if a process cannot be sampled.

@@ -1,5 +1,7 @@
 //! Sampled call paths: the functions that the threads of a command execute, at each millisecond of their CPU time.
 //!
+//! When each thread is on a CPU is recorded, too, also of processes whose stacks are not sampled.
+//!
 //! The kernel interrupts each thread and copies its registers and the top of its stack into a ring that this process
 //! reads (`perf_event_open`). Nothing is loaded into the application, it receives no signals, and static and JVM programs
 //! are sampled like all others. Stacks are unwound here, by the tables of the mapped files (DWARF), or by frame pointers if
@@ -61,6 +63,7 @@ mod source;
 mod stack;
 mod walker;
 
+pub use events::cpu_of_process;
 pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};
 pub use options::{Options, StacksError};

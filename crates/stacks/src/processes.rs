@@ -223,6 +223,11 @@ impl Processes {
         self.0.iter_mut().for_each(|(process, entry)| entry.has_samples &= is_sampled(*process));
     }
 
+    /// Called when a process has no events any more.
+    pub(crate) fn remove(&mut self, process: u32) {
+        self.0.remove(&process);
+    }
+
     /// Called when events of these threads of a process are open.
     pub(crate) fn added(&mut self, process: u32, threads: &[u32], recorded: Recorded) {
         let has_samples = recorded != Recorded::Switches;

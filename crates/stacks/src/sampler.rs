@@ -203,23 +203,25 @@ impl Sampler {
     }
 
     /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. When they are on a CPU is
-    /// still recorded, and a process can be sampled again later.
+    /// still recorded, and a process can be sampled again later. Returns the processes of which nothing is recorded any more,
+    /// because too few files may be open.
     ///
     /// # Errors
     ///
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
-    pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<(), StacksError> {
+    pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
         // Inherited events end with those that they were inherited from. Therefore each process gets its own.
-        let all = self.all_recorded();
-        let recorded = |process| if is_sampled(process) { all } else { Recorded::Switches };
-        let all: Vec<_> = (self.processes.all().into_iter())
-            .map(|process| (process, self.events.start_of(process), recorded(process)))
+        let mut all: Vec<_> = (self.processes.all().into_iter())
+            .map(|process| (!is_sampled(process), process, self.events.start_of(process)))
             .collect();
+        all.sort_unstable_by_key(|(is_last, ..)| *is_last);
         let before = self.events.take();
-        for (process, start, recorded) in all {
-            let added = threads_of(process).and_then(|threads| self.add(process, threads, (start, recorded)));
-            match added {
+        let mut without = Vec::new();
+        for (has_no_samples, process, start) in all {
+            let recorded = if has_no_samples { Recorded::Switches } else { self.all_recorded() };
+            match threads_of(process).and_then(|threads| self.add(process, threads, (start, recorded))) {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
+                Err(_) if has_no_samples => without.push(process),
                 Err(why) => {
                     self.events.put_back(before);
                     return Err(why);
@@ -228,7 +230,8 @@ impl Sampler {
         }
         drop(before);
         self.processes.retain_samples(is_sampled);
-        Ok(())
+        without.iter().for_each(|process| self.processes.remove(*process));
+        Ok(without)
     }
 
     /// Returns the threads that now have events.

@@ -78,8 +78,8 @@ pub struct Stream {
     depth: usize,
     last_released: Timestamp,
     done_until: Timestamp,
-    /// The time of the last point of its CPU time.
-    cpu_time_known_until: Option<Timestamp>,
+    /// The last point of its CPU time: the time, and the seconds.
+    last_cpu_time: Option<(Timestamp, f64)>,
     late: u64,
 }
 
@@ -99,7 +99,7 @@ impl Stream {
             depth: 0,
             last_released: 0,
             done_until: 0,
-            cpu_time_known_until: None,
+            last_cpu_time: None,
             late: 0,
         }
     }
@@ -334,8 +334,9 @@ impl Pipeline {
     /// and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
-        let is_late =
-            stream.cpu_time_known_until.replace(time).is_some_and(|before| before < stream.done_until);
+        // A thread that has waited for long is known not to have used CPU time since the last point.
+        let is_late = (stream.last_cpu_time.replace((time, seconds)))
+            .is_some_and(|(before, used)| before < stream.done_until && used < seconds);
         stream.late += u64::from(is_late);
         let ticks = seconds * self.attributor.ticks_per_second as f64;
         self.attributor.engine.add_cpu_time(location, time, ticks);
