@@ -136,6 +136,29 @@ impl Seconds {
     }
 }
 
+/// Executes its arguments, where the kernel denies perf_event_open as in many containers.
+const WITHOUT_PERF: &str = r#"
+    #include <errno.h>
+    #include <linux/filter.h>
+    #include <linux/seccomp.h>
+    #include <stddef.h>
+    #include <sys/prctl.h>
+    #include <sys/syscall.h>
+    #include <unistd.h>
+    int main(int count, char **arguments) {
+        struct sock_filter filter[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        };
+        struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+        if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 99;
+        execv(arguments[1], arguments + 1);
+        return 98;
+    }
+"#;
+
 fn is_permitted() -> bool {
     Sampler::begin(&Options::default()).is_ok()
 }
@@ -188,4 +211,32 @@ fn cpu_times_of_threads_whose_calls_are_recorded_and_whose_functions_are_sampled
     let sum: f64 = of_program.map(|(seconds, _)| seconds).sum();
     assert!(sum >= 0.98 * seconds.of_process, "{sum} of {}: {:?}", seconds.of_process, seconds.locations);
     seconds.check(seconds.locations.iter().map(|(seconds, _)| seconds).sum());
+}
+
+#[test]
+fn where_the_kernel_reports_no_switches_its_counts_are_read() {
+    skip_unless!(has_python_otf2(), "no python3-otf2");
+    let place = Place::new();
+    let options = ["-O1", "-g", "-pthread", "-finstrument-functions"];
+    let program = place.compile("cc", "program", PROGRAM, &options);
+    let without_perf = place.compile("cc", "without_perf", WITHOUT_PERF, &[]);
+    let plain = place.ampere_run("out", &[program.to_str().unwrap(), "100", "0"]);
+    let mut measured = place.command(&without_perf);
+    measured.arg(plain.get_program()).args(plain.get_args());
+    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off");
+    let done = run(&mut measured);
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    assert_eq!(summary["run"]["activity"], "schedstat", "{}", summary["run"]);
+    let notes = summary["run"]["notes"].to_string();
+    assert!(notes.contains("when threads are on a CPU is not recorded at each switch"), "{notes}");
+    let seconds = Seconds::of(&place, &done);
+    // What a process used after the last reading is not known.
+    let sum: f64 = seconds.locations.iter().map(|(seconds, _)| seconds).sum();
+    assert!(
+        sum > 0.75 * seconds.of_process && sum < 1.05 * seconds.of_process,
+        "{sum}: {:?}",
+        seconds.locations
+    );
+    assert!(seconds.locations.len() >= 4, "{:?}", seconds.locations);
 }

@@ -178,8 +178,9 @@ pub(super) struct CpuTimes {
     children: Vec<Span>,
     ring_of_others: Option<CpuRing>,
     waiting: usize,
-    /// The CPU time of all threads.
+    /// The CPU time of all threads, and what the kernel had counted when there was none.
     used: u64,
+    began: Option<u64>,
 }
 
 impl CpuTimes {
@@ -201,16 +202,33 @@ impl CpuTimes {
         }
     }
 
-    /// The kernel has counted this CPU time of a thread since its start. What is not known yet has risen evenly since the last time that
-    /// is. `is_new` is whether the thread has started since `since`.
+    /// The kernel has counted this CPU time of a thread since its start. If more is not known, all of the time from `since` to `now`
+    /// is taken to have risen evenly. `is_new` is whether the thread has started since `since`.
     pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
         let of = self.threads.entry(thread).or_default();
-        let known = of.used;
-        let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(known) });
-        let used = counted.saturating_sub(began).saturating_sub(known);
-        let from = of.until.max(since.min(now));
-        if used > 0 && from < now {
+        let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(of.used) });
+        let missing = counted.saturating_sub(began).saturating_sub(of.used);
+        if missing == 0 {
+            return;
+        }
+        let known = of.waiting.split_off(of.waiting.partition_point(|span| span.from < since));
+        let known: u64 = known.iter().map(|span| span.used).sum();
+        let from = of.waiting.last().map_or(since, |span| span.until.max(since));
+        // The kernel has counted a little after `now`, too.
+        let used = (known + missing).min(now.saturating_sub(from));
+        (of.used, self.used) = (of.used - known, self.used - known);
+        if used > 0 {
             self.add_span(thread, Span { from, until: now, used });
+        }
+    }
+
+    /// The kernel has counted this CPU time of all threads of the process, those that have ended included.
+    pub fn set_counted_of_all(&mut self, counted: u64, (since, now): (u64, u64)) {
+        let began = *self.began.get_or_insert(counted.saturating_sub(self.used));
+        let used = counted.saturating_sub(began).saturating_sub(self.used);
+        if used > 0 && since < now {
+            self.used += used;
+            self.take_over(vec![Span { from: since, until: now, used }]);
         }
     }
 
@@ -372,11 +390,13 @@ mod tests {
         times.add(7, 100, 200);
         times.set_counted(7, 5100, (0, 200), false);
         assert_eq!((times.used(), times.threads().collect::<Vec<_>>()), (100, vec![(7, true)]));
-        times.set_counted(7, 5400, (0, 1000), false);
-        times.set_counted(8, 50, (200, 1000), true);
+        times.add(7, 400, 450);
+        times.set_counted(7, 5450, (300, 1000), false);
+        times.set_counted(8, 50, (300, 1000), true);
+        assert_eq!(times.used(), 500);
         let mut all = times.split_off(u64::MAX);
         all.sort_by_key(|span| (span.from, span.used));
-        assert_eq!(all, [span(100, 200, 100), span(200, 1000, 50), span(200, 1000, 300)]);
+        assert_eq!(all, [span(100, 200, 100), span(300, 1000, 50), span(300, 1000, 350)]);
     }
 
     proptest! {

@@ -12,7 +12,7 @@ use super::unsampled_processes::{Action, UnsampledProcesses};
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
-use ampere_stacks::{Figures, Sampler, StacksError, foreign};
+use ampere_stacks::{Figures, Sampler, StacksError, cpu_of_process, foreign};
 use rustc_hash::FxHashMap;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -27,6 +27,8 @@ const SETTLED: Duration = Duration::from_millis(300);
 const SAMPLES_MIN: usize = 3;
 /// A process without samples gets no row of its own if it ran for less.
 const UNSAMPLED_MIN: Duration = Duration::from_millis(10);
+/// The sampler passes on what happened until this time ago.
+const KNOWN_AFTER: Duration = Duration::from_millis(1);
 /// The interval at which the kernel's count of CPU time is read where it reports no switches.
 const COUNTED_PERIOD: Duration = Duration::from_millis(100);
 /// The maximal number of processes with rows at a time.
@@ -206,7 +208,9 @@ impl Writer {
     }
 
     /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.
-    fn count_threads(&mut self, has_lost: bool, times: (u64, u64)) {
+    fn count_threads(&mut self, has_lost: bool, (before, now): (u64, u64)) {
+        // Switches are known up to these times.
+        let times = [before, now].map(|time| time.saturating_sub(KNOWN_AFTER.as_nanos() as u64)).into();
         for (process, sampled) in &mut self.processes {
             let threads = sampled.cpu.threads().filter(|(_, is_known)| has_lost || !is_known);
             for thread in threads.map(|(thread, _)| thread).collect::<Vec<_>>() {
@@ -242,6 +246,10 @@ impl Writer {
                     let is_new = last > 0 && !before.contains(thread);
                     sampled.cpu.set_counted(*thread, counted, (last, now), is_new);
                 }
+            }
+            // Threads that have ended since the last reading used this, too.
+            if let Some(counted) = cpu_of_process(process).filter(|_| last > 0) {
+                sampled.cpu.set_counted_of_all(counted, (last, now));
             }
             let ended = before.into_iter().filter(|thread| !threads.contains(thread));
             ended.for_each(|thread| sampled.end_thread(thread, &self.timing));

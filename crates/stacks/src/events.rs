@@ -362,8 +362,8 @@ impl Events {
     }
 }
 
-/// The CPU time of all threads of a process, in nanoseconds. `None` if it has ended.
-pub(crate) fn cpu_of_process(process: u32) -> Option<u64> {
+/// The CPU time of all threads of a process, those that have ended included, in nanoseconds. `None` if the process has ended.
+pub fn cpu_of_process(process: u32) -> Option<u64> {
     // The kernel's number for the clock of a process' scheduled time (`CPUCLOCK_SCHED`).
     let clock = !(process as libc::clockid_t) << 3 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -63,6 +63,7 @@ mod source;
 mod stack;
 mod walker;
 
+pub use events::cpu_of_process;
 pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};
 pub use options::{Options, StacksError};
