@@ -147,7 +147,7 @@ impl Finish {
         if !manifest.progress.has_ended {
             self.run.notes.add("it was cut off with its collector: this was made of what was left");
             // Which samples the kernel still had is not known.
-            if self.run.ingest.processes.iter().any(Process::is_sampled) {
+            if self.run.ingest.processes.iter().any(Process::has_samples) {
                 self.run.notes.set_incomplete();
             }
         }

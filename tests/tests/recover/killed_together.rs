@@ -27,12 +27,13 @@ pub fn kill_everything(place: &Place, bare: bool) -> u64 {
     published(place)
 }
 
-/// The number of records in the rings of programs, without the one that starts the program.
+/// The number of records in the rings of programs, without the one that starts the program. The collector's own rings have the
+/// times at which threads were on a CPU.
 fn published(place: &Place) -> u64 {
     let files = files_below(&place.path("shm"));
     let rings = files.iter().filter(|path| {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        name.ends_with(".ring") && !name.starts_with("sampler")
+        name.ends_with(".ring") && !name.starts_with("sampler") && !name.contains("-s")
     });
     rings.map(|path| RingGauge::open(path).expect("a ring").positions().0 - 1).sum()
 }
