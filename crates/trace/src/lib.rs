@@ -15,6 +15,7 @@
 //! offline.rs  attribution of a trace: `ampere attribute`         locations.rs  its locations as the attributor's
 //! shares.rs   its nodes, attributed independently                share_figures.rs  their figures, and those of the trace
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
+//! cpu_times.rs when a trace's locations used CPU time
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
 //! calls/      single calls with their joules, on the way
 //! replay/     a trace that is played into a live collector: `ampere replay`
