@@ -117,7 +117,8 @@ fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
 /// Returns the number of logs of processes that are not measured. A collector that was killed may have left a log of its own
 /// samples without any definition: that is no process.
 pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
-    let is_of_samples = |log: &Path| log.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("-s"));
+    let is_of_samples =
+        |log: &Path| log.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("-s"));
     let logs = leftover::logs_in(session.directory());
     logs.iter().filter(|log| !ingest.known_logs.contains(*log) && !is_of_samples(log)).count()
 }
