@@ -25,6 +25,7 @@ fn snapshot(seconds: f64) -> Snapshot {
         device: "cpu".to_owned(),
         region: region.to_owned(),
         joules,
+        dynamic_joules: None,
     };
     let time = |region: &str, calls, seconds| RegionTime {
         rank: "0".to_owned(),

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod baseline;
 pub mod call_table;
 pub mod compare;
 mod csv;

@@ -212,17 +212,17 @@ impl LiveTables {
             regions.iter().map(|region| shown.iter().position(|name| *name == region.name)).collect();
         let is_wanted = |process: usize| rank.is_none_or(|rank| rank == process);
         for view in leading_views(attributor, ViewKind::Ranks) {
-            attributor.engine.each_node_account(view, |location, node, joules| {
+            attributor.engine.each_node_account(view, |location, node, spent| {
                 let location = location.0 as usize;
                 let Some(process) = processes.of[location] else { return };
                 let (frame, _) = self.nodes[location][node.0 as usize];
-                charged.by_process[process] += joules;
+                charged.by_process[process] += spent.joules;
                 if is_wanted(process) {
-                    charged.joules[frame as usize] += joules;
+                    charged.joules[frame as usize] += spent.joules;
                 }
                 let region = self.region[frame as usize].0 as usize;
                 if let Some(row) = row_of.get(region).copied().flatten() {
-                    charged.by_function[row][groups.of[process] as usize] += joules;
+                    charged.by_function[row][groups.of[process] as usize] += spent.joules;
                 }
             });
         }
@@ -235,9 +235,9 @@ impl LiveTables {
     fn of_kernels(&self, attributor: &Attributor) -> Charged {
         let mut charged = self.nothing(attributor);
         for view in leading_views(attributor, ViewKind::Kernels) {
-            attributor.engine.each_node_account(view, |location, node, joules| {
+            attributor.engine.each_node_account(view, |location, node, spent| {
                 let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
-                charged.joules[frame as usize] += joules;
+                charged.joules[frame as usize] += spent.joules;
             });
         }
         let is_stream =

@@ -236,7 +236,7 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
     let groups = by_location(summary, view);
     let groups: Vec<(&str, f64)> = groups
         .iter()
-        .map(|(group, joules)| (group.as_str(), rounded(*joules)))
+        .map(|(group, figures)| (group.as_str(), rounded(figures.exclusive_joules)))
         .take(rows::DEVICE_ROWS_MAX)
         .collect();
     ViewRows {
