@@ -203,6 +203,9 @@ pub struct ThreadsEnergy {
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
+    /// The part of it above what the devices draw in any case, if that is known of all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_joules: Option<f64>,
 }
 
 /// Exclusive joules of a GPU kernel, of one device.
@@ -451,17 +454,25 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
 }
 
 fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
-    let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
+    let mut sums: BTreeMap<RegionRef, Spent> = BTreeMap::new();
+    let mut is_active = true;
     for (number, device) in attributor.devices.iter().enumerate() {
         let is_energy = device.info.unit == Unit::Joules && attributor.counts(number);
         if is_energy && attributor.whole(number).is_none() {
             let view = device.views.threads.unwrap_or(device.views.ranks);
-            let add = |_, region, spent: Spent| *sums.entry(region).or_insert(0.0) += spent.joules;
-            attributor.engine.each_account(view, add);
+            is_active &= attributor.engine.report_policy(view) == Policy::Active;
+            attributor
+                .engine
+                .each_account(view, |_, region, spent| add(sums.entry(region).or_default(), spent));
         }
     }
     let name = |region| attributor.regions.name(region).to_owned();
-    sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
+    let rows = sums.into_iter().map(|(region, spent)| ThreadsEnergy {
+        region: name(region),
+        joules: spent.joules,
+        dynamic_joules: is_active.then_some(spent.dynamic_joules),
+    });
+    rows.collect()
 }
 
 /// The distinct rank labels: a rank may have many threads.

@@ -743,8 +743,8 @@ pub struct Region {
 pub struct Watts {
     /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
     pub mean_watts: Option<f64>,
-    /// Resolved joules over resolved seconds: the device's power while nothing else ran (under the policy *active*, its dynamic
-    /// power while nothing else was active).
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran; under the policy *active*, its power above the
+    /// baseline while nothing else was active.
     pub resolved_watts: Option<f64>,
     /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.

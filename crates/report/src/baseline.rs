@@ -1,6 +1,6 @@
 //! Static and dynamic joules in words.
 
-use ampere_figures::summary::{Baseline, Device, View};
+use ampere_figures::summary::{Baseline, Device, Region, View};
 use ampere_model::text::{joules, printable, short};
 use std::collections::BTreeSet;
 
@@ -68,14 +68,17 @@ fn short_watts(watts: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// How much of the dynamic joules the bounds of functions resolve. `None` without dynamic joules in these views. Sampled functions
-/// have no bounds.
-pub fn resolved_words(views: &[(&Device, &View)]) -> Option<String> {
-    let active: Vec<_> = views.iter().filter(|(_, view)| view.is_active()).collect();
+/// How much of the dynamic joules the bounds of functions resolve. `None` without dynamic joules in these views, and where
+/// no function has bounds: sampled ones have none, and those of a run that continues are not known.
+pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
+    let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
+    let active: Vec<(&Device, &View)> =
+        devices.filter_map(|device| Some((device, device.shown().find(has_rows)?))).collect();
     let dynamic: f64 = active.iter().map(|(device, view)| device.own_whole(view)).sum();
-    let rows = active.iter().flat_map(|(_, view)| &view.regions).filter(|row| row.figures.calls > 0);
-    let resolved: f64 = rows.map(|row| row.figures.resolved_joules).sum();
-    (dynamic > 0.0).then(|| {
+    let regions = active.iter().flat_map(|(_, view)| &view.regions);
+    let recorded: Vec<&Region> = regions.filter(|row| row.figures.calls > 0).collect();
+    let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
+    (dynamic > 0.0 && !recorded.is_empty()).then(|| {
         format!(
             "the bounds resolve {:.1} % of the {} J of dynamic energy: it was used while one function alone was active",
             100.0 * resolved / dynamic,

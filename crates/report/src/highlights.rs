@@ -62,7 +62,9 @@ impl<'a> Sums<'a> {
         let shown_views: Vec<(&Device, &View)> = devices.iter().flat_map(shown_of).collect();
         let ranks = || shown_views.iter().map(|(_, view)| *view);
         let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|(device, _)| view(device, "kernels"));
-        let is_active = over_ranks::is_dynamic(&shown_views);
+        let with_rows: Vec<(&Device, &View)> =
+            shown_views.iter().copied().filter(|(_, view)| !view.regions.is_empty()).collect();
+        let is_active = over_ranks::is_dynamic(&with_rows);
         let dynamic_of = if is_active {
             by_name(ranks(), Figures::own_joules).into_iter().collect()
         } else {
@@ -71,7 +73,7 @@ impl<'a> Sums<'a> {
         let mut regions = by_name(ranks(), |row| row.exclusive_joules);
         largest_first(&mut regions, |(name, joules)| dynamic_of.get(name).copied().unwrap_or(*joules));
         Sums {
-            dynamic: is_active.then(|| shown_views.iter().map(|(device, view)| device.own_whole(view)).sum()),
+            dynamic: is_active.then(|| with_rows.iter().map(|(device, view)| device.own_whole(view)).sum()),
             dynamic_of,
             joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
             idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
@@ -191,9 +193,7 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
         let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "it" };
         all.push(format!("most of {what} in {most}"));
     }
-    let views: Vec<_> =
-        topmost(summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
-    all.extend(baseline::resolved_words(&views));
+    all.extend(baseline::resolved_words(topmost(summary)));
     let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
     if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
         all.push(format!(

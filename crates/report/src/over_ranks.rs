@@ -78,6 +78,15 @@ pub fn is_dynamic(views: &[(&Device, &View)]) -> bool {
     !views.is_empty() && views.iter().all(|(_, view)| view.is_active())
 }
 
+/// The joules that a row of these views has here.
+pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
+    let with_rows = views.iter().copied().filter(|(_, view)| !view.regions.is_empty());
+    match is_dynamic(&with_rows.collect::<Vec<_>>()) {
+        true => Figures::own_joules,
+        false => |row| row.exclusive_joules,
+    }
+}
+
 /// All that each rank used.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
@@ -107,8 +116,7 @@ fn spreads<'a>(
     keys: usize,
     key: impl Fn(u32) -> u32,
 ) -> Spreads<'a> {
-    let joules_of =
-        if is_dynamic(views) { Figures::own_joules } else { |row: &Figures| row.exclusive_joules };
+    let joules_of = joules_of(views);
     let mut sums: Vec<Option<f64>> = vec![None; keys];
     for row in views.iter().flat_map(|(_, view)| view.callpaths.iter()) {
         *sums[key(row.path) as usize].get_or_insert(0.0) += joules_of(&row.figures);

@@ -126,6 +126,20 @@ fn stacks_add_up_to_the_device() {
 }
 
 #[test]
+fn stacks_and_pictures_can_be_of_dynamic_joules() {
+    let choice = Choice { dynamic_only: true, ..Choice::default() };
+    let mut summary = active_summary(BASELINE);
+    choice.apply(&mut summary).unwrap();
+    let text = |format| String::from_utf8(render(&summary, format, false).unwrap()).unwrap();
+    let folded = text(Format::Folded);
+    let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+    assert!((folded.lines().map(weight).sum::<f64>() - 4e6).abs() < 10.0, "{folded}");
+    assert!(folded.contains("node;MPI Rank 0;main;work 3000000\n"), "{folded}");
+    assert!(text(Format::Flamegraph).contains("work: 3.000 J, 75.0 %"));
+    assert!(matches!(choice.apply(&mut self::summary()), Err(ReportError::NoDynamic)));
+}
+
+#[test]
 fn rows_add_up_to_the_device_and_can_be_read_back() {
     let rows = text(Format::Csv);
     let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
@@ -571,8 +585,11 @@ fn names_are_escaped_in_every_format() {
 #[test]
 fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
     let mut chosen = summary();
-    let choice =
-        |device: &str, view: &str| Choice { devices: vec![device.to_owned()], view: Some(view.to_owned()) };
+    let choice = |device: &str, view: &str| Choice {
+        devices: vec![device.to_owned()],
+        view: Some(view.to_owned()),
+        ..Choice::default()
+    };
     let why = choice("GPU-7", "ranks").apply(&mut chosen).unwrap_err();
     let why = why.to_string();
     assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
@@ -613,6 +630,33 @@ fn differences_are_relative_to_the_first_run() {
     assert_eq!(row("  main")[2], "=");
     let by_function: Vec<&str> = text.split("by function").nth(1).unwrap().lines().skip(1).collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
+}
+
+#[test]
+fn dynamic_joules_are_compared_where_all_runs_have_them() {
+    let compared = |runs: [Summary; 2], form| {
+        let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
+        String::from_utf8(Comparison::of(groups.into(), Per::Run).render(form)).unwrap()
+    };
+    // Without its baseline all joules of a run are dynamic.
+    let runs = || [active_summary(BASELINE), active_summary("")];
+    let table = compared(runs(), Form::Table);
+    let row = |name: &str| -> Vec<String> {
+        let line =
+            table.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
+        line.split_whitespace().take(2).map(str::to_owned).collect()
+    };
+    assert_eq!(row("  dynamic joules"), ["4.000", "10.000"], "{table}");
+    assert_eq!(row("  static joules"), ["6.000", "0"], "{table}");
+    assert_eq!(row("  work"), ["3.000", "4.800"], "{table}");
+    assert!(
+        table.contains("\ndynamic joules by function,") && table.contains("\ndynamic joules by call path,")
+    );
+    assert!(compared(runs(), Form::Html).contains("Dynamic joules by function"));
+    assert!(compared(runs(), Form::Csv).contains("function,work,dynamic_joules,2,1,4.8"));
+    let one_without = [active_summary(BASELINE), summary()];
+    let csv = compared(one_without, Form::Csv);
+    assert!(!csv.contains("dynamic") && csv.contains("function,work,exclusive_joules,"), "{csv}");
 }
 
 /// A run of several ranks, in which `work` has these joules more.

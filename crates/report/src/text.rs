@@ -299,8 +299,7 @@ impl Page<'_> {
         let is_known = device.baseline.as_ref().is_some_and(Baseline::is_known);
         let rest = if is_known { format!("; {dynamic} J are dynamic") } else { String::new() };
         writeln!(out, "  {total} J{words}{rest}")?;
-        let views: Vec<_> = device.shown().map(|view| (device, view)).collect();
-        baseline::resolved_words(&views).map_or(Ok(()), |words| writeln!(out, "  {words}"))
+        baseline::resolved_words(std::iter::once(device)).map_or(Ok(()), |words| writeln!(out, "  {words}"))
     }
 
     fn view(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
@@ -348,7 +347,7 @@ impl Page<'_> {
             format!("inclusive {unit}"),
             seconds("s".to_owned()),
             "calls",
-            watts("W".to_owned())
+            watts(if view.is_active() { "dynamic W" } else { "W" }.to_owned())
         )?;
         for row in &regions {
             let resolved = row.watts.resolved_watts;
@@ -555,7 +554,7 @@ fn parts_of(view: &View, row: &Figures) -> String {
 }
 
 /// The unit of what rows spent themselves.
-fn own_unit(is_dynamic: bool, unit: &str) -> String {
+pub fn own_unit(is_dynamic: bool, unit: &str) -> String {
     if is_dynamic { format!("dynamic {unit}") } else { unit.to_owned() }
 }
 
@@ -696,9 +695,10 @@ fn explain_regions(
         )?;
     }
     if has_watts {
+        let watts = if is_active { "dynamic W" } else { "W" };
         writeln!(
             out,
-            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
+            "  {watts}: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
         )?;
         writeln!(out, "  of those, its joules are modelled by time")?;
     } else {
