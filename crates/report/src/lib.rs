@@ -3,6 +3,7 @@
 //! ```text
 //! json.rs         summary.json as text          text.rs     summary.txt
 //! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
+//! baseline.rs     static and dynamic joules in words
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
 //! html.rs         report.html, and the live page                  compare/    comparison of runs
