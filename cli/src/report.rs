@@ -23,7 +23,7 @@ use ampere_trace::rpd;
 #[cfg(feature = "sqlite")]
 use anyhow::ensure;
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,6 +51,9 @@ pub struct ReportArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_parser = ["ranks", "kernels"])]
     view: Option<String>,
+    /// What weighs in `flamegraph` and `folded`: all joules, or those above what the devices draw anyway
+    #[arg(long, value_enum, default_value_t = Metric::Joules)]
+    metric: Metric,
     /// The run's settings, for `chrome` and `timeline`: the trace has its counters as they were read
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
@@ -58,8 +61,20 @@ pub struct ReportArguments {
     timeline: TimelineArguments,
 }
 
+/// What the boxes of a picture are as wide as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Metric {
+    Joules,
+    Dynamic,
+}
+
 pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
-    let choice = Choice { devices: arguments.device, view: arguments.view };
+    let dynamic_only = arguments.metric == Metric::Dynamic;
+    if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded) {
+        let only = "--metric dynamic is for -f flamegraph and -f folded: the other forms have both";
+        clap::Command::new("ampere report").error(clap::error::ErrorKind::ArgumentConflict, only).exit();
+    }
+    let choice = Choice { devices: arguments.device, view: arguments.view, dynamic_only };
     let output = given(&arguments.output);
     if let Some(option) = arguments.timeline.given().filter(|_| arguments.format != Format::Timeline) {
         let only = format!("{option} is for -f timeline alone");

@@ -170,6 +170,11 @@ static METRICS: &[Metric] = &[
         |s| s.per_device_with_quality(|d| d.watts),
     ),
     gauge(
+        "ampere_device_baseline_watts", &["device", "kind"],
+        "Power that a device draws without the job; kind says where the figure comes from; absent if it is not known",
+        Scrape::baselines,
+    ),
+    gauge(
         "ampere_device_info", &["device", "source", "energy", "kind", "within"],
         "1; where a device's energy figures come from, what it is, and which device also contains its joules",
         |s| s.snapshot.devices.iter().map(|d| (vec![&*d.device, &d.source, &d.energy, &d.kind, &d.within], 1.0)).collect(),
@@ -208,6 +213,11 @@ static METRICS: &[Metric] = &[
         "ampere_region_energy", JOULES, &["rank", "device", "region"],
         "Exclusive energy of a region on a rank (ranks view)",
         |s| s.snapshot.region_energy.iter().map(|r| (vec![&*r.rank, &r.device, &r.region], r.joules)).collect(),
+    ),
+    counter(
+        "ampere_region_dynamic_energy", JOULES, &["rank", "device", "region"],
+        "The part of ampere_region_energy_joules_total above what the device draws in any case; absent where it is not known who was active",
+        Scrape::dynamic_energy,
     ),
     counter(
         "ampere_kernel_energy", JOULES, &["device", "kernel"],
@@ -472,6 +482,19 @@ impl Scrape {
             }
         }
         series
+    }
+
+    fn dynamic_energy(&self) -> Series<'_> {
+        let rows = self.snapshot.region_energy.iter();
+        let known = rows.filter_map(|row| Some((row, row.dynamic_joules?)));
+        known.map(|(row, joules)| (vec![&*row.rank, &row.device, &row.region], joules)).collect()
+    }
+
+    fn baselines(&self) -> Series<'_> {
+        let devices = self.snapshot.devices.iter();
+        let baselines = devices.filter_map(|device| Some((device, &device.active.as_ref()?.baseline)));
+        let known = baselines.filter(|(_, baseline)| baseline.is_known());
+        known.map(|(device, of)| (vec![device.device.as_str(), of.kind.as_str()], of.watts)).collect()
     }
 
     fn idle_energy(&self) -> Series<'_> {

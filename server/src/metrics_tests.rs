@@ -2,7 +2,10 @@
 
 use super::*;
 use ampere_collector::serving::latest::Latest;
-use ampere_figures::snapshot::{CollectorFigures, CounterFigures, KernelEnergy, RegionEnergy, RegionTime};
+use ampere_figures::snapshot::{
+    ActiveFigures, CollectorFigures, CounterFigures, KernelEnergy, RegionEnergy, RegionTime,
+};
+use ampere_figures::summary::Baseline;
 use std::time::{Duration, Instant};
 
 fn device(name: &str) -> DeviceFigures {
@@ -143,6 +146,41 @@ fn values_that_devices_report_are_marked_as_such() {
 }
 
 #[test]
+fn dynamic_joules_and_baselines_are_exported_where_they_are_known() {
+    let active = |kind: &str, watts| ActiveFigures {
+        baseline: Baseline { watts, kind: kind.to_owned(), samples: 0 },
+        static_joules: 1.0,
+        dynamic_joules: 2.0,
+    };
+    let devices = vec![
+        DeviceFigures { active: Some(active("set", 100.0)), ..device("node") },
+        DeviceFigures { active: Some(active("none", 0.0)), ..device("cpu") },
+        device("GPU-0"),
+    ];
+    let row = |device: &str, dynamic_joules| RegionEnergy {
+        rank: "0".to_owned(),
+        device: device.to_owned(),
+        region: "work".to_owned(),
+        joules: 3.0,
+        dynamic_joules,
+    };
+    let region_energy = vec![row("node", Some(2.0)), row("GPU-0", None)];
+    let body = body(Snapshot { node: "n".to_owned(), devices, region_energy, ..Snapshot::default() });
+    let lines = |name: &str| body.lines().filter(|line| line.starts_with(name)).collect::<Vec<_>>();
+    assert_eq!(
+        lines("ampere_region_dynamic_energy_joules_total"),
+        [
+            "ampere_region_dynamic_energy_joules_total{node=\"n\",rank=\"0\",device=\"node\",region=\"work\"} 2.0"
+        ]
+    );
+    assert_eq!(
+        lines("ampere_device_baseline_watts"),
+        ["ampere_device_baseline_watts{node=\"n\",device=\"node\",kind=\"set\"} 100.0"],
+        "what is not known is not 0 W"
+    );
+}
+
+#[test]
 fn names_from_programs_cannot_break_the_format() {
     let hostile = "f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>";
     let escaped = r#"f<\"a\\b\",\nampere_up 1\n# EOF\n<script>alert(1)</script>"#;
@@ -150,7 +188,13 @@ fn names_from_programs_cannot_break_the_format() {
     let snapshot = Snapshot {
         node: text(),
         devices: vec![DeviceFigures { source: text(), ..device(hostile) }],
-        region_energy: vec![RegionEnergy { rank: text(), device: text(), region: text(), joules: 1.0 }],
+        region_energy: vec![RegionEnergy {
+            rank: text(),
+            device: text(),
+            region: text(),
+            joules: 1.0,
+            ..RegionEnergy::default()
+        }],
         kernel_energy: vec![KernelEnergy { device: text(), kernel: text(), joules: 1.0 }],
         region_time: vec![RegionTime { rank: text(), region: text(), calls: 1, seconds: 1.0 }],
         ranks: vec![RankFigures { rank: text(), ..RankFigures::default() }],
@@ -190,6 +234,7 @@ fn large() -> Snapshot {
                 device: format!("GPU-{}", rank % 8),
                 region: region(n),
                 joules: f64::from(rank * 50 + n) / 7.0,
+                dynamic_joules: None,
             })
             .collect(),
         region_time: names()
@@ -248,6 +293,7 @@ fn long_labels_are_bounded_and_stay_different() {
             device: "package-0".to_owned(),
             region: name.clone(),
             joules: 1.0,
+            ..RegionEnergy::default()
         };
         let snapshot = Snapshot {
             node: "node".to_owned(),

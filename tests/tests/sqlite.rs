@@ -112,6 +112,33 @@ fn kernels_are_ops_and_calls_are_apis_with_their_joules_beside_them() {
     assert_eq!(query(&place, "SELECT count(*) FROM rocpd_api"), [serde_json::json!([0])]);
 }
 
+#[test]
+fn static_and_dynamic_joules_add_up_to_those_of_their_device() {
+    skip_unless!(python_with(&["sqlite3"]).is_some(), "no python3 with sqlite3");
+    let place = attributed();
+    let none =
+        "SELECT count(*) FROM ampere_device WHERE baseline_kind IS NOT NULL OR static_joules IS NOT NULL";
+    report(&place, &["out", "-f", "sqlite", "-o", "out.rpd"]).said_nothing();
+    assert_eq!(query(&place, none), [serde_json::json!([0])], "only the policy active divides joules so");
+    let settings = "[[device]]\nname = \"GPU-0\"\nmetric = '.*energy_count.*'\nbaseline_watts = 40\n\
+                    [attribution]\npolicy = \"active\"\n";
+    std::fs::write(place.path("out.toml"), settings).expect("a file");
+    let attribute = ["attribute", "out/traces.otf2", "--config", "out.toml", "-o", "active"];
+    assert_eq!(run(place.ampere(attribute).current_dir(place.path(""))).code, 0);
+    std::fs::rename(place.path("active/summary.json"), place.path("out/summary.json")).expect("a summary");
+    report(&place, &["out", "-f", "sqlite", "--config", "out.toml", "-o", "out.rpd"]).said_nothing();
+    let devices = query(
+        &place,
+        "SELECT d.static_joules, d.dynamic_joules, sum(r.static_joules), sum(r.dynamic_joules), total_joules, baseline_watts, \
+         baseline_kind FROM ampere_device AS d JOIN ampere_region AS r USING (node, device) WHERE view = 'kernels' GROUP BY node, device",
+    );
+    assert_eq!(devices.len(), 1, "{devices:?}");
+    let figure = |at: usize| devices[0][at].as_f64().expect("a figure");
+    assert!(relative(figure(0), figure(2)) < 1e-9 && relative(figure(1), figure(3)) < 1e-9, "{devices:?}");
+    assert!(relative(figure(0) + figure(1), figure(4)) < 1e-9 && figure(0) > 1.0, "{devices:?}");
+    assert_eq!((figure(5), &devices[0][6]), (40.0, &"set".into()));
+}
+
 /// This is a real run with coalesced calls.
 #[test]
 fn calls_and_times_of_a_run_are_those_of_its_summary() {

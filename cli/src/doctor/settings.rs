@@ -70,7 +70,7 @@ mod tests {
         use super::super::findings::Status::{Note, Ok, Problem};
         let cases = [
             ("AMPERE_POLICY", "busy_only", Ok, ""),
-            ("AMPERE_POLICY", "bussy_only", Problem, "use time_sliced or busy_only"),
+            ("AMPERE_POLICY", "bussy_only", Problem, "use active, time_sliced or busy_only"),
             ("AMPERE_SAMPLE_PERIOD", "1ns", Problem, "use 100us to 10s"),
             ("AMPERE_COLLECTOR_CPUS", "0-3,8", Ok, ""),
             ("AMPERE_COLLECTOR_CPUS", "all", Problem, "is not a list of CPUs"),

@@ -114,6 +114,17 @@ const BAR: Column = column("", 24, 120);
 
 const FUNCTIONS: &[Column] =
     &[JOULES, SHARE, WATTS, CALLS, column("SECONDS", 10, 78), BAR, column("FUNCTION", 0, 0)];
+/// Where it is known what each function used above what the devices draw in any case: shares and watts are of that.
+const FUNCTIONS_DYNAMIC: &[Column] = &[
+    column("DYNAMIC J", 12, 0),
+    column("TOTAL J", 12, 50),
+    SHARE,
+    WATTS,
+    CALLS,
+    column("SECONDS", 10, 90),
+    BAR,
+    column("FUNCTION", 0, 0),
+];
 /// Beside the output of a command.
 const FEW: &[Column] = &[column("J", 12, 0), SHARE, column("", 24, 60), column("FUNCTION", 0, 0)];
 const FUNCTIONS_OF_JOB: &[Column] = &[JOULES, SHARE, BAR, column("FUNCTION", 0, 0)];
@@ -199,7 +210,7 @@ impl<'a> Parts<'a> {
         let rows = self.sums.iter().map(|(name, joules)| {
             let share = self.share(*joules);
             let values = columns.iter().map(|column| match column.title {
-                "JOULES" => Value::Joules(*joules),
+                "JOULES" | "DYNAMIC J" => Value::Joules(*joules),
                 "J" => Value::WithUnit(*joules),
                 "SHARE" => Value::Share(share),
                 "WATTS" => Value::Watts(self.watts(name)),
@@ -231,6 +242,27 @@ fn by_region(snapshot: &Snapshot) -> Sums<'_> {
         of_topmost(snapshot).for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.joules);
     }
     sums
+}
+
+/// The same of dynamic joules. Empty unless they are known of all functions.
+fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
+    let of_threads = snapshot.threads_energy.iter().map(|row| (row.region.as_str(), row.dynamic_joules));
+    let rows: Vec<(&str, Option<f64>)> = match snapshot.threads_energy.is_empty() {
+        true => of_topmost(snapshot).map(|row| (row.region.as_str(), row.dynamic_joules)).collect(),
+        false => of_threads.collect(),
+    };
+    let mut sums = Sums::new();
+    if rows.iter().all(|(_, dynamic)| dynamic.is_some()) {
+        rows.iter()
+            .for_each(|(region, joules)| *sums.entry(region).or_insert(0.0) += joules.unwrap_or_default());
+    }
+    sums
+}
+
+/// Of the devices of which it is known, and which no other contains.
+fn dynamic_joules(snapshot: &Snapshot) -> f64 {
+    let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
+    known.map(|active| active.dynamic_joules).sum()
 }
 
 fn by_rank(snapshot: &Snapshot) -> Sums<'_> {
@@ -276,13 +308,20 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
         }
         None => Parts::of(figures, figures.joules(), by_region),
     };
+    let dynamic = Parts::of(figures, dynamic_joules(&figures.snapshot), dynamic_by_region);
+    let all = &parts.sums;
+    let (columns, parts) = match dynamic.sums.is_empty() {
+        true => (FUNCTIONS, &parts),
+        false => (FUNCTIONS_DYNAMIC, &dynamic),
+    };
     let mut times: HashMap<&str, (u64, f64)> = HashMap::new();
     for row in &figures.snapshot.region_time {
         let sum = times.entry(&row.region).or_default();
         *sum = (sum.0.saturating_add(row.calls), sum.1 + row.seconds);
     }
     let time = |name: &str| times.get(name).copied().unwrap_or_default();
-    parts.table(FUNCTIONS, "no function yet", |title, name| match title {
+    parts.table(columns, "no function yet", |title, name| match title {
+        "TOTAL J" => Value::Joules(all.get(name).copied().unwrap_or_default()),
         "CALLS" => Value::Calls(time(name).0),
         "SECONDS" => Value::Seconds(time(name).1),
         _ => Value::Text(name.to_owned()),

@@ -3,8 +3,10 @@ use crate::terminal::paint::{framed, text};
 use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::nodes::job::{Job, NodeLine, NodeState};
 use ampere_figures::snapshot::{
-    DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime, Snapshot,
+    ActiveFigures, DeviceFigures, EnergyDivision, KernelEnergy, RankFigures, RegionEnergy, RegionTime,
+    Snapshot,
 };
+use ampere_figures::summary::Baseline;
 use ampere_figures::totals::Totals;
 use ampere_report::page::{Flame, Page, Tables};
 use expect_test::{Expect, expect};
@@ -25,6 +27,7 @@ fn snapshot(seconds: f64) -> Snapshot {
         device: "cpu".to_owned(),
         region: region.to_owned(),
         joules,
+        dynamic_joules: None,
     };
     let time = |region: &str, calls, seconds| RegionTime {
         rank: "0".to_owned(),
@@ -349,6 +352,30 @@ fn hostile_names_are_only_names() {
         );
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
     }
+}
+
+#[test]
+fn functions_are_ordered_by_dynamic_joules_where_they_are_known() {
+    let mut viewer = viewer();
+    let mut active = snapshot(14.0);
+    active.devices.truncate(1);
+    let baseline = Baseline { watts: 100.0, kind: "set".to_owned(), samples: 0 };
+    active.devices[0].active = Some(ActiveFigures { baseline, static_joules: 1400.0, dynamic_joules: 840.0 });
+    for row in &mut active.region_energy {
+        row.dynamic_joules = Some(if row.region == "MPI_Send" { 240.0 } else { 30.0 });
+    }
+    viewer.figures.see(active);
+    viewer.refresh();
+    let shown = text(&viewer.draw((100, 24), None));
+    let line = |name: &str| {
+        let line =
+            shown.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {shown}"));
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(line("FUNCTION")[..4], ["DYNAMIC", "J▼", "TOTAL", "J"], "{shown}");
+    assert_eq!(line(" MPI_Send")[..3], ["240.000", "280.000", "28.6%"], "{shown}");
+    assert_eq!(line(" solve")[..3], ["60.000", "1400.0", "7.1%"], "{shown}");
+    assert!(shown.find(" MPI_Send") < shown.find(" solve"), "{shown}");
 }
 
 #[test]

@@ -37,14 +37,14 @@ fn power(attributor: &Attributor, history: &mut History, page: &Page) -> Vec<Pow
         .map(|(at, device)| (&device.info, at))
         .collect();
     topmost.sort_by_key(|(info, _)| (&info.node, info.name.len(), &info.name));
-    let mean =
-        |name: &str| page.devices.iter().find(|line| line.name == name).and_then(|line| line.mean_watts);
+    let line = |name: &str| page.devices.iter().find(|line| line.name == name);
     let series = topmost.into_iter().take(SERIES_MAX).map(|(info, at)| PowerSeries {
         node: printable(&info.node),
         name: printable(&info.name),
         energy: info.quality.as_str().to_owned(),
         watts: None,
-        mean_watts: mean(&info.name),
+        mean_watts: line(&info.name).and_then(|line| line.mean_watts),
+        baseline_watts: line(&info.name).and_then(|line| line.baseline_watts),
         segments: history.segments(at),
     });
     series.collect()

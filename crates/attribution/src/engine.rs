@@ -5,7 +5,7 @@ use crate::counter::Increase;
 use crate::cpu_time::CpuTimes;
 use crate::policy::{Policy, Sharing};
 use crate::steps::{LEAVE, LocationIndex, Move, NodeIndex, Step, ViewIndex};
-use crate::view::{IdleIntervals, LocationCalls, View, ViewTotals};
+use crate::view::{IdleIntervals, LocationCalls, Spent, View, ViewTotals};
 use ampere_model::{RegionRef, Timestamp};
 use std::collections::VecDeque;
 
@@ -455,17 +455,17 @@ impl Engine {
     }
 
     /// Calls `each` with (location, region, joules) for every call path of the view: the cheap way to sum by region.
-    pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, f64)) {
-        for (location, node, account) in self.views[view.0 as usize].accounts() {
+    pub fn each_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, RegionRef, Spent)) {
+        for (location, node, spent) in self.views[view.0 as usize].accounts() {
             let region = self.locations[location as usize].paths.node(node).region;
-            each(LocationIndex(location), region, account.joules);
+            each(LocationIndex(location), region, spent);
         }
     }
 
     /// Calls `each` with (location, call path, joules) for every call path of the view.
-    pub fn each_node_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, NodeIndex, f64)) {
-        for (location, node, account) in self.views[view.0 as usize].accounts() {
-            each(LocationIndex(location), node, account.joules);
+    pub fn each_node_account(&self, view: ViewIndex, mut each: impl FnMut(LocationIndex, NodeIndex, Spent)) {
+        for (location, node, spent) in self.views[view.0 as usize].accounts() {
+            each(LocationIndex(location), node, spent);
         }
     }
 

@@ -49,5 +49,5 @@ pub use counter::{Counter, CounterFigures, CounterKind, Increase, Limits, Sample
 pub use engine::{Engine, Oddities};
 pub use policy::{Policy, Sharing};
 pub use steps::{LocationIndex, NodeIndex, Step, ViewIndex};
-pub use view::{Call, Charge, ChargedInterval, IdleIntervals, ViewTotals};
+pub use view::{Call, Charge, ChargedInterval, IdleIntervals, Spent, ViewTotals};
 pub use view_table::{CallpathRow, RegionRow, ViewReport};

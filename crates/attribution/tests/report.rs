@@ -90,7 +90,7 @@ fn a_region_sums_its_call_paths() {
     assert_eq!((report.totals.attributed_joules, report.totals.conservation_error_joules), (60.0, 0.0));
 
     let mut accounts = Vec::new();
-    engine.each_account(view, |location, region, joules| accounts.push((location, region, joules)));
+    engine.each_account(view, |location, region, spent| accounts.push((location, region, spent.joules)));
     let row = |rank: usize, region, joules| (all[rank], region, joules);
     let expected = [row(0, MAIN, 10.0), row(0, WORK, 10.0), row(0, SEND, 10.0)];
     assert_eq!(accounts[..3], expected);

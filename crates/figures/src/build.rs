@@ -7,7 +7,7 @@ use crate::summary::{
     Baseline, Device, Overhead, RUNNING_ROWS_MAX, Region, Run, SCHEMA, Summary, UNKNOWN_SHARE_MAX, View,
     Watts, least_trusted,
 };
-use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, ViewIndex, ViewTotals};
+use ampere_attribution::{CallpathRow, LocationIndex, Policy, RegionRow, Spent, ViewIndex, ViewTotals};
 use ampere_model::Quality;
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{self, Attributor, Unit, ViewKind};
@@ -374,7 +374,7 @@ impl Tables<'_> {
         let device = &self.attributor.devices[number];
         let info = &device.info;
         let totals = self.attributor.engine.totals(device.views.ranks);
-        let active = self.active_totals(device);
+        let active = active_totals(self.attributor, device, |kind| self.is_wanted(kind));
         let counter = device.counter_figures();
         let sampled = counter.first.zip(counter.last).map_or(0, |(first, last)| last - first);
         let sampled_seconds = self.seconds(sampled);
@@ -410,14 +410,6 @@ impl Tables<'_> {
         }
     }
 
-    /// The totals of the device's first view whose policy is *active*.
-    fn active_totals(&self, device: &attributor::Device) -> Option<ViewTotals> {
-        let engine = &self.attributor.engine;
-        let wanted = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind));
-        let mut views = wanted.map(|kind| device.view(kind));
-        views.find(|view| engine.report_policy(*view) == Policy::Active).map(|view| engine.totals(view))
-    }
-
     fn add_views(&self, number: usize, shown: &mut Device) {
         let device = &self.attributor.devices[number];
         let kinds = ViewKind::BOTH.into_iter().filter(|kind| self.is_wanted(*kind));
@@ -436,16 +428,21 @@ impl Tables<'_> {
 
     fn outlined(&self, view: ViewIndex, kind: ViewKind, locations: &str) -> View {
         let engine = &self.attributor.engine;
-        let mut sums: Vec<Option<f64>> = vec![None; self.attributor.regions.all().len()];
-        engine.each_account(view, |_, region, joules| {
+        let mut sums: Vec<Option<Spent>> = vec![None; self.attributor.regions.all().len()];
+        engine.each_account(view, |_, region, spent| {
             if let Some(sum) = sums.get_mut(region.0 as usize) {
-                *sum.get_or_insert(0.0) += joules;
+                let sum = sum.get_or_insert_default();
+                sum.joules += spent.joules;
+                sum.dynamic_joules += spent.dynamic_joules;
             }
         });
+        let is_active = engine.report_policy(view) == Policy::Active;
         let named = self.attributor.regions.all().iter().zip(sums);
         let mut regions: Vec<Region> = named
-            .filter_map(|(region, joules)| {
-                let figures = Figures { exclusive_joules: joules?, ..Figures::default() };
+            .filter_map(|(region, spent)| {
+                let Spent { joules, dynamic_joules } = spent?;
+                let figures = Figures { exclusive_joules: joules, ..Figures::default() };
+                let figures = with_dynamic(figures, dynamic_joules, is_active);
                 let (watts, sampled_error_joules) = Default::default();
                 Some(Region { region: region.name.as_str().into(), figures, sampled_error_joules, watts })
             })
@@ -474,8 +471,9 @@ impl Tables<'_> {
         let mut callpaths = Largest::new(self.most);
         let policy = self.attributor.engine.report_policy(view);
         let report = self.attributor.engine.report_rows(view, &mut |row| {
-            if callpaths.takes(row.exclusive_joules) {
-                callpaths.push(self.callpath(&row, policy, is_time));
+            let is_active = policy == Policy::Active;
+            if callpaths.takes(if is_active { row.dynamic_joules } else { row.exclusive_joules }) {
+                callpaths.push(self.callpath(&row, is_active, is_time));
             }
         });
         let mut shown = View {
@@ -501,10 +499,10 @@ impl Tables<'_> {
         shown
     }
 
-    fn callpath(&self, row: &CallpathRow, policy: Policy, is_time: bool) -> Callpath {
+    fn callpath(&self, row: &CallpathRow, is_active: bool, is_time: bool) -> Callpath {
         let joules = [row.exclusive_joules, row.inclusive_joules, row.resolved_joules, row.possible_joules];
         let figures = self.figures(row.calls, joules, [row.exclusive_ticks, row.resolved_ticks], is_time);
-        let figures = with_dynamic(figures, row.dynamic_joules, policy == Policy::Active);
+        let figures = with_dynamic(figures, row.dynamic_joules, is_active);
         Callpath { path: row.node.0, location_group: 0, location: row.location.0, figures }
     }
 
@@ -553,7 +551,18 @@ fn with_dynamic(figures: Figures, dynamic: f64, is_active: bool) -> Figures {
     }
 }
 
-fn baseline_of(device: &attributor::Device) -> Baseline {
+/// The totals of the device's first view whose policy is *active*.
+pub(crate) fn active_totals(
+    attributor: &Attributor,
+    device: &attributor::Device,
+    is_wanted: impl Fn(ViewKind) -> bool,
+) -> Option<ViewTotals> {
+    let engine = &attributor.engine;
+    let mut views = ViewKind::BOTH.into_iter().filter(|kind| is_wanted(*kind)).map(|kind| device.view(kind));
+    views.find(|view| engine.report_policy(*view) == Policy::Active).map(|view| engine.totals(view))
+}
+
+pub(crate) fn baseline_of(device: &attributor::Device) -> Baseline {
     let none = Baseline { watts: 0.0, kind: "none".to_owned(), samples: 0 };
     device.baseline().map_or(none, |known| Baseline {
         watts: known.watts,
@@ -570,17 +579,19 @@ fn set_sampled_errors(regions: &mut [Region], period: f64) {
 }
 
 fn most_joules_first(a: &Region, b: &Region) -> std::cmp::Ordering {
-    let by_joules = b.figures.exclusive_joules.total_cmp(&a.figures.exclusive_joules);
-    by_joules.then_with(|| a.region.cmp(&b.region))
+    by_own_joules(&a.figures, &b.figures).then_with(|| a.region.cmp(&b.region))
 }
 
 /// Orders call paths by joules, most first.
 fn by_joules(a: &Callpath, b: &Callpath) -> std::cmp::Ordering {
     let numbers = |row: &Callpath| (row.location_group, row.location, row.path);
-    b.figures
-        .exclusive_joules
-        .total_cmp(&a.figures.exclusive_joules)
-        .then_with(|| numbers(a).cmp(&numbers(b)))
+    by_own_joules(&a.figures, &b.figures).then_with(|| numbers(a).cmp(&numbers(b)))
+}
+
+/// The most first; of equal ones, the one with the most static joules.
+fn by_own_joules(a: &Figures, b: &Figures) -> std::cmp::Ordering {
+    let by_own = b.own_joules().total_cmp(&a.own_joules());
+    by_own.then_with(|| b.exclusive_joules.total_cmp(&a.exclusive_joules))
 }
 
 /// The call paths with the most joules, at most `most`.
@@ -604,7 +615,7 @@ impl Largest {
         self.rows.push(row);
         if self.rows.len() >= self.most.saturating_mul(2) {
             let (_, last, _) = self.rows.select_nth_unstable_by(self.most - 1, by_joules);
-            self.least_joules = last.figures.exclusive_joules;
+            self.least_joules = last.figures.own_joules();
             self.rows.truncate(self.most);
         }
     }

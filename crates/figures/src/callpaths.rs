@@ -38,6 +38,11 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// What it spent itself: its dynamic joules where they are known, otherwise all exclusive joules.
+    pub fn own_joules(&self) -> f64 {
+        self.dynamic_joules.unwrap_or(self.exclusive_joules)
+    }
+
     /// The seconds of a sampled row, whose calls are not counted; 0 for other rows.
     pub fn sampled_seconds(&self) -> f64 {
         if self.calls == 0 { self.exclusive_seconds } else { 0.0 }

@@ -1,10 +1,11 @@
 //! What /metrics, /snapshot.json and the live table show: the figures of one moment.
 
 use crate::batch_job::Job;
+use crate::build::{active_totals, baseline_of};
 use crate::gauges::GaugeReading;
 use crate::losses::{Losses, ReadingLosses, RecordLosses};
-use crate::summary::{NodeCpu, Readings, SamplerOverhead};
-use ampere_attribution::LocationIndex;
+use crate::summary::{Baseline, NodeCpu, Readings, SamplerOverhead};
+use ampere_attribution::{LocationIndex, Policy, Spent};
 use ampere_model::RegionRef;
 use ampere_timeline::agreement::{self, Check};
 use ampere_timeline::attributor::{Attributor, Device, Unit, ViewKind};
@@ -91,6 +92,9 @@ pub struct DeviceFigures {
     /// Current power; `None` if unknown.
     #[serde(default)]
     pub watts: Option<f64>,
+    /// What it draws without the job, and the joules below and above that, under the policy *active*.
+    #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
+    pub active: Option<ActiveFigures>,
     /// What became of the joules.
     #[serde(flatten)]
     pub division: EnergyDivision,
@@ -104,6 +108,30 @@ pub struct DeviceFigures {
     /// Comparisons with other measurements of its energy, so far.
     #[serde(default)]
     pub checks: Vec<Check>,
+}
+
+/// A device's joules under the policy *active*.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ActiveFigures {
+    /// What the device draws without the job.
+    pub baseline: Baseline,
+    /// The joules that it draws in any case.
+    pub static_joules: f64,
+    /// The joules above these.
+    pub dynamic_joules: f64,
+}
+
+impl ActiveFigures {
+    /// The kind of the larger baseline is that of the sum.
+    fn add(&mut self, other: &ActiveFigures) {
+        if other.baseline.watts > self.baseline.watts {
+            self.baseline.kind.clone_from(&other.baseline.kind);
+        }
+        self.baseline.watts += other.baseline.watts;
+        self.baseline.samples += other.baseline.samples;
+        self.static_joules += other.static_joules;
+        self.dynamic_joules += other.dynamic_joules;
+    }
 }
 
 /// What became of a device's joules; the rest is attributed.
@@ -164,6 +192,9 @@ pub struct RegionEnergy {
     pub region: String,
     /// The exclusive energy in joules.
     pub joules: f64,
+    /// The part of it above what the device draws in any case, under the policy *active*.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_joules: Option<f64>,
 }
 
 /// Joules of a region as all threads of a rank share them.
@@ -172,6 +203,9 @@ pub struct ThreadsEnergy {
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
+    /// The part of it above what the devices draw in any case, if that is known of all devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic_joules: Option<f64>,
 }
 
 /// Exclusive joules of a GPU kernel, of one device.
@@ -247,6 +281,11 @@ impl DeviceFigures {
             within: attributor.whole(number).map_or_else(String::new, |whole| whole.name.clone()),
             joules: ranks.total_joules,
             watts: None,
+            active: active_totals(attributor, device, |_| true).map(|totals| ActiveFigures {
+                baseline: baseline_of(device),
+                static_joules: totals.static_joules,
+                dynamic_joules: totals.dynamic_joules,
+            }),
             division: EnergyDivision {
                 lost_joules: ranks.lost_joules,
                 idle_joules_ranks: ranks.idle_joules,
@@ -275,6 +314,10 @@ impl DeviceFigures {
             self.energy.clone_from(&other.energy); // a sum is only as good as its worst part
         }
         self.joules += other.joules;
+        self.active = self.active.take().zip(other.active.as_ref()).map(|(mut sum, other)| {
+            sum.add(other);
+            sum
+        });
         self.division.add(&other.division);
         self.counter.add(&other.counter);
     }
@@ -390,7 +433,13 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
     }
     snapshot.region_energy = regions
         .into_iter()
-        .map(|((rank, device, region), joules)| RegionEnergy { rank, device, region, joules })
+        .map(|((rank, device, region), (joules, dynamic_joules))| RegionEnergy {
+            rank,
+            device,
+            region,
+            joules,
+            dynamic_joules,
+        })
         .collect();
     snapshot.kernel_energy = kernels
         .into_iter()
@@ -405,17 +454,25 @@ pub fn of_attributor(attributor: &Attributor, limits: &mut Limits) -> Snapshot {
 }
 
 fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
-    let mut sums: BTreeMap<RegionRef, f64> = BTreeMap::new();
+    let mut sums: BTreeMap<RegionRef, Spent> = BTreeMap::new();
+    let mut is_active = true;
     for (number, device) in attributor.devices.iter().enumerate() {
         let is_energy = device.info.unit == Unit::Joules && attributor.counts(number);
         if is_energy && attributor.whole(number).is_none() {
             let view = device.views.threads.unwrap_or(device.views.ranks);
-            let add = |_, region, joules| *sums.entry(region).or_insert(0.0) += joules;
-            attributor.engine.each_account(view, add);
+            is_active &= attributor.engine.report_policy(view) == Policy::Active;
+            attributor
+                .engine
+                .each_account(view, |_, region, spent| add(sums.entry(region).or_default(), spent));
         }
     }
     let name = |region| attributor.regions.name(region).to_owned();
-    sums.into_iter().map(|(region, joules)| ThreadsEnergy { region: name(region), joules }).collect()
+    let rows = sums.into_iter().map(|(region, spent)| ThreadsEnergy {
+        region: name(region),
+        joules: spent.joules,
+        dynamic_joules: is_active.then_some(spent.dynamic_joules),
+    });
+    rows.collect()
 }
 
 /// The distinct rank labels: a rank may have many threads.
@@ -451,33 +508,43 @@ fn region_energy(
     number: usize,
     labels: &Labels,
     limits: &mut Limits,
-    named: &mut BTreeMap<(String, String, String), f64>,
+    named: &mut BTreeMap<(String, String, String), (f64, Option<f64>)>,
 ) {
     let device = &attributor.devices[number];
-    let mut sums: Vec<Vec<Option<f64>>> = labels.sums();
-    attributor.engine.each_account(device.view(ViewKind::Ranks), |location, region, joules| {
+    let view = device.view(ViewKind::Ranks);
+    let is_active = attributor.engine.report_policy(view) == Policy::Active;
+    let mut sums: Vec<Vec<Option<Spent>>> = labels.sums();
+    attributor.engine.each_account(view, |location, region, spent| {
         let label = labels.of_location[location.0 as usize];
-        *at(&mut sums[label], region.0 as usize).get_or_insert(0.0) += joules;
+        add(at(&mut sums[label], region.0 as usize).get_or_insert_default(), spent);
     });
     let device = device.info.name.as_str();
     for (at, (sums, label)) in sums.iter().zip(&labels.names).enumerate() {
-        let mut add = |region: &str, joules| {
-            *named.entry((label.clone(), device.to_owned(), region.to_owned())).or_insert(0.0) += joules;
+        let mut add_named = |region: &str, spent: Spent| {
+            let key = (label.clone(), device.to_owned(), region.to_owned());
+            let (joules, dynamic) = named.entry(key).or_insert((0.0, Some(0.0)));
+            *joules += spent.joules;
+            *dynamic = dynamic.filter(|_| is_active).map(|sum| sum + spent.dynamic_joules);
         };
         let mut other = None;
-        for (region, joules) in sums.iter().enumerate() {
-            let Some(joules) = joules else { continue };
+        for (region, spent) in sums.iter().enumerate() {
+            let Some(spent) = spent else { continue };
             let name = attributor.regions.name(RegionRef(region as u32));
             if limits.regions.admits_region((number, device), (at, label), (region, name)) {
-                add(name, joules);
+                add_named(name, *spent);
             } else {
-                *other.get_or_insert(0.0) += joules;
+                add(other.get_or_insert_default(), *spent);
             }
         }
-        if let Some(joules) = other {
-            add(OTHER, &joules);
+        if let Some(spent) = other {
+            add_named(OTHER, spent);
         }
     }
+}
+
+fn add(sum: &mut Spent, more: Spent) {
+    sum.joules += more.joules;
+    sum.dynamic_joules += more.dynamic_joules;
 }
 
 fn kernel_energy(
@@ -487,8 +554,8 @@ fn kernel_energy(
     named: &mut BTreeMap<(String, String), f64>,
 ) {
     let mut sums = BTreeMap::new();
-    attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, joules| {
-        *sums.entry(region).or_insert(0.0) += joules;
+    attributor.engine.each_account(device.view(ViewKind::Kernels), |_, region, spent| {
+        *sums.entry(region).or_insert(0.0) += spent.joules;
     });
     for (region, joules) in sums {
         let kernel = attributor.regions.name(region);

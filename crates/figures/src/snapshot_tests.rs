@@ -68,6 +68,52 @@ fn processes_of_a_rank_are_one_rank_wherever_it_is() {
     assert_eq!(shown, [("9", 7, 0.5, "step"), ("10", 1, 0.0, "")]);
 }
 
+/// Two ranks, one of which is on a CPU while both are in `region`; the device draws 1 W anyway, and 2 W in all.
+#[test]
+fn dynamic_joules_of_regions_are_whole_although_few_are_named() {
+    let settings = "[[device]]\nname = \"node\"\nmetric = 'energy'\nbaseline_watts = 1\n[attribution]\npolicy = \"active\"";
+    let config = ampere_settings::Config::parse(settings, "").unwrap();
+    let mut attributor = Attributor::new(config, 10);
+    attributor.knows_cpu_times = true;
+    attributor.add_device(ampere_timeline::attributor::FoundDevice {
+        node: "n".to_owned(),
+        metric: "energy".to_owned(),
+        source: "test".to_owned(),
+        quality: Quality::Measured,
+        joules_per_unit: Some(1.0),
+    });
+    for rank in 0..2 {
+        let location = attributor.add_location(ampere_timeline::attributor::LocationInfo {
+            node: "n".to_owned(),
+            group: format!("MPI Rank {rank}"),
+            name: "Master thread".to_owned(),
+            kind: ampere_model::LocationKind::CpuThread,
+            rank: Some(rank),
+            main: true,
+        });
+        attributor.engine.add_cpu_time(location, 0, 0.0);
+        attributor.engine.add_cpu_time(location, 100, if rank == 0 { 100.0 } else { 0.0 });
+        let region = attributor.regions.add_unknown(rank);
+        attributor.engine.enter(location, 0, region);
+    }
+    for second in 0..=10 {
+        attributor.read_now(0, 10 * second, 2 * second);
+    }
+    for (most, others) in [(10, 0), (1, 1)] {
+        let snapshot = of_attributor(&attributor, &mut Limits::new(most));
+        let rows = &snapshot.region_energy;
+        assert_eq!(rows.iter().filter(|row| row.region == OTHER).count(), others);
+        let dynamic: Vec<Option<f64>> = rows.iter().map(|row| row.dynamic_joules).collect();
+        assert_eq!(dynamic, [Some(10.0), Some(0.0)], "{rows:?}");
+        assert_eq!(rows.iter().map(|row| row.joules).sum::<f64>(), 20.0);
+        let active = snapshot.devices[0].active.as_ref().expect("the policy is active");
+        assert_eq!((active.static_joules, active.dynamic_joules), (10.0, 10.0));
+        assert_eq!((active.baseline.watts, active.baseline.kind.as_str()), (1.0, "set"));
+        let again: Snapshot = serde_json::from_str(&serde_json::to_string(&snapshot).unwrap()).unwrap();
+        assert_eq!(again.devices[0].active.as_ref().map(|active| active.dynamic_joules), Some(10.0));
+    }
+}
+
 /// The collector makes a snapshot ten times a second, between reading the rings.
 #[test]
 fn a_snapshot_of_many_functions_is_made_in_milliseconds() {

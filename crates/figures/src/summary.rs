@@ -7,7 +7,7 @@ pub use crate::callpaths::{Callpath, Callpaths, Figures, Name, Paths};
 use crate::gauges::OverTheRun;
 use crate::losses::Losses;
 use crate::missing::Numbers;
-use ampere_attribution::Policy;
+use ampere_attribution::{Policy, Sharing};
 use ampere_model::Quality;
 use ampere_timeline::agreement::Check;
 use ampere_timeline::attributor::Unit;
@@ -584,10 +584,17 @@ pub struct Device {
 pub struct Baseline {
     /// The power in watts; 0 if it is not known.
     pub watts: f64,
-    /// Where it comes from: "set", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
+    /// Where it comes from: "set", "calibrated", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
     pub kind: String,
     /// The number of intervals that it is the mean of.
     pub samples: u64,
+}
+
+impl Baseline {
+    /// Whether it is known. If not, it is no power of 0 W.
+    pub fn is_known(&self) -> bool {
+        self.kind != "none"
+    }
 }
 
 impl Device {
@@ -601,6 +608,25 @@ impl Device {
     pub fn not_shown(&self) -> Option<&View> {
         let ranks = || self.views.iter().find(|view| view.view == "ranks");
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
+    }
+
+    /// The joules that shares of a view's rows refer to, as [`Figures::own_joules`] are: under the policy *active*, the dynamic ones.
+    pub fn own_whole(&self, view: &View) -> f64 {
+        if !view.is_active() {
+            return view.whole();
+        }
+        let of_rows: f64 = view.regions.iter().map(|row| row.figures.own_joules()).sum();
+        self.dynamic_joules.unwrap_or_default().max(of_rows)
+    }
+
+    /// The static and the dynamic part of a view's idle joules. `None` where they are not known.
+    pub fn idle_parts(&self, view: &View) -> Option<(f64, f64)> {
+        if !view.is_active() || view.sharing != Sharing::Shared.as_str() {
+            return None;
+        }
+        let of_rows: f64 = view.regions.iter().filter_map(|row| row.figures.dynamic_joules).sum();
+        let dynamic = (self.dynamic_joules? - of_rows).clamp(0.0, view.idle_joules.max(0.0));
+        Some((view.idle_joules - dynamic, dynamic))
     }
 
     pub fn known_seconds(&self) -> f64 {
@@ -682,6 +708,11 @@ impl View {
         self.attributed_joules + self.idle_joules + self.lost_joules
     }
 
+    /// Whether its joules are divided into static and dynamic ones.
+    pub fn is_active(&self) -> bool {
+        self.policy == Policy::Active.as_str()
+    }
+
     /// The name of the view as people read it.
     pub fn title(&self) -> String {
         match self.locations.as_str() {
@@ -712,8 +743,8 @@ pub struct Region {
 pub struct Watts {
     /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
     pub mean_watts: Option<f64>,
-    /// Resolved joules over resolved seconds: the device's power while nothing else ran (under the policy *active*, its dynamic
-    /// power while nothing else was active).
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran; under the policy *active*, its power above the
+    /// baseline while nothing else was active.
     pub resolved_watts: Option<f64>,
     /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.

@@ -1,7 +1,9 @@
 //! A summary's first sentences.
 
+use crate::baseline;
 use crate::filter::much_measuring;
-use ampere_figures::summary::{Device, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
+use crate::over_ranks;
+use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
@@ -21,8 +23,12 @@ pub struct Sums<'a> {
     pub idle: f64,
     /// The energy of intervals that cannot be attributed.
     pub lost: f64,
-    /// Exclusive joules of the ranks view by region, most first.
+    /// Those above what the devices draw in any case; `None` unless that is known of all devices.
+    pub dynamic: Option<f64>,
+    /// Exclusive joules of the ranks view by region, first those that spent most themselves.
     pub regions: Vec<(&'a str, f64)>,
+    /// The dynamic joules of each of them, if `dynamic` is known.
+    pub dynamic_of: HashMap<&'a str, f64>,
     /// The energy of devices with GPU streams.
     pub gpu_joules: f64,
     /// The exclusive joules of those devices by kernel, most first.
@@ -49,23 +55,46 @@ impl<'a> Sums<'a> {
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
         // Also of devices without a consumer.
-        let ranks =
-            || devices.iter().flat_map(|(_, views)| views.iter().copied().filter(|view| view.view == shown));
+        let shown_of = |(device, views): &(&'a Device, Vec<&'a View>)| {
+            let device = *device;
+            views.clone().into_iter().filter(|view| view.view == shown).map(move |view| (device, view))
+        };
+        let shown_views: Vec<(&Device, &View)> = devices.iter().flat_map(shown_of).collect();
+        let ranks = || shown_views.iter().map(|(_, view)| *view);
         let kernels = || devices.iter().filter(|_| has_ranks).flat_map(|(device, _)| view(device, "kernels"));
+        let with_rows: Vec<(&Device, &View)> =
+            shown_views.iter().copied().filter(|(_, view)| !view.regions.is_empty()).collect();
+        let is_active = over_ranks::is_dynamic(&with_rows);
+        let dynamic_of = if is_active {
+            by_name(ranks(), Figures::own_joules).into_iter().collect()
+        } else {
+            HashMap::new()
+        };
+        let mut regions = by_name(ranks(), |row| row.exclusive_joules);
+        largest_first(&mut regions, |(name, joules)| dynamic_of.get(name).copied().unwrap_or(*joules));
         Sums {
+            dynamic: is_active.then(|| with_rows.iter().map(|(device, view)| device.own_whole(view)).sum()),
+            dynamic_of,
             joules: devices.iter().map(|(device, _)| device.total_joules).sum::<f64>() + 0.0,
             idle: ranks().map(|view| view.idle_joules).sum::<f64>() + 0.0, // a sum of nothing is -0
             lost: ranks().map(|view| view.lost_joules).sum::<f64>() + 0.0,
-            regions: by_name(ranks()),
+            regions,
             gpu_joules: kernels()
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
                 .sum(),
-            kernels: by_name(kernels()),
+            kernels: by_name(kernels(), |row| row.exclusive_joules),
             sampled_errors: sampled_errors(devices.iter().flat_map(|(device, views)| {
                 let views = views.iter().filter(|view| view.view == shown);
                 views.map(|view| (device.node.as_str(), *view))
             })),
         }
+    }
+
+    /// What each region spent itself, most first: dynamic joules where they are known.
+    pub fn own_regions(&self) -> Vec<(&'a str, f64)> {
+        let own =
+            |(name, joules): &(&'a str, f64)| (*name, self.dynamic_of.get(name).copied().unwrap_or(*joules));
+        self.regions.iter().map(own).collect()
     }
 
     /// The MPI functions among the regions.
@@ -90,10 +119,13 @@ fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashM
     all
 }
 
-fn by_name<'a>(views: impl Iterator<Item = &'a View>) -> Vec<(&'a str, f64)> {
+fn by_name<'a>(
+    views: impl Iterator<Item = &'a View>,
+    joules: impl Fn(&Figures) -> f64,
+) -> Vec<(&'a str, f64)> {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     let regions: Vec<&Region> = views.flat_map(|view| &view.regions).collect();
-    regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += row.figures.exclusive_joules);
+    regions.iter().for_each(|row| *sums.entry(&row.region).or_insert(0.0) += joules(&row.figures));
     let mut sums: Vec<_> = sums.into_iter().collect();
     largest_first(&mut sums, |(_, joules)| *joules);
     sums
@@ -118,7 +150,29 @@ fn watts(summary: &Summary) -> Option<String> {
     (watts > 0.0).then(|| format!("{words}{watts:.1} W on average"))
 }
 
-/// At most five: how much, where, in which kernels, how much in MPI, and whether measuring was much of it. None without joules.
+/// The joules, and their parts: in one sentence, or in two if some of them are drawn in any case.
+fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) -> Vec<String> {
+    let run = &summary.run;
+    let quality =
+        if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
+    let watts = watts(summary).map_or_else(String::new, |watts| format!(", {watts}"));
+    let idle = share(sums.idle, sums.joules);
+    let lost = match sums.lost > 0.0 {
+        true => format!(", {} lost", share(sums.lost, sums.joules)),
+        false => String::new(),
+    };
+    let (total, seconds) = (joules(sums.joules), run.seconds);
+    match baseline::words(&topmost(summary).collect::<Vec<_>>()) {
+        Some(words) => vec![
+            format!("{total} J{words}"),
+            format!("{seconds:.1} s{watts}{quality}; {idle} of the joules idle{lost}"),
+        ],
+        None => vec![format!("{total} J in {seconds:.1} s{watts}{quality}; {idle} of it idle{lost}")],
+    }
+}
+
+/// At most seven: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI, and
+/// whether measuring was much of it. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {
@@ -131,23 +185,15 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             rows.map(|(name, part)| format!("{} ({})", short(name, NAME_CHARS_MAX), share(*part, whole)));
         names.collect::<Vec<_>>().join(", ")
     };
-    let run = &summary.run;
-    let quality =
-        if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
-    let watts = watts(summary).map_or_else(String::new, |watts| format!(", {watts}"));
-    let mut all = vec![format!(
-        "{} J in {:.1} s{watts}{quality}; {} of it idle",
-        joules(sums.joules),
-        run.seconds,
-        share(sums.idle, sums.joules)
-    )];
-    if sums.lost > 0.0 {
-        all[0] += &format!(", {} lost", share(sums.lost, sums.joules));
-    }
-    let most = named(&sums.regions, sums.joules);
+    let mut all = how_much(summary, &sums, &share);
+    let own = sums.own_regions();
+    let (whole, words) = sums.dynamic.map_or((sums.joules, ""), |dynamic| (dynamic, " dynamic"));
+    let most = named(&own, whole);
     if !most.is_empty() {
-        all.push(format!("most of it in {most}"));
+        let what = if sums.dynamic.is_some() { "the dynamic joules" } else { "it" };
+        all.push(format!("most of {what} in {most}"));
     }
+    all.extend(baseline::resolved_words(topmost(summary)));
     let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
     if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
         all.push(format!(
@@ -157,12 +203,14 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
             named(&sums.kernels, sums.gpu_joules)
         ));
     }
-    let of_mpi: f64 = sums.mpi().map(|row| row.1).sum();
-    if let Some((name, part)) = sums.mpi().next().filter(|_| of_mpi >= MENTIONED_SHARE_MIN * sums.joules) {
+    let mpi = || own.iter().filter(|(name, _)| is_mpi(name));
+    let of_mpi: f64 = mpi().map(|row| row.1).sum();
+    if let Some((name, part)) = mpi().next().filter(|_| of_mpi > 0.0 && of_mpi >= MENTIONED_SHARE_MIN * whole)
+    {
         all.push(format!(
-            "{} J ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
+            "{} J{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
             joules(of_mpi),
-            share(of_mpi, sums.joules),
+            share(of_mpi, whole),
             short(name, NAME_CHARS_MAX),
             joules(*part)
         ));

@@ -3,6 +3,7 @@
 //! ```text
 //! json.rs         summary.json as text          text.rs     summary.txt
 //! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
+//! baseline.rs     static and dynamic joules in words
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
 //! page/           the figures of a page, and the page itself      folded.rs   stacks for other programs' pictures
 //! html.rs         report.html, and the live page                  compare/    comparison of runs
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod baseline;
 pub mod call_table;
 pub mod compare;
 mod csv;
@@ -38,7 +40,7 @@ pub mod timeline;
 mod tree;
 
 use crate::highlights::Sums;
-use ampere_figures::summary::Summary;
+use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::text::{joules, printable};
 pub use html::{live_page, page_mark};
 use std::collections::BTreeSet;
@@ -101,6 +103,11 @@ pub enum ReportError {
     #[cfg(not(feature = "parquet"))]
     #[error("this build has no Parquet: `make build` makes one that has it")]
     NoParquet,
+    /// No device has dynamic joules.
+    #[error(
+        "it is not known which joules are dynamic: that needs the policy active, as in ampere attribute --policy active"
+    )]
+    NoDynamic,
     /// The format shows events, which are in the trace.
     #[error("a summary has no events: this format needs the trace")]
     NoEvents,
@@ -113,13 +120,15 @@ pub struct Choice {
     pub devices: Vec<String>,
     /// The chosen view: "ranks" or "kernels".
     pub view: Option<String>,
+    /// Dynamic joules alone, for pictures and stacks: the other columns of rows stay as they are.
+    pub dynamic_only: bool,
 }
 
 impl Choice {
     /// Removes the rest.
     ///
     /// # Errors
-    /// A device or a view that the summary does not have.
+    /// A device, a view or dynamic joules that the summary does not have.
     pub fn apply(&self, summary: &mut Summary) -> Result<(), ReportError> {
         if !self.devices.is_empty() {
             let unknown = self.devices.iter().find(|name| summary.devices.iter().all(|d| d.name != **name));
@@ -142,8 +151,31 @@ impl Choice {
                 device.views.retain(|view| view.view == *wanted);
             }
         }
-        Ok(())
+        if self.dynamic_only { keep_dynamic(summary) } else { Ok(()) }
     }
+}
+
+/// Leaves the dynamic joules in the place of all joules, and the views that have them.
+fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
+    for device in &mut summary.devices {
+        let idle = |device: &Device, view: &View| device.idle_parts(view).map_or(0.0, |(_, dynamic)| dynamic);
+        let idle: Vec<f64> = device.views.iter().map(|view| idle(device, view)).collect();
+        device
+            .views
+            .iter_mut()
+            .zip(idle)
+            .for_each(|(view, idle)| (view.idle_joules, view.lost_joules) = (idle, 0.0));
+        device.views.retain(View::is_active);
+        device.other_ranks = device.other_ranks.take().filter(View::is_active);
+        for view in device.views.iter_mut().chain(&mut device.other_ranks) {
+            let regions = view.regions.iter_mut().map(|row| &mut row.figures);
+            let rows = view.callpaths.iter_mut().map(|row| &mut row.figures).chain(regions);
+            rows.for_each(|figures| figures.exclusive_joules = figures.own_joules());
+        }
+        device.total_joules = device.dynamic_joules.unwrap_or_default();
+    }
+    summary.devices.retain(|device| !device.views.is_empty());
+    if summary.devices.is_empty() { Err(ReportError::NoDynamic) } else { Ok(()) }
 }
 
 /// A report of a summary. `colour`: for a terminal, which matters to the table only.

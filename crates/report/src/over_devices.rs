@@ -3,8 +3,8 @@
 use ampere_figures::summary::{Device, Summary, View};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Exclusive and inclusive joules, exclusive seconds, and calls.
-pub type Sum = [f64; 4];
+/// Exclusive and inclusive joules, exclusive seconds, calls, and dynamic joules (0 where they are not known).
+pub type Sum = [f64; 5];
 
 /// The figures of a kind of view over all devices, by region and by path. A rank that draws from several devices makes its
 /// calls once; a region that is on the stack twice counts once.
@@ -25,11 +25,12 @@ pub fn sums<'a>(
         let sum = regions.entry(&row.region).or_default();
         sum[0] += row.figures.exclusive_joules;
         sum[1] += row.figures.inclusive_joules;
+        sum[4] += row.figures.dynamic_joules.unwrap_or_default();
     }
     // Times and calls of a region are those of its paths: its rows may be of devices that share ranks.
     let mut by_name = vec![None; summary.names.len()];
     for (sum, name) in paths.iter().zip(&summary.paths.name) {
-        if let Some([_, _, seconds, calls]) = sum {
+        if let Some([_, _, seconds, calls, _]) = sum {
             let of = by_name[*name as usize].get_or_insert([0.0, 0.0]);
             *of = [of[0] + seconds, of[1] + calls];
         }
@@ -49,6 +50,7 @@ fn add_node(paths: &mut [Option<Sum>], views: &[&View]) {
         let sum = paths[row.path as usize].get_or_insert_default();
         sum[0] += row.figures.exclusive_joules;
         sum[1] += row.figures.inclusive_joules;
+        sum[4] += row.figures.dynamic_joules.unwrap_or_default();
         let location = (row.location_group, row.location);
         if shared.contains(&location) {
             let (seconds, calls) = once.entry((location, row.path)).or_default();

@@ -14,7 +14,7 @@ pub(crate) const SHARE_MIN: f64 = 0.01;
 /// With fewer ranks, none stands out.
 const RANKS_MIN: usize = 5;
 
-/// The joules of something on each rank that it ran on, exclusive ones.
+/// The joules of something on each rank that it ran on, exclusive ones; see [`is_dynamic`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread<'a> {
     /// The number of a name or of a call path in the summary.
@@ -73,6 +73,20 @@ pub fn callpaths<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)], mos
     spreads(summary, views, most, summary.paths.len(), |path| path)
 }
 
+/// Whether the joules are dynamic ones, as they are if all devices have them.
+pub fn is_dynamic(views: &[(&Device, &View)]) -> bool {
+    !views.is_empty() && views.iter().all(|(_, view)| view.is_active())
+}
+
+/// The joules that a row of these views has here.
+pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
+    let with_rows = views.iter().copied().filter(|(_, view)| !view.regions.is_empty());
+    match is_dynamic(&with_rows.collect::<Vec<_>>()) {
+        true => Figures::own_joules,
+        false => |row| row.exclusive_joules,
+    }
+}
+
 /// All that each rank used.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
@@ -102,9 +116,10 @@ fn spreads<'a>(
     keys: usize,
     key: impl Fn(u32) -> u32,
 ) -> Spreads<'a> {
+    let joules_of = joules_of(views);
     let mut sums: Vec<Option<f64>> = vec![None; keys];
     for row in views.iter().flat_map(|(_, view)| view.callpaths.iter()) {
-        *sums[key(row.path) as usize].get_or_insert(0.0) += row.figures.exclusive_joules;
+        *sums[key(row.path) as usize].get_or_insert(0.0) += joules_of(&row.figures);
     }
     let mut largest: Vec<(u32, f64)> = (0..).zip(sums).filter_map(|(what, sum)| Some((what, sum?))).collect();
     largest_first(&mut largest, |(_, joules)| *joules);
@@ -120,7 +135,9 @@ fn spreads<'a>(
         for (number, (_, view)) in (0..).zip(on_node) {
             let rows = view.callpaths.iter();
             for (row, at) in rows.filter_map(|row| Some((row, places[key(row.path) as usize]?))) {
-                shown[at].add((node, row.location_group), number, &row.figures, summary.names.len());
+                let joules = joules_of(&row.figures);
+                let rank = (node, row.location_group);
+                shown[at].add(rank, number, (joules, &row.figures), summary.names.len());
             }
         }
         shown.iter_mut().for_each(Sums::end_node);
@@ -142,14 +159,14 @@ struct Sums<'a> {
 
 impl<'a> Sums<'a> {
     /// A rank's calls and times are in the rows of each of its devices: they count once.
-    fn add(&mut self, rank: Rank<'a>, device: u32, figures: &Figures, groups: usize) {
+    fn add(&mut self, rank: Rank<'a>, device: u32, (joules, figures): (f64, &Figures), groups: usize) {
         self.places.resize(groups, (0, 0));
         let (place, first_device) = &mut self.places[rank.1 as usize];
         if *place == 0 {
             self.joules.push((rank, 0.0));
             (*place, *first_device) = (self.joules.len() as u32, device);
         }
-        self.joules[*place as usize - 1].1 += figures.exclusive_joules;
+        self.joules[*place as usize - 1].1 += joules;
         if *first_device == device {
             self.seconds += figures.exclusive_seconds;
             self.calls = self.calls.saturating_add(figures.calls);

@@ -39,6 +39,8 @@ const VALUES: [Column; COLUMNS.len()] = [
     Column::Figure(|row| row.exclusive_seconds),
     Column::Figure(|row| row.mean_watts),
     Column::Figure(|row| row.sampled_error_joules),
+    Column::Figure(|row| row.static_joules),
+    Column::Figure(|row| row.dynamic_joules),
 ];
 
 pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {

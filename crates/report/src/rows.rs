@@ -33,9 +33,12 @@ pub struct Row<'a> {
     pub exclusive_seconds: Option<f64>,
     pub mean_watts: Option<f64>,
     pub sampled_error_joules: Option<f64>,
+    /// The parts of the exclusive joules, under the policy *active*.
+    pub static_joules: Option<f64>,
+    pub dynamic_joules: Option<f64>,
 }
 
-pub const COLUMNS: [&str; 17] = [
+pub const COLUMNS: [&str; 19] = [
     "node",
     "device",
     "energy",
@@ -53,6 +56,8 @@ pub const COLUMNS: [&str; 17] = [
     "exclusive_seconds",
     "mean_watts",
     "sampled_error_joules",
+    "static_joules",
+    "dynamic_joules",
 ];
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
@@ -91,6 +96,8 @@ fn paths<'a>(summary: &'a Summary, device: &'a Device, view: &'a View) -> impl I
             exclusive_seconds: Some(figures.exclusive_seconds),
             mean_watts: device.watts(view, figures).mean_watts,
             sampled_error_joules: period.and_then(|period| figures.sampled_error_joules(sampled, period)),
+            static_joules: figures.static_joules,
+            dynamic_joules: figures.dynamic_joules,
             ..of(device, view)
         }
     })
@@ -120,10 +127,15 @@ pub fn without_middle<'a>(up: &[u32], name: impl Fn(u32) -> &'a str) -> Vec<Cow<
 }
 
 fn rest<'a>(device: &'a Device, view: &'a View) -> impl Iterator<Item = Row<'a>> {
-    REST.into_iter().zip([view.idle_joules, view.lost_joules]).map(move |(region, joules)| Row {
+    // Lost joules are in neither part.
+    let parts = [device.idle_parts(view), None];
+    let rest = REST.into_iter().zip([view.idle_joules, view.lost_joules]).zip(parts);
+    rest.map(move |((region, joules), parts)| Row {
         region,
         exclusive_joules: joules,
         inclusive_joules: joules,
+        static_joules: parts.map(|(fixed, _)| fixed),
+        dynamic_joules: parts.map(|(_, dynamic)| dynamic),
         ..of(device, view)
     })
 }

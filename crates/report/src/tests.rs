@@ -17,7 +17,31 @@ pub(crate) fn summary() -> Summary {
 
 /// One rank in `main` > `work` and `main` > `MPI_Send` > a hostile name, and before that in nothing; one device of 1 W.
 pub(crate) fn attributor() -> Attributor {
-    let mut attributor = Attributor::new(Config::default(), 1000);
+    attributor_of(Config::default(), |at| at)
+}
+
+/// The same where the rank used CPU time in `work` and half of it in the hostile name. The device draws 0.6 W anyway, as the settings
+/// say, and 1 W more while the rank is on a CPU.
+pub(crate) fn active(baseline: &str) -> Attributor {
+    let settings =
+        format!("[[device]]\nname = 'node'\nmetric = 'energy'\n{baseline}[attribution]\npolicy = 'active'\n");
+    attributor_of(Config::parse(&settings, "").unwrap(), |at| {
+        let (work, odd) = (at.clamp(2000, 5000) - 2000, (at.clamp(6000, 8000) - 6000) / 2);
+        at * 6 / 10 + work + odd
+    })
+}
+
+pub(crate) const BASELINE: &str = "baseline_watts = 0.6\n";
+
+pub(crate) fn active_summary(baseline: &str) -> Summary {
+    let run = Run { seconds: 10.0, energy: "measured".to_owned(), ..Run::default() };
+    Summary::new(&active(baseline), None, run, Losses::default())
+}
+
+/// `joules`: the millijoules of the device at a time.
+fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
+    let mut attributor = Attributor::new(config, 1000);
+    attributor.knows_cpu_times = attributor.config().attribution.policy.is_some();
     let found = FoundDevice {
         node: "n".to_owned(),
         metric: "energy".to_owned(),
@@ -53,6 +77,11 @@ pub(crate) fn attributor() -> Attributor {
             .into_iter()
             .chain([8000, 9000, 10_000].map(|time| (time, None)))
             .peekable();
+    if attributor.knows_cpu_times {
+        for (time, used) in [(0, 0.0), (2000, 0.0), (5000, 3000.0), (6000, 3000.0), (8000, 4000.0)] {
+            attributor.engine.add_cpu_time(rank, time, used);
+        }
+    }
     for at in (0..=100).map(|at| at * 100) {
         while let Some((time, what)) = events.next_if(|(time, _)| *time <= at) {
             match what {
@@ -60,7 +89,7 @@ pub(crate) fn attributor() -> Attributor {
                 None => attributor.engine.leave(rank, time),
             }
         }
-        attributor.read_now(device, at, at);
+        attributor.read_now(device, at, joules(at));
     }
     attributor
 }
@@ -97,6 +126,20 @@ fn stacks_add_up_to_the_device() {
 }
 
 #[test]
+fn stacks_and_pictures_can_be_of_dynamic_joules() {
+    let choice = Choice { dynamic_only: true, ..Choice::default() };
+    let mut summary = active_summary(BASELINE);
+    choice.apply(&mut summary).unwrap();
+    let text = |format| String::from_utf8(render(&summary, format, false).unwrap()).unwrap();
+    let folded = text(Format::Folded);
+    let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
+    assert!((folded.lines().map(weight).sum::<f64>() - 4e6).abs() < 10.0, "{folded}");
+    assert!(folded.contains("node;MPI Rank 0;main;work 3000000\n"), "{folded}");
+    assert!(text(Format::Flamegraph).contains("work: 3.000 J, 75.0 %"));
+    assert!(matches!(choice.apply(&mut self::summary()), Err(ReportError::NoDynamic)));
+}
+
+#[test]
 fn rows_add_up_to_the_device_and_can_be_read_back() {
     let rows = text(Format::Csv);
     let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
@@ -113,12 +156,30 @@ fn rows_add_up_to_the_device_and_can_be_read_back() {
     assert!(records.iter().any(|row| &row[region] == HOSTILE), "{rows}");
 }
 
+#[test]
+fn static_and_dynamic_joules_of_rows_add_up_to_the_devices() {
+    let summary = active_summary(BASELINE);
+    let rows = String::from_utf8(render(&summary, Format::Csv, false).unwrap()).unwrap();
+    let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
+    let columns = reader.headers().unwrap().clone();
+    let at = |name: &str| columns.iter().position(|column| column == name).unwrap();
+    let (fixed, dynamic) = (at("static_joules"), at("dynamic_joules"));
+    let records: Vec<_> =
+        reader.records().map(Result::unwrap).filter(|row| &row[at("view")] == "ranks").collect();
+    let sum = |column: usize| records.iter().filter_map(|row| row[column].parse::<f64>().ok()).sum::<f64>();
+    assert!((sum(fixed) - 6.0).abs() < 1e-6 && (sum(dynamic) - 4.0).abs() < 1e-6, "{rows}");
+    assert!(records.iter().any(|row| &row[at("region")] == "(lost)" && row[dynamic].is_empty()), "{rows}");
+    let older = text(Format::Csv);
+    let mut older = ::csv::Reader::from_reader(older.as_bytes());
+    assert!(older.records().all(|row| row.unwrap()[dynamic].is_empty()), "unknown without the policy");
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn a_parquet_file_has_the_same_rows() {
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
     use ::parquet::record::RowAccessor;
-    let summary = summary();
+    let summary = active_summary(BASELINE);
     let mut file = tempfile::tempfile().unwrap();
     std::io::Write::write_all(&mut file, &render(&summary, Format::Parquet, false).unwrap()).unwrap();
     let reader = SerializedFileReader::new(file).unwrap();
@@ -134,6 +195,7 @@ fn a_parquet_file_has_the_same_rows() {
         assert_eq!(read.get_double(10).unwrap(), wanted.exclusive_joules);
         assert_eq!(read.get_double(13).ok(), wanted.possible_joules);
         assert_eq!(read.get_double(14).ok(), wanted.exclusive_seconds);
+        assert_eq!(read.get_double(18).ok(), wanted.dynamic_joules);
     }
 }
 
@@ -158,6 +220,50 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
     );
     assert!(text(Format::Csv).lines().next().unwrap().contains("resolved_joules,possible_joules"));
     assert!(text(Format::Json).contains("\"possible_joules\": "));
+}
+
+/// Of 10 J, 6 J are static. The rank was on a CPU for 3 s in `work` and for 1 s, half of the time, in the hostile name.
+#[test]
+fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
+    let summary = active_summary(BASELINE);
+    let device = &summary.devices[0];
+    let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
+    assert!(
+        close(device.static_joules.unwrap(), 6.0) && close(device.dynamic_joules.unwrap(), 4.0),
+        "{device:?}"
+    );
+    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    for line in [
+        "in short: 10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings)",
+        "          most of the dynamic joules in work (75.0 %), ",
+        "          the bounds resolve 100.0 % of the 4.000 J of dynamic energy: ",
+        "  10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings); 4.000 J are dynamic",
+        "             J       static      dynamic        least         most  share ",
+    ] {
+        assert!(table.lines().any(|shown| shown.starts_with(line)), "{line}\n{table}");
+    }
+    let columns = |name: &str| -> Vec<String> {
+        let line =
+            table.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
+        line.split_whitespace().take(6).map(str::to_owned).collect()
+    };
+    assert_eq!(columns("  work"), ["4.800", "1.800", "3.000", "3.000", "3.000", "75.0%"], "{table}");
+    assert_eq!(columns("  main")[..3], ["1.200", "1.200", "0"], "{table}");
+    assert_eq!(columns("MPI Rank 0: main > work")[..3], ["4.800", "1.800", "3.000"], "{table}");
+    let regions = &device.views[0].regions;
+    let order: Vec<&str> = regions.iter().map(|row| &*row.region).collect();
+    assert_eq!(order, ["work", HOSTILE, "MPI_Send", "main"], "{regions:?}");
+}
+
+#[test]
+fn a_baseline_that_is_not_known_is_no_baseline_of_nothing() {
+    let summary = active_summary("");
+    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    let first = "in short: 10.000 J; what the node draws anyway is not known, so all of it counts as dynamic";
+    assert!(table.lines().any(|line| line == first), "{table}");
+    assert!(!table.contains("(0 W"), "{table}");
+    let older = String::from_utf8(render(&self::summary(), Format::Table, false).unwrap()).unwrap();
+    assert!(!older.contains("dynamic") && !older.contains("anyway"), "{older}");
 }
 
 #[test]
@@ -479,8 +585,11 @@ fn names_are_escaped_in_every_format() {
 #[test]
 fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
     let mut chosen = summary();
-    let choice =
-        |device: &str, view: &str| Choice { devices: vec![device.to_owned()], view: Some(view.to_owned()) };
+    let choice = |device: &str, view: &str| Choice {
+        devices: vec![device.to_owned()],
+        view: Some(view.to_owned()),
+        ..Choice::default()
+    };
     let why = choice("GPU-7", "ranks").apply(&mut chosen).unwrap_err();
     let why = why.to_string();
     assert!(why.contains("GPU-7") && why.contains("energy"), "{why}");
@@ -521,6 +630,33 @@ fn differences_are_relative_to_the_first_run() {
     assert_eq!(row("  main")[2], "=");
     let by_function: Vec<&str> = text.split("by function").nth(1).unwrap().lines().skip(1).collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
+}
+
+#[test]
+fn dynamic_joules_are_compared_where_all_runs_have_them() {
+    let compared = |runs: [Summary; 2], form| {
+        let groups = runs.map(|summary| vec![compare::Named { name: "run".to_owned(), summary }]);
+        String::from_utf8(Comparison::of(groups.into(), Per::Run).render(form)).unwrap()
+    };
+    // Without its baseline all joules of a run are dynamic.
+    let runs = || [active_summary(BASELINE), active_summary("")];
+    let table = compared(runs(), Form::Table);
+    let row = |name: &str| -> Vec<String> {
+        let line =
+            table.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
+        line.split_whitespace().take(2).map(str::to_owned).collect()
+    };
+    assert_eq!(row("  dynamic joules"), ["4.000", "10.000"], "{table}");
+    assert_eq!(row("  static joules"), ["6.000", "0"], "{table}");
+    assert_eq!(row("  work"), ["3.000", "4.800"], "{table}");
+    assert!(
+        table.contains("\ndynamic joules by function,") && table.contains("\ndynamic joules by call path,")
+    );
+    assert!(compared(runs(), Form::Html).contains("Dynamic joules by function"));
+    assert!(compared(runs(), Form::Csv).contains("function,work,dynamic_joules,2,1,4.8"));
+    let one_without = [active_summary(BASELINE), summary()];
+    let csv = compared(one_without, Form::Csv);
+    assert!(!csv.contains("dynamic") && csv.contains("function,work,exclusive_joules,"), "{csv}");
 }
 
 /// A run of several ranks, in which `work` has these joules more.

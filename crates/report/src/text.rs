@@ -1,11 +1,12 @@
 //! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
 
+use crate::baseline;
 use crate::highlights::sentences;
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::Callpath;
-use ampere_figures::summary::{Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
+use ampere_figures::summary::{Baseline, Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
 use ampere_figures::summary::{parts, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, printable_lines, short};
@@ -133,19 +134,22 @@ impl Page<'_> {
             return Ok(());
         };
         writeln!(out, "\n{}", self.bold(&format!("all ranks, of {} devices", views.len())))?;
-        self.whole_ranks(&whole, out)?;
+        let is_dynamic = over_ranks::is_dynamic(&views);
+        let unit = own_unit(is_dynamic, "J");
+        self.whole_ranks(&whole, is_dynamic, out)?;
         let functions = over_ranks::functions(self.summary, &views, ROWS_MAX);
         let name = |name| short(self.summary.name(name), NAME_CHARS_MAX);
-        self.spreads("function", &functions, whole.joules, "J", name, out)?;
-        self.callpaths_over_ranks(&views, whole.joules, "J", out)
+        self.spreads("function", &functions, whole.joules, &unit, name, out)?;
+        self.callpaths_over_ranks(&views, whole.joules, &unit, out)
     }
 
-    fn whole_ranks(&self, whole: &Spread, out: &mut String) -> std::fmt::Result {
+    fn whole_ranks(&self, whole: &Spread, is_dynamic: bool, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
-            "  {} ranks: {} J each on average, {} J to {} J{}{}",
+            "  {} ranks: {} {} each on average, {} J to {} J{}{}",
             whole.ranks,
             joules(whole.mean()),
+            own_unit(is_dynamic, "J"),
             joules(whole.least),
             joules(whole.most),
             self.standing_out(whole),
@@ -258,6 +262,7 @@ impl Page<'_> {
             )
         };
         writeln!(out, "\n{}", self.bold(&printable(&title)))?;
+        self.static_and_dynamic(device, out)?;
         let unsampled = summary.run.seconds - device.sampled_seconds;
         if device.samples > 0 && unsampled > UNSAMPLED_PART * summary.run.seconds {
             writeln!(
@@ -286,6 +291,17 @@ impl Page<'_> {
         Ok(())
     }
 
+    /// What the device draws in any case, and what its bounds resolve of the rest.
+    fn static_and_dynamic(&self, device: &Device, out: &mut String) -> std::fmt::Result {
+        let Some(words) = baseline::words(&[device]) else { return Ok(()) };
+        let dynamic = device.dynamic_joules.unwrap_or_default();
+        let (total, dynamic) = (joules(device.total_joules), joules(dynamic));
+        let is_known = device.baseline.as_ref().is_some_and(Baseline::is_known);
+        let rest = if is_known { format!("; {dynamic} J are dynamic") } else { String::new() };
+        writeln!(out, "  {total} J{words}{rest}")?;
+        baseline::resolved_words(std::iter::once(device)).map_or(Ok(()), |words| writeln!(out, "  {words}"))
+    }
+
     fn view(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         if view.callpaths.is_empty() {
             return Ok(());
@@ -309,12 +325,12 @@ impl Page<'_> {
 
     fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit) = (view.whole(), printable(&device.unit));
+        let (total, unit) = (device.own_whole(view), printable(&device.unit));
         let is_time = unit == "s";
         // A function that is recorded is also shown for what it calls.
         let of_row = |row: &Region| {
-            let Figures { exclusive_joules, inclusive_joules, calls, .. } = row.figures;
-            (exclusive_joules, if calls > 0 { inclusive_joules } else { exclusive_joules })
+            let (own, calls) = (row.figures.own_joules(), row.figures.calls);
+            (own, if calls > 0 { row.figures.inclusive_joules } else { own })
         };
         let (regions, small) = large(view.regions.iter(), total, of_row);
         let has_watts = regions.iter().any(|row| row.watts.resolved_watts.is_some());
@@ -323,24 +339,26 @@ impl Page<'_> {
         let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
         writeln!(
             out,
-            "\n  {unit:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
+            "\n  {unit:>12}{}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
+            parts_columns(view, "static", "dynamic"),
             bounds_columns(is_time, "least", "most"),
             "share",
             "",
             format!("inclusive {unit}"),
             seconds("s".to_owned()),
             "calls",
-            watts("W".to_owned())
+            watts(if view.is_active() { "dynamic W" } else { "W" }.to_owned())
         )?;
         for row in &regions {
             let resolved = row.watts.resolved_watts;
             writeln!(
                 out,
-                "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
+                "  {:>12}{}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
                 joules(row.figures.exclusive_joules),
+                parts_of(view, &row.figures),
                 bounds(is_time, &row.figures),
-                percent(row.figures.exclusive_joules, total),
-                bar(row.figures.exclusive_joules, total),
+                percent(row.figures.own_joules(), total),
+                bar(row.figures.own_joules(), total),
                 joules(row.figures.inclusive_joules),
                 seconds(format!("{:.3}", row.figures.exclusive_seconds)),
                 calls_or_error(row),
@@ -348,74 +366,79 @@ impl Page<'_> {
                 short(&row.region, NAME_CHARS_MAX),
             )?;
         }
-        more_than_shown(small, &unit, out)?;
-        if is_time { Ok(()) } else { explain_regions(&regions, what, has_watts, out) }
+        more_than_shown(small, &own_unit(view.is_active(), &unit), out)?;
+        if is_time { Ok(()) } else { explain_regions(&regions, (what, view.is_active()), has_watts, out) }
     }
 
     fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
-        let total = view.whole();
+        let total = device.own_whole(view);
         let sums = by_location(self.summary, view);
+        let unit = printable(&device.unit);
         if let Some(whole) =
             over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > ROWS_MAX)
         {
             writeln!(out)?;
-            return self.whole_ranks(&whole, out);
+            return self.whole_ranks(&whole, view.is_active(), out);
         }
         writeln!(
             out,
-            "\n  {:>12} {:>6}  {:<BAR_CELLS$}  location group",
-            printable(&device.unit),
+            "\n  {unit:>12}{} {:>6}  {:<BAR_CELLS$}  location group",
+            parts_columns(view, "static", "dynamic"),
             "share",
             ""
         )?;
-        for (group, sum) in sums.iter().take(ROWS_MAX).map(|(group, sum)| (group, *sum)) {
+        for (group, figures) in sums.iter().take(ROWS_MAX) {
             writeln!(
                 out,
-                "  {:>12} {:>6}  {:<BAR_CELLS$}  {}",
-                joules(sum),
-                percent(sum, total),
-                bar(sum, total),
+                "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {}",
+                joules(figures.exclusive_joules),
+                parts_of(view, figures),
+                percent(figures.own_joules(), total),
+                bar(figures.own_joules(), total),
                 short(group, NAME_CHARS_MAX)
             )?;
         }
-        let rest = left_out(sums.iter().map(|(_, sum)| *sum), ROWS_MAX);
-        more_than_shown(rest, &printable(&device.unit), out)
+        let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), ROWS_MAX);
+        more_than_shown(rest, &own_unit(view.is_active(), &unit), out)
     }
 
     fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
-        let (total, rows) = (view.whole(), &view.callpaths);
+        let (total, rows) = (device.own_whole(view), &view.callpaths);
         let sums = sums_by_location(view);
         let several = groups_of_several(self.summary, &sums);
         let unit = printable(&device.unit);
         let is_time = unit == "s";
         let groups: BTreeSet<u32> = rows.iter().map(|row| row.location_group).collect();
         if view.view == "ranks" && groups.len() > 1 {
+            let unit = own_unit(view.is_active(), &unit);
             return self.callpaths_over_ranks(&[(device, view)], total, &unit, out);
         }
         writeln!(
             out,
-            "\n  {unit:>12}{} {:>6} {:>10} {:>10}  top call paths",
+            "\n  {unit:>12}{}{} {:>6} {:>10} {:>10}  top call paths",
+            parts_columns(view, "static", "dynamic"),
             bounds_columns(is_time, "least", "most"),
             "share",
             "s",
             "calls"
         )?;
-        let of_row = |row: &Callpath| (row.figures.exclusive_joules, row.figures.exclusive_joules);
+        let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
         let (shown, small) = large(rows.iter(), total, of_row);
         for row in shown {
             writeln!(
                 out,
-                "  {:>12}{} {:>6} {:>10.3} {:>10}  {}: {}",
+                "  {:>12}{}{} {:>6} {:>10.3} {:>10}  {}: {}",
                 joules(row.figures.exclusive_joules),
+                parts_of(view, &row.figures),
                 bounds(is_time, &row.figures),
-                percent(row.figures.exclusive_joules, total),
+                percent(row.figures.own_joules(), total),
                 row.figures.exclusive_seconds,
                 calls(row.figures.calls),
                 short(&name_of(self.summary, (row.location_group, row.location), &several), NAME_CHARS_MAX),
                 short_path(&self.summary.regions_of(row.path)),
             )?;
         }
-        more_than_shown(small, &unit, out)
+        more_than_shown(small, &own_unit(view.is_active(), &unit), out)
     }
 
     fn foot(&self, out: &mut String) -> std::fmt::Result {
@@ -520,20 +543,44 @@ fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
     if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
 }
 
+/// Two columns of a view whose policy is *active*.
+fn parts_columns(view: &View, fixed: &str, dynamic: &str) -> String {
+    if view.is_active() { format!(" {fixed:>12} {dynamic:>12}") } else { String::new() }
+}
+
+fn parts_of(view: &View, row: &Figures) -> String {
+    let part = |joules_of: Option<f64>| joules_of.map_or_else(|| "?".to_owned(), joules);
+    parts_columns(view, &part(row.static_joules), &part(row.dynamic_joules))
+}
+
+/// The unit of what rows spent themselves.
+pub fn own_unit(is_dynamic: bool, unit: &str) -> String {
+    if is_dynamic { format!("dynamic {unit}") } else { unit.to_owned() }
+}
+
 /// Joules by location group and location.
-type SumsByLocation = BTreeMap<(u32, u32), f64>;
+type SumsByLocation = BTreeMap<(u32, u32), Figures>;
 
 fn sums_by_location(view: &View) -> SumsByLocation {
-    let mut sums = BTreeMap::new();
+    let mut sums: SumsByLocation = BTreeMap::new();
     for row in view.callpaths.iter() {
-        *sums.entry((row.location_group, row.location)).or_insert(0.0) += row.figures.exclusive_joules;
+        add(sums.entry((row.location_group, row.location)).or_default(), &row.figures);
     }
     sums
 }
 
+/// Adds exclusive joules and their parts.
+fn add(sum: &mut Figures, row: &Figures) {
+    let part = |sum: Option<f64>, more: Option<f64>| more.map(|more| sum.unwrap_or_default() + more);
+    sum.exclusive_joules += row.exclusive_joules;
+    sum.static_joules = part(sum.static_joules, row.static_joules);
+    sum.dynamic_joules = part(sum.dynamic_joules, row.dynamic_joules);
+}
+
 /// Location groups with joules in several locations: if one rank has threads, all ranks.
 fn groups_of_several(summary: &Summary, sums: &SumsByLocation) -> BTreeSet<u32> {
-    let groups: Vec<u32> = sums.iter().filter(|(_, sum)| **sum > 0.0).map(|((group, _), _)| *group).collect();
+    let groups: Vec<u32> =
+        sums.iter().filter(|(_, sum)| sum.exclusive_joules > 0.0).map(|((group, _), _)| *group).collect();
     let several = groups.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
     let mut several: BTreeSet<u32> = several.collect();
     let is_rank = |group: &u32| is_mpi_rank(summary.name(*group));
@@ -552,27 +599,31 @@ fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<
 }
 
 /// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
-pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, f64)> {
+pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, Figures)> {
     let sums = sums_by_location(view);
     let several = groups_of_several(summary, &sums);
-    let mut shown: BTreeMap<(usize, &str, usize, &str), (String, f64)> = BTreeMap::new();
+    let mut shown: BTreeMap<(usize, &str, usize, &str), (String, Figures)> = BTreeMap::new();
     for (of, sum) in sums {
         let location = if several.contains(&of.0) { summary.name(of.1) } else { "" };
         let group = summary.name(of.0);
         let key = (group.len(), group, location.len(), location);
-        shown.entry(key).or_insert_with(|| (name_of(summary, of, &several), 0.0)).1 += sum;
+        let row = shown.entry(key).or_insert_with(|| (name_of(summary, of, &several), Figures::default()));
+        add(&mut row.1, &sum);
     }
     shown.into_values().collect()
 }
 
 /// The functions with most joules of a view, in a few words.
 pub fn most_of(device: &Device, view: &View) -> String {
-    let rows = view.regions.iter().filter(|row| row.figures.exclusive_joules > 0.0).take(NAMED_MAX);
+    let rows = view.regions.iter().filter(|row| row.figures.own_joules() > 0.0).take(NAMED_MAX);
     let named = rows.map(|row| {
         format!(
             "{} ({})",
             short(&row.region, NAME_CHARS_MAX),
-            percent(row.figures.exclusive_joules, device.total_joules)
+            percent(
+                row.figures.own_joules(),
+                if view.is_active() { device.own_whole(view) } else { device.total_joules }
+            )
         )
     });
     named.collect::<Vec<_>>().join(", ")
@@ -613,8 +664,25 @@ pub fn times(name: &str, count: u32) -> String {
 }
 
 /// What the columns of functions or kernels mean.
-fn explain_regions(regions: &[&Region], what: &str, has_watts: bool, out: &mut String) -> std::fmt::Result {
-    if regions.iter().any(|row| row.figures.calls > 0) {
+fn explain_regions(
+    regions: &[&Region],
+    (what, is_active): (&str, bool),
+    has_watts: bool,
+    out: &mut String,
+) -> std::fmt::Result {
+    if is_active {
+        writeln!(
+            out,
+            "  static: its part of what the device draws anyway; dynamic: what it used above that; share: of the dynamic joules"
+        )?;
+    }
+    let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
+    if is_recorded && is_active {
+        writeln!(
+            out,
+            "  least, most: the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all"
+        )?;
+    } else if is_recorded {
         writeln!(
             out,
             "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
@@ -627,9 +695,10 @@ fn explain_regions(regions: &[&Region], what: &str, has_watts: bool, out: &mut S
         )?;
     }
     if has_watts {
+        let watts = if is_active { "dynamic W" } else { "W" };
         writeln!(
             out,
-            "  W: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
+            "  {watts}: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
         )?;
         writeln!(out, "  of those, its joules are modelled by time")?;
     } else {

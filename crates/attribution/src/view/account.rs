@@ -26,6 +26,15 @@ pub struct ViewTotals {
     pub conservation_error_joules: f64,
 }
 
+/// The exclusive joules of one call path in one view.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spent {
+    /// All of them.
+    pub joules: f64,
+    /// Those above what the device draws in any case; 0 unless the policy is *active*.
+    pub dynamic_joules: f64,
+}
+
 /// What one call path has been charged in one view. Events touch `due`, samples all fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {

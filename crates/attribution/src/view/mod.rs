@@ -18,8 +18,8 @@ mod sample;
 mod sample_queue;
 mod share_clock;
 
-pub use account::ViewTotals;
 pub(crate) use account::{Account, Resolved};
+pub use account::{Spent, ViewTotals};
 pub use active::IdleIntervals;
 pub(crate) use consumer::Consumer;
 pub use recording::{Call, Charge, ChargedInterval};
@@ -320,11 +320,15 @@ impl View {
         ViewTotals { attributed_joules: attributed, conservation_error_joules: error.abs(), ..self.totals }
     }
 
-    /// Iterates over (location, call path, account) for everything that has ever been due something.
-    pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, &Account)> {
-        self.consumers.all.iter().flat_map(|consumer| {
+    /// Iterates over (location, call path, joules) for everything that has ever been due something.
+    pub fn accounts(&self) -> impl Iterator<Item = (u32, NodeIndex, Spent)> {
+        self.consumers.all.iter().enumerate().flat_map(move |(number, consumer)| {
             let numbered = consumer.accounts.iter().enumerate().skip(1);
-            numbered.map(|(node, account)| (consumer.location, NodeIndex(node as u32), account))
+            numbered.map(move |(node, account)| {
+                let node = NodeIndex(node as u32);
+                let dynamic_joules = self.dynamic_joules(number, node);
+                (consumer.location, node, Spent { joules: account.joules, dynamic_joules })
+            })
         })
     }
 }

@@ -215,6 +215,7 @@ mod tests {
                 format!("function_{at}<{}>", "x".repeat(300))
             },
             joules: 1.0 + at as f64 / functions as f64,
+            ..RegionEnergy::default()
         };
         let rows = |device| (0..functions).map(move |at| row(at, device));
         Snapshot {

@@ -37,21 +37,38 @@ pub enum Per {
 }
 
 /// As many as [`By::figures`] has.
-pub type Values = [f64; 7];
+pub type Values = [f64; 9];
 
-const OF_RUNS: [&str; 7] =
-    ["seconds", "joules", "watts", "idle_joules", "lost_joules", "mpi_joules", "kernel_joules"];
+const OF_RUNS: [&str; 9] = [
+    "seconds",
+    "joules",
+    "watts",
+    "idle_joules",
+    "lost_joules",
+    "mpi_joules",
+    "kernel_joules",
+    "static_joules",
+    DYNAMIC,
+];
 const OF_DEVICES: [&str; 2] = ["joules", "watts"];
-const OF_CALLS: [&str; 4] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls"];
+const OF_CALLS: [&str; 5] = ["exclusive_joules", "inclusive_joules", "exclusive_seconds", "calls", DYNAMIC];
+const DYNAMIC: &str = "dynamic_joules";
 
 impl By {
-    /// The names of its figures. The first is what tables show.
+    /// The names of its figures.
     pub fn figures(self) -> &'static [&'static str] {
         match self {
             By::Run => &OF_RUNS,
             By::Device => &OF_DEVICES,
-            By::Function | By::Kernel | By::CallPath => &OF_CALLS,
+            By::Function | By::CallPath => &OF_CALLS,
+            By::Kernel => &OF_CALLS[..OF_CALLS.len() - 1],
         }
+    }
+
+    /// The figure that tables show. `has_dynamic`: all runs have dynamic joules.
+    pub fn shown(self, has_dynamic: bool) -> usize {
+        let dynamic = self.figures().iter().position(|figure| *figure == DYNAMIC);
+        dynamic.filter(|_| has_dynamic).unwrap_or_default()
     }
 
     /// The name as it is written in files.
@@ -71,6 +88,8 @@ impl By {
             "watts" => "watts on average",
             "idle_joules" => "idle joules",
             "lost_joules" => "lost joules",
+            "static_joules" => "static joules",
+            DYNAMIC => "dynamic joules",
             "mpi_joules" => "joules in MPI functions",
             "kernel_joules" => "joules while GPU kernels ran",
             other => other,
@@ -94,9 +113,23 @@ pub fn leads(summary: &Summary) -> bool {
     summary.devices.iter().any(|device| device.other_ranks_lead)
 }
 
+/// Whether a figure is known only of runs of which it is known who was active.
+pub fn is_of_activity(figure: &str) -> bool {
+    ["static_joules", DYNAMIC].contains(&figure)
+}
+
+/// Whether it is known of a run which joules were used above what its devices draw in any case.
+pub fn has_dynamic(summary: &Summary, all_lead: bool) -> bool {
+    sums_of(summary, all_lead).dynamic.is_some()
+}
+
+fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
+    if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) }
+}
+
 /// All figures of a run. `all_lead`: as tables show them, else as the settings chose, which is the same for all runs.
 pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
-    let sums = if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) };
+    let sums = sums_of(summary, all_lead);
     let views = |device| match all_lead {
         true => Device::shown(device).collect(),
         false => device.views.iter().collect::<Vec<&View>>(),
@@ -143,6 +176,8 @@ fn of_run(summary: &Summary, sums: &Sums, divisor: f64) -> Values {
             sums.lost,
             sums.mpi().map(|row| row.1).sum::<f64>() + 0.0, // a sum of nothing is -0
             sums.kernels.iter().map(|row| row.1).sum::<f64>() + 0.0,
+            sums.dynamic.map_or(0.0, |_| topmost(summary).filter_map(|device| device.static_joules).sum()),
+            sums.dynamic.unwrap_or_default(),
         ],
         divisor,
     );

@@ -51,6 +51,8 @@ struct About {
 
 /// The groups of runs that are compared.
 pub struct Comparison {
+    /// Whether all runs have dynamic joules: then tables are of these.
+    has_dynamic: bool,
     per: Per,
     groups: Vec<Vec<About>>,
     notes: Vec<String>,
@@ -89,6 +91,7 @@ impl Row {
 impl Comparison {
     pub fn of(groups: Vec<Vec<Named>>, per: Per) -> Comparison {
         let all_lead = groups.iter().flatten().all(|run| figures::leads(&run.summary));
+        let has_dynamic = groups.iter().flatten().all(|run| figures::has_dynamic(&run.summary, all_lead));
         let sizes: Vec<usize> = groups.iter().map(Vec::len).collect();
         let mut values: BTreeMap<(By, String), Vec<figures::Values>> = BTreeMap::new();
         let mut functions: Vec<BTreeSet<String>> = Vec::new();
@@ -112,7 +115,8 @@ impl Comparison {
         }
         let notes = notes(&described, &functions, per);
         let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
-        Comparison { per, groups: described, notes, rows: rows.collect() }
+        let rows = rows.filter(|row| has_dynamic || !figures::is_of_activity(row.figure()));
+        Comparison { per, has_dynamic, groups: described, notes, rows: rows.collect() }
     }
 
     pub fn render(&self, form: Form) -> Vec<u8> {
@@ -129,13 +133,19 @@ impl Comparison {
         self.groups.iter().any(|runs| runs.len() > 1)
     }
 
-    /// The joules, those that differ most first, and how many rows are nothing in any group.
+    /// The joules that functions used themselves, those that differ most first, and how many rows are nothing in any group.
     fn sorted(&self, by: By) -> (Vec<&Row>, usize) {
-        let joules = self.rows.iter().filter(|row| row.by == by && row.figure == 0);
+        let joules = self.rows.iter().filter(|row| row.by == by && row.figure == by.shown(self.has_dynamic));
         let (nothing, mut rows): (Vec<&Row>, Vec<&Row>) = joules.partition(|row| row.is_nothing());
         largest_first(&mut rows, |row| row.spread());
         (rows, nothing.len())
     }
+}
+
+/// What a table of joules is about.
+fn title(by: By, has_dynamic: bool) -> String {
+    let dynamic = if by.shown(has_dynamic) > 0 { "dynamic " } else { "" };
+    format!("{dynamic}joules by {}, those that differ most first", by.name())
 }
 
 /// What a table leaves out: rows for which it has no room, and rows that are nothing in any group.
@@ -291,8 +301,13 @@ mod tests {
         };
         let rows = [("work", 2.0), ("never_ran", 0.0), ("nor_this", 0.0)];
         let rows = rows.into_iter().flat_map(|(name, joules)| row(name, joules)).collect();
-        let comparison =
-            Comparison { per: Per::Run, groups: vec![Vec::new(), Vec::new()], notes: Vec::new(), rows };
+        let comparison = Comparison {
+            per: Per::Run,
+            has_dynamic: false,
+            groups: vec![Vec::new(), Vec::new()],
+            notes: Vec::new(),
+            rows,
+        };
         let shown = |form| String::from_utf8(comparison.render(form)).expect("UTF-8");
         for form in [Form::Table, Form::Html] {
             let text = shown(form);

@@ -29,7 +29,7 @@ pub fn render(comparison: &Comparison) -> String {
                 @for by in [By::Device, By::Function, By::Kernel, By::CallPath] {
                     @let (rows, nothing) = comparison.sorted(by);
                     @if rows.len() + nothing > 0 {
-                        (table(comparison, &format!("Joules by {}", by.name()), (&rows, nothing), by.name()))
+                        (table(comparison, &heading(by, comparison.has_dynamic), (&rows, nothing), by.name()))
                     }
                 }
             }
@@ -135,4 +135,9 @@ fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, within: bool) -
             @if let Some((low, high)) = interval { b style=(between(low, high)) {} }
         }
     }
+}
+
+fn heading(by: By, has_dynamic: bool) -> String {
+    let what = if by.shown(has_dynamic) > 0 { "Dynamic joules" } else { "Joules" };
+    format!("{what} by {}", by.name())
 }

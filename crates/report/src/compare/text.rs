@@ -3,7 +3,7 @@
 
 use super::figures::By;
 use super::statistics::CONFIDENCE;
-use super::{Comparison, Row, change, interval, left_out, line, shown};
+use super::{Comparison, Row, change, interval, left_out, line, shown, title};
 use ampere_model::text::joules;
 use std::fmt::Write;
 
@@ -76,7 +76,7 @@ fn tables(comparison: &Comparison, out: &mut String) -> std::fmt::Result {
         if rows.len() + nothing == 0 {
             continue;
         }
-        writeln!(out, "\njoules by {}, those that differ most first", by.name())?;
+        writeln!(out, "\n{}", title(by, comparison.has_dynamic))?;
         rows.iter().take(ROWS_MAX).try_for_each(|row| line_of(comparison, row, out))?;
         if let Some(words) = left_out(rows.len().saturating_sub(ROWS_MAX), nothing) {
             writeln!(out, "  ... {words}")?;

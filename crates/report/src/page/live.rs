@@ -5,7 +5,7 @@ use super::rows::{self, More, Names, rounded};
 use super::{Flame, Tables, flame, of_summary};
 use crate::highlights::Sums;
 use crate::over_ranks;
-use crate::text::times;
+use crate::text::{own_unit, times};
 use ampere_attribution::{LocationIndex, ViewIndex};
 use ampere_figures::summary::Figures;
 use ampere_figures::summary::Summary;
@@ -114,7 +114,7 @@ impl LiveTables {
         let groups = Groups::new(&processes.names);
         let mut sums = Sums::of(summary);
         let shown: Vec<&str> = sums.regions.iter().take(FUNCTIONS_MAX).map(|row| row.0).collect();
-        let ranks = self.of_ranks(attributor, (&processes, &groups), &shown, rank);
+        let ranks = self.of_ranks(attributor, (&processes, &groups), (&shown, sums.dynamic.is_some()), rank);
         let kernels = self.of_kernels(attributor);
         let mut names = Names::default();
         let [of_functions, of_kernels] =
@@ -128,7 +128,8 @@ impl LiveTables {
             |name| of_kernels.get(name).copied(),
             &mut names,
         );
-        let mut tables = Tables { functions, kernels: kernel_rows, ..Tables::default() };
+        let dynamic_joules = sums.dynamic;
+        let mut tables = Tables { functions, kernels: kernel_rows, dynamic_joules, ..Tables::default() };
         let by_function = ranks.by_function.iter().cloned();
         tables.heat = heat(shown.into_iter().zip(by_function).collect(), &mut names);
         let mut whole = self.flame(attributor, &ranks, &mut names);
@@ -157,7 +158,9 @@ impl LiveTables {
             let by_rank = ranks.by_process.iter().enumerate().map(|(at, joules)| (("", at as u32), *joules));
             let by_rank = by_rank.filter(|(_, joules)| *joules > 0.0).collect();
             let whole = over_ranks::spread_of(by_rank, over_ranks::is_beside_others(&processes.names));
-            let words = whole.map(|whole| rows::whole_words(&whole, |at| processes.names[at as usize]));
+            let unit = own_unit(sums.dynamic.is_some(), "J");
+            let words =
+                whole.map(|whole| rows::whole_words(&whole, &unit, |at| processes.names[at as usize]));
             tables.ranks.words = words.unwrap_or_default();
             tables.ranks.each = processes.names.iter().take(CHOICES_MAX).map(|name| label(name)).collect();
         }
@@ -201,7 +204,7 @@ impl LiveTables {
         &self,
         attributor: &Attributor,
         (processes, groups): (&Processes, &Groups),
-        shown: &[&str],
+        (shown, is_dynamic): (&[&str], bool),
         rank: Option<usize>,
     ) -> Charged {
         let mut charged = self.nothing(attributor);
@@ -212,17 +215,18 @@ impl LiveTables {
             regions.iter().map(|region| shown.iter().position(|name| *name == region.name)).collect();
         let is_wanted = |process: usize| rank.is_none_or(|rank| rank == process);
         for view in leading_views(attributor, ViewKind::Ranks) {
-            attributor.engine.each_node_account(view, |location, node, joules| {
+            attributor.engine.each_node_account(view, |location, node, spent| {
                 let location = location.0 as usize;
                 let Some(process) = processes.of[location] else { return };
                 let (frame, _) = self.nodes[location][node.0 as usize];
-                charged.by_process[process] += joules;
+                let own = if is_dynamic { spent.dynamic_joules } else { spent.joules };
+                charged.by_process[process] += own;
                 if is_wanted(process) {
-                    charged.joules[frame as usize] += joules;
+                    charged.joules[frame as usize] += spent.joules;
                 }
                 let region = self.region[frame as usize].0 as usize;
                 if let Some(row) = row_of.get(region).copied().flatten() {
-                    charged.by_function[row][groups.of[process] as usize] += joules;
+                    charged.by_function[row][groups.of[process] as usize] += own;
                 }
             });
         }
@@ -235,9 +239,9 @@ impl LiveTables {
     fn of_kernels(&self, attributor: &Attributor) -> Charged {
         let mut charged = self.nothing(attributor);
         for view in leading_views(attributor, ViewKind::Kernels) {
-            attributor.engine.each_node_account(view, |location, node, joules| {
+            attributor.engine.each_node_account(view, |location, node, spent| {
                 let (frame, _) = self.nodes[location.0 as usize][node.0 as usize];
-                charged.joules[frame as usize] += joules;
+                charged.joules[frame as usize] += spent.joules;
             });
         }
         let is_stream =

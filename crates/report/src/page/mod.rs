@@ -52,7 +52,7 @@ pub struct Page {
     pub run: RunWords,
     /// Sums over the devices that no other contains.
     pub totals: Totals,
-    /// At most six sentences that say the most important.
+    /// At most eight sentences that say the most important.
     pub sentences: Vec<String>,
     /// What readers should know, one line each.
     pub notes: Vec<String>,
@@ -136,6 +136,9 @@ pub struct DeviceLine {
     pub watts: Option<f64>,
     /// Its mean power over the run.
     pub mean_watts: Option<f64>,
+    /// What it draws in any case; `None` where that is not known.
+    #[serde(default)]
+    pub baseline_watts: Option<f64>,
     pub samples: u64,
     /// Its counter stood still when last seen.
     pub stale: bool,
@@ -175,6 +178,9 @@ pub struct PowerSeries {
     pub watts: Option<f64>,
     /// Its mean power over the run.
     pub mean_watts: Option<f64>,
+    /// What it draws in any case; `None` where that is not known.
+    #[serde(default)]
+    pub baseline_watts: Option<f64>,
     /// In the order of time, the older the coarser. Empty where only `watts` is new.
     pub segments: Vec<Segment>,
 }
@@ -253,6 +259,9 @@ pub struct Tables {
     pub flames: Vec<Flame>,
     /// How each shown device's joules are divided.
     pub views: Vec<ViewRows>,
+    /// The dynamic joules of all devices, if the joules of ranks, of [`Tables::heat`] and of [`Tables::paths`] are dynamic ones.
+    #[serde(default)]
+    pub dynamic_joules: Option<f64>,
 }
 
 /// A table by function or kernel, most joules first. A column that is not known is empty.
@@ -261,6 +270,10 @@ pub struct Rows {
     pub name: Vec<u32>,
     /// Exclusive joules of each function.
     pub joules: Vec<f64>,
+    /// The part of them above what the device draws in any case; empty where that is not known. Rows are in the order of these, and
+    /// the least and the most are of these.
+    #[serde(default)]
+    pub dynamic_joules: Vec<f64>,
     /// The least that they can be.
     pub least_joules: Vec<f64>,
     /// The most that they can be.
@@ -368,7 +381,7 @@ pub struct ViewRows {
     pub title: String,
     /// The name of the view: "ranks" or "kernels".
     pub view: String,
-    /// The policy: "time_sliced" or "busy_only".
+    /// The policy: "active", "time_sliced" or "busy_only".
     pub policy: String,
     /// The sharing: "shared" or "independent".
     pub sharing: String,
@@ -380,6 +393,9 @@ pub struct ViewRows {
     pub lost_joules: f64,
     /// By how much these three differ from the device's total.
     pub conservation_error_joules: f64,
+    /// The dynamic joules of the device, if its rows have them.
+    #[serde(default)]
+    pub dynamic_joules: Option<f64>,
     /// Joules of each function or kernel.
     pub rows: Rows,
     /// Joules of each location group.

@@ -8,7 +8,7 @@ use super::{Flame, Page, Ranks, Tables, ViewRows};
 use crate::highlights::Sums;
 use crate::over_devices::{self, Sum};
 use crate::over_ranks;
-use crate::text::{by_location, most_of};
+use crate::text::{by_location, most_of, own_unit};
 use crate::tree::{self, Tree};
 use ampere_figures::nodes::job::Job;
 use ampere_figures::summary::{Device, Region, Summary, View};
@@ -53,15 +53,16 @@ fn tables(summary: &Summary) -> Tables {
         &mut names,
     );
     let ranks = RankPlaces::new(summary, &views);
-    let mut tables = Tables { functions, kernels, ..Tables::default() };
+    let mut tables = Tables { functions, kernels, dynamic_joules: sums.dynamic, ..Tables::default() };
     tables.heat = heat(by_function(summary, &views, &ranks), &mut names);
     if ranks.groups.of.len() > 1 {
         let spreads = over_ranks::callpaths(summary, &views, PATHS_MAX);
         let whole = over_ranks::whole(summary, &views);
         let joules = whole.as_ref().map_or(0.0, |whole| whole.joules);
         tables.paths = rows::of_paths(summary, &spreads, joules, &mut names);
-        tables.ranks.words =
-            whole.map_or_else(String::new, |whole| rows::whole_words(&whole, |group| summary.name(group)));
+        let unit = own_unit(sums.dynamic.is_some(), "J");
+        let words = whole.map(|whole| rows::whole_words(&whole, &unit, |group| summary.name(group)));
+        tables.ranks.words = words.unwrap_or_default();
     }
     tables.flames = flames(summary, (&views, &calls), &ranks, &mut names);
     tables.ranks = Ranks { words: tables.ranks.words, ..ranks.groups.ranks };
@@ -100,7 +101,7 @@ fn more<'a>(
         }
     }
     let (regions, paths) = over_devices::sums(summary, views);
-    for (name, [_, inclusive, seconds, count]) in regions {
+    for (name, [_, inclusive, seconds, count, _]) in regions {
         let row = all.entry(name).or_default();
         (row.inclusive_joules, row.seconds, row.calls) = (inclusive, seconds, count as u64);
     }
@@ -149,12 +150,13 @@ fn by_function<'a>(
     let shown = over_ranks::functions(summary, views, super::ranks::FUNCTIONS_MAX).rows;
     let mut places: Vec<Option<usize>> = vec![None; summary.names.len()];
     shown.iter().enumerate().for_each(|(at, spread)| places[spread.what as usize] = Some(at));
+    let joules = over_ranks::joules_of(views);
     let mut all = vec![vec![0.0; ranks.groups.len()]; shown.len()];
     for (device, view) in views {
         let group = ranks.groups_of(&device.node);
         for row in view.callpaths.iter() {
             if let Some(at) = places[summary.paths.name[row.path as usize] as usize] {
-                all[at][group(row.location_group)] += row.figures.exclusive_joules;
+                all[at][group(row.location_group)] += joules(&row.figures);
             }
         }
     }
@@ -172,7 +174,7 @@ fn flames(
     let groups = ranks.groups.len();
     let most = (CELLS_MAX / groups.max(1)).min(WHOLE_BOXES_MAX);
     let mut whole = frames.whole();
-    whole.set_calls(calls.iter().map(|(path, [_, _, _, calls])| (*path, *calls as u64)));
+    whole.set_calls(calls.iter().map(|(path, [_, _, _, calls, _])| (*path, *calls as u64)));
     let (mut whole, box_of) = boxes(&callers, &whole, most, names);
     if groups > 1 {
         let mut by_rank = vec![vec![0.0; whole.caller.len()]; groups];
@@ -234,9 +236,11 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
         remarks.push(printable(&format!("{}: {}", other.title(), most_of(device, other))));
     }
     let groups = by_location(summary, view);
+    let dynamic = groups.iter().filter_map(|(group, of)| Some((group.as_str(), rounded(of.dynamic_joules?))));
+    let dynamic: HashMap<&str, f64> = dynamic.collect();
     let groups: Vec<(&str, f64)> = groups
         .iter()
-        .map(|(group, joules)| (group.as_str(), rounded(*joules)))
+        .map(|(group, figures)| (group.as_str(), rounded(figures.exclusive_joules)))
         .take(rows::DEVICE_ROWS_MAX)
         .collect();
     ViewRows {
@@ -249,8 +253,9 @@ fn view_rows(summary: &Summary, (at, device): (usize, &Device), view: &View, nam
         idle_joules: view.idle_joules,
         lost_joules: view.lost_joules,
         conservation_error_joules: view.conservation_error_joules,
+        dynamic_joules: view.is_active().then(|| device.own_whole(view)),
         rows,
-        groups: rows::of_names(&groups, &HashMap::new(), |_| None, names),
+        groups: rows::of_names(&groups, &dynamic, &HashMap::new(), |_| None, names),
         remarks,
     }
 }

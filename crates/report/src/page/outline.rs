@@ -4,6 +4,7 @@ use super::{
     DeviceLine, OtherDevice, OtherDevices, Page, PowerSeries, RunWords, SCHEMA, Segment, State, Totals,
 };
 use super::{SERIES_MAX, facts};
+use crate::baseline;
 use crate::highlights::{Sums, sentences};
 use crate::text::{most_of, nodes_of};
 use ampere_figures::assignment;
@@ -11,7 +12,7 @@ use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary};
 use ampere_model::order::largest_first;
-use ampere_model::text::{printable, short};
+use ampere_model::text::{joules, printable, short};
 
 /// Devices with tables and pictures of their own, and those that are in a list next to them.
 const DEVICES_MAX: usize = 16;
@@ -102,7 +103,9 @@ fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
         .devices
         .iter()
         .find(|whole| whole.node == device.node && whole.contains.contains(&device.name));
-    let mut remarks = Vec::new();
+    let total = format!("{} {}", joules(device.total_joules), device.unit);
+    let mut remarks: Vec<String> =
+        baseline::words(&[device]).map(|words| total + &words).into_iter().collect();
     if !device.gauges.is_empty() {
         let gauges: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
         remarks.push(format!("as it reports: {}", gauges.join(", ")));
@@ -119,10 +122,15 @@ fn device_line(summary: &Summary, device: &Device) -> DeviceLine {
         joules: device.total_joules,
         watts: None,
         mean_watts: device.mean_watts(),
+        baseline_watts: baseline_watts(device),
         samples: device.samples,
         stale: device.stale,
         remarks: remarks.iter().map(|line| printable(line)).collect(),
     }
+}
+
+fn baseline_watts(device: &Device) -> Option<f64> {
+    device.baseline.as_ref().filter(|baseline| baseline.is_known()).map(|baseline| baseline.watts)
 }
 
 fn other_devices(devices: &[&Device]) -> OtherDevices {
@@ -151,6 +159,7 @@ fn power(summary: &Summary) -> Vec<PowerSeries> {
         energy: printable(&device.energy),
         watts: None,
         mean_watts: device.mean_watts(),
+        baseline_watts: baseline_watts(device),
         segments: device
             .power
             .iter()

@@ -168,7 +168,7 @@
       // Idle and lost stay in sight.
       const last = rows.filter(row => row.last), of = rows.length - last.length;
       // No button for a row or two; of a search, and of another order, small rows are as good as others.
-      const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === 'joules' && state.down && !search;
+      const isSmall = row => row.part < PART_MIN && !row.last, isByJoules = sort === (options.sort || 'joules') && state.down && !search;
       const first = options.large && isByJoules && state.limit === FIRST_ROWS ? Math.min(FIRST_ROWS, of - rows.filter(isSmall).length || FIRST_ROWS) : state.limit;
       const limit = of <= first + 3 ? of : first, shown = rows.slice(0, limit).concat(last);
       const widest = state.rows.reduce((most, row) => Math.max(most, row.part || 0), 0) || 1;
@@ -185,7 +185,10 @@
           if (column.bar !== undefined) {
             const bar = cell.firstChild || cell.appendChild(element('div'));
             bar.style.width = Math.min(100, Math.max(0, 100 * row.part / widest)).toFixed(1) + '%';
-            cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %');
+            // Two shades: what it used itself, and its part of what the device draws anyway.
+            const own = row.dynamic_joules == null ? 100 : row.joules > 0 ? Math.min(100, 100 * row.dynamic_joules / row.joules) : 0;
+            bar.style.background = own < 100 ? `linear-gradient(to right, var(--bar) ${own.toFixed(1)}%, var(--static) ${own.toFixed(1)}%)` : '';
+            cell.setAttribute('aria-label', (100 * row.part).toFixed(1) + ' %' + (row.dynamic_joules == null ? '' : `, ${own.toFixed(0)} % of it dynamic`));
             return;
           }
           const words = column.show ? column.show(row) : row[column.key];
@@ -206,13 +209,19 @@
   }
   const number = (key, title, form, more) => ({ key, title, number: true, show: row => row[key] == null ? row.last ? '' : '?' : form(row[key]), ...more });
   const BAR = { key: '', title: '', bar: true, kind: () => 'share' };
+  const STATIC = 'the lighter part of a bar is static: what the device draws anyway; the full part is dynamic: what was used above that';
   const LEAST = 'the joules of samples in which nothing else ran', MOST = 'the joules of all samples in which it ran at all';
+
+  const IDLE = 'idle: no consumer ran';
+  // Functions are in the order of what they used themselves.
+  const orderOf = of => of.dynamic_joules && of.dynamic_joules.length ? { sort: 'dynamic_joules' } : {};
 
   // Columns of functions or kernels; a column without data is left out.
   function rowColumns(of, what, unit) {
     const has = key => of[key] && of[key].length > 0, columns = [number('joules', unit, joules)];
+    if (has('dynamic_joules')) columns.push(number('dynamic_joules', 'dynamic', joules, { help: STATIC, show: row => row.dynamic_joules == null ? '' : joules(row.dynamic_joules) }));
     if (has('sampled_error_joules')) columns.push(number('sampled_error_joules', '±', value => value, { minor: true, help: 'the standard error of the joules of a sampled function, whose calls are not counted', show: row => row.sampled_error_joules == null || row.joules === 0 ? '' : (100 * row.sampled_error_joules / row.joules).toFixed(1) + ' %' }));
-    columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %') }, BAR);
+    columns.push({ ...number('share', 'share', value => value.toFixed(1) + ' %', has('dynamic_joules') ? { help: 'of the dynamic joules', show: row => row.share == null ? '' : row.share.toFixed(1) + ' %' } : {}) }, BAR);
     // Sampled rows have no bounds.
     const isSampled = row => row.sampled_error_joules != null, anyBound = !has('sampled_error_joules') || of.sampled_error_joules.includes(null);
     const bound = (key, title, help) => number(key, title, joules, { minor: true, where: 'in-wide', help, show: row => row.last ? '' : isSampled(row) ? '-' : row[key] == null ? '?' : joules(row[key]) });
@@ -221,12 +230,13 @@
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
     if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
-    if (has('watts')) columns.push(number('watts', 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: 'the device\'s power while nothing else ran; below res.: too few samples belonged to it alone' }));
+    if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
     return columns;
   }
-  function rowsOf(of, whole, idle, lost) {
-    const keys = ['sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
+  // `dynamic`: the dynamic joules of all rows and of what is idle, where they are known: then shares are of these.
+  function rowsOf(of, whole, idle, lost, dynamic) {
+    const keys = ['dynamic_joules', 'sampled_error_joules', 'least_joules', 'most_joules', 'inclusive_joules', 'seconds', 'calls', 'watts'].filter(key => of[key] && of[key].length);
     const rows = of.name.map((at, index) => {
       const row = { words: of.words ? of.words[index] : name(at), joules: of.joules[index], last: 0 };
       for (const key of keys) row[key] = of[key][index];
@@ -235,9 +245,17 @@
     const rest = (value, words) => { if (value > 0) { const row = { words, joules: value, last: 1 }; rows.push(row); } };
     if (of.others && of.others.count) rest(of.others.joules, `${count(of.others.count)} more in summary.json`);
     if (of.rest > 0.0005 * whole) rest(of.rest, 'others, with less on each node');
-    rest(idle, 'idle: no consumer ran');
+    rest(idle, IDLE);
     rest(lost, 'lost: cannot be attributed');
     for (const row of rows) { row.part = whole > 0 ? row.joules / whole : 0; row.share = 100 * row.part; }
+    if (of.dynamic_joules && of.dynamic_joules.length && dynamic != null) {
+      const left = Math.max(0, dynamic - of.dynamic_joules.reduce((sum, value) => sum + value, 0));
+      for (const row of rows) {
+        // What rows leave is of what is idle, if there is nothing else.
+        if (row.words === IDLE && !(of.others && of.others.count)) row.dynamic_joules = Math.min(row.joules, left);
+        row.share = row.dynamic_joules == null ? null : dynamic > 0 ? 100 * row.dynamic_joules / dynamic : 0;
+      }
+    }
     return rows;
   }
   // Its columns depend on the data.
@@ -275,7 +293,7 @@
     const mean = run.seconds > 0 ? totals.joules / run.seconds : null;
     const bad = page.quality.concat(page.monitor).filter(fact => fact.warns), notes = page.notes.length;
     const tiles = [
-      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J', totals.joules],
+      ['joules', 'Energy', energy, unit, joules(totals.joules) + ' J' + (!page.job && tables && tables.dynamic_joules != null ? `, ${joules(tables.dynamic_joules)} dynamic` : ''), totals.joules],
       ['watts', 'Power', totals.watts == null ? (mean == null ? '?' : mean.toFixed(1)) : totals.watts.toFixed(1), 'W', totals.watts == null ? 'mean of the run' : `now; ${watts(mean)} on average`, totals.watts ?? mean],
       ['seconds', 'Time', duration(run.seconds), '', `${ranks}${page.job ? ` on ${count(page.job.nodes.length + page.job.other_nodes.count)} nodes` : ''}`, run.seconds],
       ['idle', 'Idle', share(totals.idle_joules, totals.joules), '', joules(totals.idle_joules) + ' J', totals.idle_joules],
@@ -375,7 +393,7 @@
     show('power', power.length);
     if (!power.length) return;
     const end = Math.max(1e-6, ...power.map(({ steps }) => steps.length ? steps[steps.length - 1][0] + steps[steps.length - 1][1] : 0));
-    const most = Math.max(1e-6, ...power.map(({ steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), 0)));
+    const most = Math.max(1e-6, ...power.map(({ of, steps }) => steps.reduce((most, step) => Math.max(most, step[2] ?? 0), of.baseline_watts ?? 0)));
     const strips = asStrips ?? power.length > LINES_MAX;
     $('power-form').setAttribute('aria-pressed', String(strips));
     show('power-form', power.length > 1);
@@ -411,6 +429,13 @@
         draw.beginPath(); draw.moveTo(left, y(value)); draw.lineTo(right, y(value)); draw.stroke();
         draw.fillText(+value.toFixed(2) + ' W', left - 6, y(value));
       }
+      power.forEach(({ of }, index) => {
+        if (of.baseline_watts == null) return;
+        draw.beginPath(); draw.moveTo(left, y(of.baseline_watts)); draw.lineTo(right, y(of.baseline_watts));
+        draw.strokeStyle = colour[index % colour.length]; draw.globalAlpha = 0.8;
+        draw.setLineDash([2, 3]); draw.stroke(); draw.setLineDash([]); draw.globalAlpha = 1;
+        if (power.length === 1) { draw.textAlign = 'right'; draw.fillStyle = colours.soft; draw.fillText(`drawn anyway: ${watts(of.baseline_watts)}`, right - 4, y(of.baseline_watts) - 0.6 * size); }
+      });
       power.forEach(({ of, steps }, index) => {
         draw.beginPath();
         let open = false, last = 0;
@@ -444,6 +469,7 @@
     update('power-legend', ...power.slice(0, 2 * LINES_MAX).map(({ of }, index) => element('li', {},
       ...(strips ? [] : [element('i', { style: `background:${colour[index % colour.length]}` })]), label(of) + ' ',
       element('b', {}, moment === null ? watts(of.watts ?? of.mean_watts) : watts((at_time(power[index].steps, moment) || [])[2])),
+      ...(of.baseline_watts == null ? [] : [element('span', { class: 'small' }, ` (${watts(of.baseline_watts)} anyway: dotted)`)]),
       ...(of.energy === 'measured' ? [] : [element('span', { class: 'small' }, ' ' + of.energy)]))));
     text('power-span', (moment === null ? now : `at ${clock(moment, end)} `) + (strips ? `; the darkest: ${watts(most)}` .replace('darkest', colours.isDark ? 'brightest' : 'darkest') : ''));
     describe('power-picture', { 'aria-label': `Power of ${power.length === 1 ? label(power[0].of) : `${power.length} devices`} over ${duration(end)}, at most ${watts(most)}`, ...powerAt(moment) });
@@ -496,20 +522,21 @@
     for (const [id, of, what, whole, idle, lost] of [['functions', functions, 'function', totals.joules, totals.idle_joules, totals.lost_joules], ['kernels', kernels, 'kernel', totals.gpu_joules, 0, 0]]) {
       show(id, of.name.length);
       if (!of.name.length) continue;
-      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J' }).set(rowsOf(of, whole, idle, lost));
+      tableOf(id + '-table', rowColumns(of, what, 'J'), { caption: `Joules by ${what}`, large: 'J', ...orderOf(of) }).set(rowsOf(of, whole, idle, lost, id === 'functions' ? tables.dynamic_joules : null));
     }
     text('kernels-rest', `Shares are of the ${joules(totals.gpu_joules)} J of GPUs with kernels, while one ran.`);
     $('functions-rest').classList.toggle('in-wide', !job);
-    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : tables.functions.least_joules.length ? `least: ${LEAST}; most: ${MOST}; the attributed joules lie between` : '');
+    text('functions-rest', job ? `of all nodes; below ${job.here}'s devices are its own with all that is known of them` : [orderOf(functions).sort && STATIC, tables.functions.least_joules.length && `least: ${LEAST}; most: ${MOST}; the ${orderOf(functions).sort ? 'dynamic' : 'attributed'} joules lie between`].filter(Boolean).join('; '));
   }
 
   // ---- heat map ----
 
   let cell = null, isWholeHeat = false;
+  const ownUnit = () => tables.dynamic_joules == null ? 'J' : 'dynamic J';
   // Ranks alone are beside each other; functions of which they used little, if these are asked for.
   function heatShown() {
     const { heat, ranks } = tables, columns = ranks.label.length - (ranks.has_others ? 1 : 0), sum = values => values.reduce((a, b) => a + b, 0);
-    const own = sum(tables.functions.joules) + tables.functions.others.joules, all = heat.joules.map((values, at) => ({ name: name(heat.name[at]), values: values.slice(0, columns), sum: sum(values) }));
+    const own = tables.dynamic_joules != null ? sum(tables.functions.dynamic_joules) : sum(tables.functions.joules) + tables.functions.others.joules, all = heat.joules.map((values, at) => ({ name: name(heat.name[at]), values: values.slice(0, columns), sum: sum(values) }));
     const large = all.filter(row => sum(row.values) >= PART_MIN * own), small = all.length - large.length, isCut = small > 3 && large.length > 0;
     const rows = isCut && !isWholeHeat ? large : all, rest = rows.reduce((rest, row) => rest - row.sum, own);
     return { rows, label: ranks.label.slice(0, columns), isCut, small, rest: Math.max(0, rest), own };
@@ -521,7 +548,7 @@
     text('heat-whole', ranks.words);
     show('heat-more', shown.isCut);
     text('heat-more', isWholeHeat ? 'Show less' : `Show more (${shown.small})`);
-    text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${joules(shown.rest)} J, ${share(shown.rest, shown.own)}` : '');
+    text('heat-rest', shown.rest > 0.0005 * shown.own ? `functions that are not shown: ${joules(shown.rest)} ${ownUnit()}, ${share(shown.rest, shown.own)}` : '');
     const size = colours.size, row = 1.55 * size, head = 1.5 * size, most = shown.rows.reduce((most, row) => Math.max(most, ...row.values), 0);
     const { draw, width } = canvas('heat-picture', row * shown.rows.length + head);
     draw.font = `${0.78 * size}px ui-monospace, "DejaVu Sans Mono", monospace`;
@@ -546,15 +573,15 @@
     }
     describe('heat-picture', { 'aria-label': `Joules of ${shown.rows.length} functions on ${shown.label.length} ranks or groups of ranks` });
     if (document.activeElement !== $('heat-picture')) readHeat();
-    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', 'J', joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
+    if ($('heat-table').parentNode.open) tableOf('heat-table', [number('joules', ownUnit(), joules), number('least', 'least', joules), number('mean', 'mean', joules), number('most', 'most', joules), { key: 'at', title: 'most on' }, { key: 'words', title: 'function', kind: () => 'name' }], { caption: 'Joules of functions by rank' })
       .set(shown.rows.map(({ name, values }) => {
         const each = values.map((value, rank) => value / ranks.count[rank]), top = Math.max(...each), sum = values.reduce((a, b) => a + b, 0);
         return { words: name, joules: sum, least: Math.min(...each), most: top, mean: sum / ranks.count.slice(0, values.length).reduce((a, b) => a + b, 0), at: shown.label[each.indexOf(top)], last: 0 };
       }));
   }
   function cellWords([rank, row]) {
-    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} J each of ${ranks.count[rank]} ranks` : '';
-    return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} J${each}`;
+    const { ranks } = tables, { name, values } = heatShown().rows[row], value = values[rank], each = ranks.count[rank] > 1 ? `, ${joules(value / ranks.count[rank])} ${ownUnit()} each of ${ranks.count[rank]} ranks` : '';
+    return `${name}\nrank ${ranks.label[rank]}: ${joules(value)} ${ownUnit()}${each}`;
   }
   function readHeat() {
     const [rank, row] = cell || [0, 0], { rows, label } = heatShown();
@@ -758,11 +785,11 @@
       const [title, about, rows, foot, groups] = inside.children[1 + index].children, unit = of.unit;
       title.textContent = view.title;
       about.textContent = `${view.policy}, ${view.sharing}: ${joules(view.attributed_joules)} ${unit} attributed, ${joules(view.idle_joules)} ${unit} idle, ${joules(view.lost_joules)} ${unit} lost; conservation error ${view.conservation_error_joules.toExponential(1)} ${unit}`;
-      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title, large: unit })
-        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.lost_joules));
+      tableOf(rows, rowColumns(view.rows, view.view === 'kernels' ? 'kernel' : 'function', unit), { caption: view.title, large: unit, ...orderOf(view.rows) })
+        .set(rowsOf(view.rows, view.attributed_joules + view.idle_joules + view.lost_joules, view.idle_joules, view.lost_joules, view.dynamic_joules));
       foot.textContent = view.remarks.join('; ');
-      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
-        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0));
+      if (view.groups.name.length > 1) tableOf(groups, [number('joules', unit, joules), ...(orderOf(view.groups).sort ? [number('dynamic_joules', 'dynamic', joules)] : []), BAR, { key: 'words', title: 'location group', kind: () => 'name' }], { caption: 'By location group' })
+        .set(rowsOf(view.groups, view.attributed_joules + view.idle_joules + view.lost_joules, 0, 0, view.dynamic_joules));
     });
   }
   // The innermost functions of a call path, as many as fit into some lines.
@@ -775,12 +802,12 @@
     const of = tables.paths;
     show('paths', of.rows.length);
     if (!of.rows.length) return;
-    const all = page.totals.joules;
+    const all = tables.dynamic_joules ?? page.totals.joules;
     // A launcher's call paths are of no rank.
     const ofRanks = (key, title, more) => number(key, title, joules, { show: row => row.ranks ? joules(row[key]) : '', ...more });
-    tableOf('paths-table', [number('joules', 'J', joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: 'J' })
+    tableOf('paths-table', [number('joules', ownUnit(), joules), BAR, ofRanks('least', 'least rank', { minor: true }), ofRanks('mean', 'mean', { minor: true }), ofRanks('most', 'most'), number('ranks', 'ranks', count, { minor: true }), number('calls', 'calls', countOfCalls, { minor: true }), { key: 'words', title: 'call path', kind: () => 'name', title_of: row => row.whole }].concat(of.rows.some(row => row.far) ? [{ key: 'far', title: 'far from the others', minor: true }] : []), { caption: 'Call paths on all ranks', large: ownUnit() })
       .set(of.rows.map(row => ({ ...row, words: endOf(row.path.map(name)), whole: row.path.map(name).join(' > '), part: all > 0 ? row.joules / all : 0, last: 0 })));
-    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} J in all` : '');
+    text('paths-rest', of.others.count ? `and ${count(of.others.count)} more in summary.json: ${joules(of.others.joules)} ${ownUnit()} in all` : '');
   }
   const UNITS = { J: value => value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(1) + ' J' : joules(value) + ' J', s: value => value.toFixed(3) + ' s', B: value => (value / 1e6).toFixed(1) + ' MB', ratio: value => (100 * value).toFixed(1) + ' %', '': count };
   function drawFacts() {

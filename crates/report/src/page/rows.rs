@@ -52,6 +52,7 @@ pub(crate) struct More {
 /// Names with joules, most joules first, and what else is known of them.
 pub(super) fn of_names(
     rows: &[(&str, f64)],
+    dynamic: &HashMap<&str, f64>,
     sampled_errors: &HashMap<&str, f64>,
     more: impl Fn(&str) -> Option<More>,
     names: &mut Names,
@@ -60,6 +61,9 @@ pub(super) fn of_names(
     for (name, joules) in rows.iter().take(ROWS_MAX) {
         table.name.push(names.number(name));
         table.joules.push(*joules);
+        if !dynamic.is_empty() {
+            table.dynamic_joules.push(dynamic.get(name).copied().unwrap_or_default());
+        }
         table.sampled_error_joules.push(sampled_errors.get(name).copied());
         if let Some(more) = more(name) {
             table.inclusive_joules.push(more.inclusive_joules);
@@ -101,6 +105,7 @@ pub(super) fn of_view(view: &View, is_time: bool, names: &mut Names) -> Rows {
     for Region { region, figures, sampled_error_joules, watts } in view.regions.iter().take(DEVICE_ROWS_MAX) {
         table.name.push(names.number(region));
         table.joules.push(figures.exclusive_joules);
+        table.dynamic_joules.extend(figures.dynamic_joules);
         table.inclusive_joules.push(figures.inclusive_joules);
         table.seconds.push(figures.exclusive_seconds);
         table.calls.push(figures.calls);
@@ -125,8 +130,8 @@ pub(super) fn of_all(
 ) -> (Rows, Rows) {
     let sampled = &sums.sampled_errors;
     (
-        of_names(&sums.regions, sampled, functions, names),
-        of_names(&sums.kernels, &HashMap::new(), kernels, names),
+        of_names(&sums.regions, &sums.dynamic_of, sampled, functions, names),
+        of_names(&sums.kernels, &HashMap::new(), &HashMap::new(), kernels, names),
     )
 }
 
@@ -161,13 +166,13 @@ pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String 
     }
 }
 
-/// What ranks used on average, and which stand out.
-pub(super) fn whole_words<'a>(whole: &Spread, name: impl Fn(u32) -> &'a str) -> String {
+/// What ranks used on average, and which stand out. `unit`: "J" or "dynamic J".
+pub(super) fn whole_words<'a>(whole: &Spread, unit: &str, name: impl Fn(u32) -> &'a str) -> String {
     let far = far(whole, name);
     let far = if far.is_empty() { far } else { format!("; far from the others: {far}") };
     let [mean, least, most] = [whole.mean(), whole.least, whole.most].map(joules);
     let others = whole.other_processes();
-    format!("{} ranks: {mean} J each on average, {least} to {most} J{far}{others}", whole.ranks)
+    format!("{} ranks: {mean} {unit} each on average, {least} to {most} J{far}{others}", whole.ranks)
 }
 
 /// Rounds to six digits: colours and readers need no more, and a summary in memory gives the same as one that was read, whose

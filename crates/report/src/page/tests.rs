@@ -58,6 +58,39 @@ fn a_live_page_has_the_figures_of_the_summary() {
     assert_eq!(nothing.flames[0].joules, [0.0]);
 }
 
+/// So are those of static and dynamic joules.
+#[test]
+fn a_live_page_has_the_dynamic_joules_of_the_summary() {
+    let attributor = crate::tests::active(crate::tests::BASELINE);
+    let whole = Page::of(&Summary::new(&attributor, None, Run::default(), Losses::default()));
+    let outline = Summary::outline(&attributor, Run::default(), Losses::default());
+    let page = Page::outline(&outline);
+    assert_eq!(
+        page.sentences[0],
+        "10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings)"
+    );
+    assert_eq!(whole.sentences[0], page.sentences[0]);
+    for page in [&whole, &page] {
+        assert_eq!((page.devices[0].baseline_watts, page.power[0].baseline_watts), (Some(0.6), Some(0.6)));
+        assert!(page.devices[0].remarks[0].contains(", of which the node draws"), "{:?}", page.devices[0]);
+    }
+    let (known, live) =
+        (whole.tables.unwrap(), live::LiveTables::default().tables(&attributor, &outline, None));
+    for tables in [&*known, &live] {
+        let name = |at: &u32| tables.names[*at as usize].as_str();
+        let names: Vec<&str> = tables.functions.name.iter().map(name).collect();
+        assert_eq!((names[0], names[3]), ("work", "main"));
+        let dynamic: Vec<f64> = tables.functions.dynamic_joules.iter().map(|of| rows::rounded(*of)).collect();
+        assert_eq!(dynamic, [3.0, 1.0, 0.0, 0.0]);
+        assert_eq!(tables.dynamic_joules.map(rows::rounded), Some(4.0));
+        assert_eq!(tables.views[0].dynamic_joules.map(rows::rounded), Some(4.0));
+        assert_eq!(tables.heat.joules, [[3.0], [1.0]]);
+    }
+    let of_nothing =
+        Page::of(&Summary::new(&crate::tests::active(""), None, Run::default(), Losses::default()));
+    assert_eq!(of_nothing.power[0].baseline_watts, None, "what is not known is no line at 0 W");
+}
+
 #[test]
 fn an_update_has_what_is_new() {
     let page = Page::of(&Summary::new(&crate::tests::attributor(), None, Run::default(), Losses::default()));

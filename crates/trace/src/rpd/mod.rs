@@ -187,10 +187,11 @@ impl Database<'_> {
     /// Writes the devices and the joules of regions.
     fn put_summary(&self, gpus: &Gpus) -> rusqlite::Result<()> {
         let summary = gpus.summary;
-        let mut put_device =
-            self.connection.prepare("INSERT INTO ampere_device VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+        let mut put_device = self
+            .connection
+            .prepare("INSERT INTO ampere_device VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         let mut put_region =
-            self.connection.prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+            self.connection.prepare("INSERT INTO ampere_region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         for device in &summary.devices {
             let is_part = !topmost(summary).any(|top| (&top.node, &top.name) == (&device.node, &device.name));
             let gpu = (device.kind == "gpu" || gpus.are_on(device))
@@ -203,7 +204,11 @@ impl Database<'_> {
                 device.unit,
                 is_part && device.unit == "J",
                 device.total_joules,
-                device.sampled_seconds
+                device.sampled_seconds,
+                device.static_joules,
+                device.dynamic_joules,
+                device.baseline.as_ref().filter(|of| of.is_known()).map(|of| of.watts),
+                device.baseline.as_ref().map(|of| &of.kind)
             ])?;
             for view in &device.views {
                 let of = (&device.node, &device.name, &view.view);
@@ -218,13 +223,18 @@ impl Database<'_> {
                         figures.exclusive_joules,
                         figures.inclusive_joules,
                         figures.resolved_joules,
-                        figures.exclusive_seconds
+                        figures.exclusive_seconds,
+                        figures.static_joules,
+                        figures.dynamic_joules
                     ])?;
                 }
-                for (region, joules) in [("(idle)", view.idle_joules), ("(lost)", view.lost_joules)] {
+                let idle = device.idle_parts(view).unzip();
+                let rest = [("(idle)", view.idle_joules, idle), ("(lost)", view.lost_joules, (None, None))];
+                for (region, joules, (fixed, dynamic)) in rest {
                     let none = rusqlite::types::Null;
-                    put_region
-                        .execute(params![of.0, of.1, of.2, region, none, joules, joules, none, none])?;
+                    put_region.execute(params![
+                        of.0, of.1, of.2, region, none, joules, joules, none, none, fixed, dynamic
+                    ])?;
                 }
             }
         }

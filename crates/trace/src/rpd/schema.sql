@@ -25,15 +25,17 @@ CREATE TABLE rocpd_monitor (
     id INTEGER PRIMARY KEY, deviceType TEXT NOT NULL, deviceId INTEGER NOT NULL, monitorType TEXT NOT NULL, start INTEGER NOT NULL,
     end INTEGER NOT NULL, value TEXT NOT NULL);
 
--- The joules of each device. is_part: another device's joules contain them.
+-- The joules of each device. is_part: another device's joules contain them. Static and dynamic joules, and the baseline, are null
+-- where it is not known who was active; the baseline's watts alone, where they are not known.
 CREATE TABLE ampere_device (
     node TEXT NOT NULL, device TEXT NOT NULL, gpuId INTEGER, energy TEXT NOT NULL, unit TEXT NOT NULL, is_part INTEGER NOT NULL,
-    total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, PRIMARY KEY (node, device));
+    total_joules REAL NOT NULL, sampled_seconds REAL NOT NULL, static_joules REAL, dynamic_joules REAL, baseline_watts REAL,
+    baseline_kind TEXT, PRIMARY KEY (node, device));
 -- The regions of summary.json. Idle and lost joules are rows of the regions (idle) and (lost), so that the rows of a device in
 -- one view add up to the device's joules.
 CREATE TABLE ampere_region (
     node TEXT NOT NULL, device TEXT NOT NULL, view TEXT NOT NULL, region TEXT NOT NULL, calls INTEGER, exclusive_joules REAL NOT NULL,
-    inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL);
+    inclusive_joules REAL NOT NULL, resolved_joules REAL, exclusive_seconds REAL, static_joules REAL, dynamic_joules REAL);
 -- The names of the threads that have a pid and a tid here.
 CREATE TABLE ampere_thread (
     pid INTEGER NOT NULL, tid INTEGER NOT NULL, node TEXT NOT NULL, location_group TEXT NOT NULL, location TEXT NOT NULL);

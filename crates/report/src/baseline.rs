@@ -1,0 +1,88 @@
+//! Static and dynamic joules in words.
+
+use ampere_figures::summary::{Baseline, Device, Region, View};
+use ampere_model::text::{joules, printable, short};
+use std::collections::BTreeSet;
+
+/// The maximum number of devices that a sentence names.
+const NAMED_MAX: usize = 3;
+const NAME_CHARS_MAX: usize = 40;
+
+/// What devices draw in any case, as the end of a sentence about their joules: ", of which the node draws 1950.0 J anyway (100 W, from
+/// the settings)". `None` unless the policy of one is *active*.
+pub fn words(devices: &[&Device]) -> Option<String> {
+    let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
+    let (known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());
+    let mut words = Vec::new();
+    if !known.is_empty() {
+        let watts: f64 = known.iter().map(|(_, baseline)| baseline.watts).sum();
+        let fixed: f64 = known.iter().filter_map(|(device, _)| device.static_joules).sum();
+        let origins: BTreeSet<String> = known.iter().map(|(_, baseline)| origin(baseline)).collect();
+        let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
+        let (who, draw) = subject(&known);
+        words.push(format!(
+            ", of which {who} {draw} {} J anyway ({} W, {origins})",
+            joules(fixed),
+            short_watts(watts)
+        ));
+    }
+    if !unknown.is_empty() {
+        let (who, draw) = subject(&unknown);
+        words.push(format!("; what {who} {draw} anyway is not known, so all of it counts as dynamic"));
+    }
+    (!words.is_empty()).then(|| words.concat())
+}
+
+/// Where a baseline comes from.
+fn origin(baseline: &Baseline) -> String {
+    match baseline.kind.as_str() {
+        "set" => "from the settings".to_owned(),
+        "calibrated" => "from ampere calibrate".to_owned(),
+        "estimate" => "the idle watts of the estimate".to_owned(),
+        "idle intervals" => format!("from {} intervals without activity", baseline.samples),
+        other => printable(other),
+    }
+}
+
+/// The devices, and "draw" in the right number.
+fn subject(devices: &[(&Device, &Baseline)]) -> (String, &'static str) {
+    let is_node = |device: &Device| device.kind == "node" || device.name == "node";
+    let name = |device: &Device| {
+        if is_node(device) { "the node".to_owned() } else { short(&device.name, NAME_CHARS_MAX) }
+    };
+    match devices {
+        [(one, _)] => (name(one), "draws"),
+        several if several.iter().all(|(device, _)| is_node(device)) => {
+            (format!("the {} nodes", several.len()), "draw")
+        }
+        few if few.len() <= NAMED_MAX && few.iter().all(|(device, _)| device.node == few[0].0.node) => {
+            (few.iter().map(|(device, _)| name(device)).collect::<Vec<_>>().join(" and "), "draw")
+        }
+        many => (format!("{} devices", many.len()), "draw"),
+    }
+}
+
+/// Without a fraction if it is whole.
+fn short_watts(watts: f64) -> String {
+    let text = format!("{watts:.1}");
+    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+}
+
+/// How much of the dynamic joules the bounds of functions resolve. `None` without dynamic joules in these views, and where
+/// no function has bounds: sampled ones have none, and those of a run that continues are not known.
+pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<String> {
+    let has_rows = |view: &&View| view.is_active() && !view.regions.is_empty();
+    let active: Vec<(&Device, &View)> =
+        devices.filter_map(|device| Some((device, device.shown().find(has_rows)?))).collect();
+    let dynamic: f64 = active.iter().map(|(device, view)| device.own_whole(view)).sum();
+    let regions = active.iter().flat_map(|(_, view)| &view.regions);
+    let recorded: Vec<&Region> = regions.filter(|row| row.figures.calls > 0).collect();
+    let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
+    (dynamic > 0.0 && !recorded.is_empty()).then(|| {
+        format!(
+            "the bounds resolve {:.1} % of the {} J of dynamic energy: it was used while one function alone was active",
+            100.0 * resolved / dynamic,
+            joules(dynamic)
+        )
+    })
+}
