@@ -17,6 +17,7 @@ use ampere_timeline::attributor::Recorded;
 use ampere_timeline::counter_traits::CounterTraits;
 use ampere_timeline::topology::{Accelerator, CounterEvidence};
 use ampere_trace::replay::{Replay, ReplayedLocation, ReplayedMetric, ReplayedProcess};
+use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -205,6 +206,7 @@ fn replay() -> Replay {
         stream_lag_ticks: Some(1000),
         longest_lag_ticks: 1000,
         has_cpu_times: true,
+        functions_ran: BTreeMap::new(),
         notes: Vec::new(),
         odd: Vec::new(),
     }
