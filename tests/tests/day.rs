@@ -282,6 +282,7 @@ fn replay(seconds: u64) -> Replay {
         longest_lag_ticks: 0,
         has_cpu_times: false,
         notes: Vec::new(),
+        functions_ran: std::collections::BTreeMap::new(),
         odd: Vec::new(),
     }
 }

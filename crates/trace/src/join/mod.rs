@@ -15,9 +15,9 @@ mod tests;
 
 use ampere_owned::Directory;
 use clocks::Clock;
-use otf2::{ArchiveWriter, Definitions, JoinedDefinitions, LocalDefinitions, LocationRef, Trace};
+use otf2::{ArchiveWriter, Definitions, GroupType, JoinedDefinitions, LocalDefinitions, LocationRef, Trace};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -149,9 +149,9 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
     for node in others {
         let other = definitions_of(node).map_err(JoinError::Archive)?;
         let clock_offsets = clock.take_in(&Clock::of(&other.clock, &node.clock));
-        let shift = shift_of(&other, &taken);
-        let added = joined.add(&other, |location| shifted(location, shift), shift == 0);
-        taken.extend(processes_of(&other).into_iter().map(|number| number + shift));
+        let (new, is_one_world) = new_numbers(&other, &taken);
+        let added = joined.add(&other, |location| renumbered(location, &new), is_one_world);
+        taken.extend(added.locations.iter().map(|(_, location)| location.0 & PROCESS_BITS));
         for (own, new) in &added.locations {
             let local = LocalDefinitions { clock_offsets: clock_offsets.clone(), ..added.local.clone() };
             archive.define(*new, other.locations.get(*own).map_or(0, |location| location.events), local)?;
@@ -170,18 +170,29 @@ fn write(first: &NodeTrace, others: &[NodeTrace], writing: &Path) -> Result<(), 
 
 /// Returns the lower halves of locations' numbers. They are ranks if all processes have one.
 fn processes_of(definitions: &Definitions) -> HashSet<u64> {
-    definitions.locations.iter().map(|(location, _)| location.0 & u64::from(u32::MAX)).collect()
+    definitions.locations.iter().map(|(location, _)| location.0 & PROCESS_BITS).collect()
 }
 
-/// Returns what is to be added to the process numbers of the other archive, because processes of several programs may have the
-/// same numbers.
-fn shift_of(other: &Definitions, taken: &HashSet<u64>) -> u64 {
-    let is_taken = processes_of(other).iter().any(|number| taken.contains(number));
-    if is_taken { taken.iter().max().map_or(0, |last| last + 1) } else { 0 }
+/// The bits of a location's number that are those of its process.
+const PROCESS_BITS: u64 = u32::MAX as u64;
+
+/// Returns new numbers for the processes of the other archive whose numbers are taken, and whether its MPI ranks belong to the same
+/// MPI_COMM_WORLD. The ranks of several programs may have the same numbers: then all processes of the other archive get new ones.
+/// Within one world ranks keep theirs, because the order of their numbers is that of the world; processes without a rank may have
+/// the same number on every node.
+fn new_numbers(other: &Definitions, taken: &HashSet<u64>) -> (HashMap<u64, u64>, bool) {
+    let lists = other.groups.values().filter(|group| group.kind == GroupType::CommLocations);
+    let mut ranks = lists.flat_map(|list| &list.members).map(|location| location & PROCESS_BITS);
+    let is_one_world = !ranks.any(|rank| taken.contains(&rank));
+    let own: BTreeSet<u64> = processes_of(other).into_iter().collect();
+    let free = taken.iter().chain(&own).max().map_or(0, |last| last + 1)..;
+    let moved = own.into_iter().filter(|number| !is_one_world || taken.contains(number));
+    (moved.zip(free).collect(), is_one_world)
 }
 
-fn shifted(location: LocationRef, shift: u64) -> LocationRef {
-    LocationRef(location.0 + shift)
+fn renumbered(location: LocationRef, new: &HashMap<u64, u64>) -> LocationRef {
+    let number = location.0 & PROCESS_BITS;
+    LocationRef((location.0 & !PROCESS_BITS) | new.get(&number).copied().unwrap_or(number))
 }
 
 /// Puts a joined archive that is complete in its place. Does nothing if there is none.

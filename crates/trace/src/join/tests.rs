@@ -181,3 +181,23 @@ fn archives_that_cannot_be_read_stay_apart() {
     assert_eq!(left, 4, "three of the archive, and the other node's directory");
     assert!(Trace::open(&place.path().join(ANCHOR)).unwrap().missing().is_empty());
 }
+
+/// Each node has a process that is no rank, which has the number after the last rank.
+#[test]
+fn only_what_is_no_rank_gets_another_number_within_a_world() {
+    let node = |ranks: [u64; 2]| {
+        let mut definitions = Definitions::default();
+        definitions.add_mpi_world(&ranks.map(LocationRef));
+        for number in [ranks[0], ranks[1], 4, (7 << 32) | 4] {
+            definitions.locations.insert(LocationRef(number), Location::default());
+        }
+        definitions
+    };
+    let taken = processes_of(&node([2, 3]));
+    let (new, is_one_world) = new_numbers(&node([0, 1]), &taken);
+    assert_eq!((is_one_world, &new), (true, &HashMap::from([(4, 5)])));
+    assert_eq!(renumbered(LocationRef((7 << 32) | 4), &new), LocationRef((7 << 32) | 5));
+    // The ranks of another program have the same numbers.
+    let (new, is_one_world) = new_numbers(&node([2, 3]), &taken);
+    assert_eq!((is_one_world, new), (false, HashMap::from([(2, 5), (3, 6), (4, 7)])));
+}
