@@ -166,7 +166,7 @@ fn is_permitted() -> bool {
 /// Runs a command with this setting for samples of stacks.
 fn measured(place: &Place, sample: &str, command: &[&str]) -> Seconds {
     let mut measured = place.ampere_run("out", command);
-    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", sample);
+    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", sample).env("AMPERE_POLICY", "active");
     let done = run(&mut measured);
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));
@@ -223,7 +223,7 @@ fn where_the_kernel_reports_no_switches_its_counts_are_read() {
     let plain = place.ampere_run("out", &[program.to_str().unwrap(), "100", "0"]);
     let mut measured = place.command(&without_perf);
     measured.arg(plain.get_program()).args(plain.get_args());
-    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off");
+    measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off").env("AMPERE_POLICY", "active");
     let done = run(&mut measured);
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = json(&place.path("out/summary.json"));

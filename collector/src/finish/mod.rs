@@ -369,6 +369,7 @@ impl Finish {
             metrics: samples.map_or(&[][..], |samples| &samples.metrics),
             samples: samples.and_then(|samples| samples.reader.spool.as_ref()),
             power,
+            knows_cpu_times: timeline.pipeline.attributor.knows_cpu_times,
             complete: self.run_summary().is_complete(is_over) && !self.run_summary().trace_is_cut(),
             is_part: nodes::first_of(&self.run.options.output, &self.run.options.manifest).is_some(),
         };

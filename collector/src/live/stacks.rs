@@ -3,7 +3,7 @@
 use super::LiveRun;
 use crate::node_watch::NodeWatch;
 use crate::stacks::{Activity, StackSampling};
-use ampere_settings::StackPeriod;
+use ampere_settings::{Policy, StackPeriod};
 use std::time::Duration;
 
 /// Records when threads are on a CPU, and samples stacks, if that is wanted: of what `ampere run` is about to start, or has started
@@ -13,9 +13,14 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
         return;
     }
     let period = run.options.config.sampler.stacks.and_then(StackPeriod::period);
+    // The policy `active` needs to know when threads are on a CPU.
+    let records_cpu_times = run.options.config.attribution.policy == Some(Policy::Active);
+    if period.is_none() && !records_cpu_times {
+        return;
+    }
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
     let launched = launcher.filter(|_| !takes_over);
-    match StackSampling::begin(run.session.directory(), launched, period, run_cpu) {
+    match StackSampling::begin(run.session.directory(), launched, period, records_cpu_times, run_cpu) {
         Ok(stacks) => {
             note_activity(run, &stacks);
             let running = launcher.filter(|_| takes_over).map(descendants).unwrap_or_default();
@@ -28,16 +33,20 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
 
 /// Notes what is not known about the times at which threads are on a CPU, and why.
 fn note_activity(run: &mut LiveRun, stacks: &StackSampling) {
-    stacks.activity.as_str().clone_into(&mut run.options.manifest.progress.activity);
-    run.options.save_manifest(&run.ingest.spool, &mut run.notes);
+    if let Some(activity) = stacks.activity {
+        activity.as_str().clone_into(&mut run.options.manifest.progress.activity);
+        run.options.save_manifest(&run.ingest.spool, &mut run.notes);
+    }
     let Some(why) = &stacks.failure else { return };
     if stacks.wants_samples {
         run.notes.add(format!("no stacks are sampled: {why}"));
     }
     let instead = match stacks.activity {
-        Activity::Switches => return,
-        Activity::Schedstat => "the kernel's count of the CPU time of each thread is read ten times a second",
-        Activity::None => "it is not known, because the kernel has no schedstat",
+        None | Some(Activity::Switches) => return,
+        Some(Activity::Schedstat) => {
+            "the kernel's count of the CPU time of each thread is read ten times a second"
+        }
+        Some(Activity::None) => "it is not known, because the kernel has no schedstat",
     };
     let because = if stacks.wants_samples { String::new() } else { format!(" ({why})") };
     run.notes.add(format!("when threads are on a CPU is not recorded at each switch{because}: {instead}"));

@@ -54,7 +54,8 @@ pub(crate) struct StackSampling {
     /// Whether stacks are to be sampled, and whether they are.
     pub wants_samples: bool,
     pub has_samples: bool,
-    pub activity: Activity,
+    /// How the times at which threads are on a CPU are known; `None` if they are not recorded.
+    pub activity: Option<Activity>,
 }
 
 /// How it is known when threads are on a CPU.
@@ -133,11 +134,12 @@ const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
     /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per
-    /// `period` of its CPU time; without a period, only the times at which it is on a CPU are recorded.
+    /// `period` of its CPU time, if there is one. The times at which it is on a CPU are recorded if `records_cpu_times`.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
         period: Option<Duration>,
+        records_cpu_times: bool,
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
         let wants_samples = period.is_some();
@@ -159,8 +161,9 @@ impl StackSampling {
         }
         let why = failure.as_ref().map(|why| why.to_string());
         let unsampled = run.filter(|_| wants_samples).map(|run| UnsampledProcesses::of(run, launcher, why));
-        let activity = Activity::of(sampler.as_ref());
-        let writer = Writer::new(session, EventClock::new(), period, unsampled, has_samples);
+        let activity = records_cpu_times.then(|| Activity::of(sampler.as_ref()));
+        let recorded = (has_samples, records_cpu_times);
+        let writer = Writer::new(session, EventClock::new(), period, unsampled, recorded);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );

@@ -47,6 +47,8 @@ pub(super) struct Writer {
     needed: u64,
     /// Whether stacks are sampled. Otherwise only CPU time is written, and only of processes that record their calls.
     has_samples: bool,
+    /// Whether the times at which threads are on a CPU are recorded.
+    records_cpu_times: bool,
     /// The state of the session's logs when they were last looked at.
     generation: Option<u64>,
     /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
@@ -71,7 +73,7 @@ impl Writer {
         clock: EventClock,
         period: Duration,
         unsampled: Option<UnsampledProcesses>,
-        has_samples: bool,
+        (has_samples, records_cpu_times): (bool, bool),
     ) -> Writer {
         Writer {
             session,
@@ -86,6 +88,7 @@ impl Writer {
             recorded: HashSet::new(),
             needed: 0,
             has_samples,
+            records_cpu_times,
             generation: None,
             counted: HashMap::new(),
             unsampled,
@@ -158,11 +161,15 @@ impl Writer {
             self.take(fetched, sampler, (before, now));
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
-        self.read_own_logs();
-        self.read_counted(now);
+        if self.records_cpu_times {
+            self.read_own_logs();
+            self.read_counted(now);
+        }
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
-        self.write_cpu_times(until);
+        if self.records_cpu_times {
+            self.write_cpu_times(until);
+        }
         self.write_unknown(sampler, now);
         if is_last {
             let all: Vec<u32> = self.processes.keys().copied().collect();
@@ -170,7 +177,8 @@ impl Writer {
         }
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
         // Where the kernel's counts are read, more is not known.
-        self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
+        let counted = self.counted.values().filter(|_| self.records_cpu_times).min();
+        self.watermark = counted.map_or(self.watermark, |read| self.watermark.min(*read));
         found
     }
 
@@ -204,7 +212,9 @@ impl Writer {
                 }
             }
         }
-        self.count_threads(has_lost, (before, now));
+        if self.records_cpu_times {
+            self.count_threads(has_lost, (before, now));
+        }
     }
 
     /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.
@@ -267,6 +277,9 @@ impl Writer {
     }
 
     fn on_cpu(&mut self, process: u32, thread: u32, from: u64, until: u64) {
+        if !self.records_cpu_times {
+            return;
+        }
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
@@ -319,6 +332,9 @@ impl Writer {
     /// Samples a process that is running, or only records its CPU time if it records its own functions.
     pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
         let is_recorded = self.is_recorded(process);
+        if is_recorded && !self.records_cpu_times {
+            return;
+        }
         let Some(sampler) = sampler else {
             self.counted.entry(process).or_insert(0);
             return;

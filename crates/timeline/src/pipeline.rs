@@ -145,6 +145,11 @@ impl Stream {
         self.steps.push(step);
     }
 
+    /// Whether some of its steps have been handed over.
+    fn has_handed_over(&self) -> bool {
+        self.done > 0 || self.last_released > 0
+    }
+
     /// The number of steps that wait.
     fn waiting(&self) -> usize {
         self.steps.len() - self.done
@@ -334,9 +339,12 @@ impl Pipeline {
     /// and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
-        // A thread that has waited for long is known not to have used CPU time since the last point.
-        let is_late = (stream.last_cpu_time.replace((time, seconds)))
-            .is_some_and(|(before, used)| before < stream.done_until && used < seconds);
+        let is_late = match stream.last_cpu_time.replace((time, seconds)) {
+            // A thread that has waited for long is known not to have used CPU time since the last point.
+            Some((before, used)) => before < stream.done_until && used < seconds,
+            // Until its first point comes, a location is taken as active whenever a frame is open.
+            None => stream.has_handed_over(),
+        };
         stream.late += u64::from(is_late);
         let ticks = seconds * self.attributor.ticks_per_second as f64;
         self.attributor.engine.add_cpu_time(location, time, ticks);

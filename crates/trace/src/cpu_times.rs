@@ -4,7 +4,7 @@ use crate::index::{CPU_TIME, number};
 use crate::series::scaled;
 use ampere_model::Timestamp;
 use otf2::{Definitions, LocationRef, LocationType, MetricClassRef, MetricRef, MetricValue};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The CPU times of a trace's locations, as far as they have been read.
 #[derive(Default)]
@@ -31,7 +31,12 @@ impl CpuTimes {
         if times.are_known() {
             let threads =
                 definitions.locations.iter().filter(|(_, location)| location.kind == LocationType::CpuThread);
-            let threads = threads.map(|(reference, _)| reference).filter(|reference| has_events(*reference));
+            // Ampere's own traces say which locations have the metric.
+            let classes = times.by_class.keys().filter_map(|class| definitions.metric_classes.get(*class));
+            let recorders: HashSet<_> = classes.flat_map(|class| &class.recorders).copied().collect();
+            let is_recorder = |location: &LocationRef| recorders.is_empty() || recorders.contains(location);
+            let threads = threads.map(|(reference, _)| reference).filter(is_recorder);
+            let threads = threads.filter(|reference| has_events(*reference));
             times.known_until = threads.map(|reference| (reference, 0)).collect();
         }
         times

@@ -50,6 +50,8 @@ pub struct TracedRun<'a> {
     pub samples: Option<&'a Spool>,
     /// The power that locations were charged.
     pub power: Power<'a>,
+    /// Whether it is known when the run's threads are on a CPU.
+    pub knows_cpu_times: bool,
     /// Whether nothing of the run is missing.
     pub complete: bool,
     /// Whether other nodes have processes of the run.

@@ -257,7 +257,8 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             wraps_at: Some(from.u64()?).filter(|range| *range > 0),
-            baseline_microwatts: Some(from.u64()?).filter(|microwatts| *microwatts < u64::MAX),
+            // It was added at the end, and may be absent.
+            baseline_microwatts: from.u64().filter(|microwatts| *microwatts < u64::MAX),
         }),
         COMMUNICATOR => Definition::Communicator(Communicator {
             handle: from.u32()?,

@@ -47,7 +47,8 @@ pub(super) fn define<'a>(
             with_it.push(task);
         }
     }
-    if with_it.is_empty() {
+    // Without any point, the metric alone says that the run knows when its threads are on a CPU.
+    if with_it.is_empty() && !run.knows_cpu_times {
         return;
     }
     let member = definitions.metric_members.push(MetricMember {
