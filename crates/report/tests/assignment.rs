@@ -347,7 +347,7 @@ fn queues_show_which_gpus_a_rank_uses() {
     gpus("AMD Instinct MI300A").rank("ampere::queues=", &[]).gives(&[shared]);
     Made::counters(&["nvml:::total_energy_consumption:device=0; pci=0000:02:00.0"])
         .rank("ampere::queues= CUDA_VISIBLE_DEVICES=0", &[])
-        .gives(&["GPU-0-nvml <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0"]);
+        .gives(&["GPU-0 <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0"]);
     // Another vendor's driver has queues of its own.
     Made::counters(&[
         "rocm_smi:::energy_count:device=0; pci=0000:c1:00.0",

@@ -10,7 +10,7 @@ use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (5, 12_518_325_993_232_620_714);
+const FORMAT: (u32, u64) = (5, 14_580_129_157_177_207_965);
 
 fn records() -> Vec<Record> {
     let kinds = [

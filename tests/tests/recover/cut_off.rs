@@ -234,6 +234,8 @@ fn a_file_system_that_renames_nothing_keeps_the_figures_whole() {
     let program = program(&place, WAITS);
     let running = start(with_gpus(&mut place.ampere_run("out", [&program])).env("LD_PRELOAD", &shim));
     until("figures are on disk", || place.path("out/summary.json").exists());
+    // The signal is for the program, which may not have begun when the first figures are written.
+    until_events(&place, "out", 1);
     running.signal(Signal::HUP);
     let done = running.wait();
     assert_eq!(done.code, 129, "{done:#?}");

@@ -14,6 +14,8 @@ const FINISHED: u8 = 6;
 const UNRECORDED: u8 = 7;
 const COMMUNICATOR: u8 = 8;
 const PROGRAM: u8 = 9;
+/// A device, and after its fields the power that it draws without the job.
+const DEVICE_WITH_BASELINE: u8 = 10;
 
 /// More arguments of a program are damage.
 const ARGUMENTS_MAX: u32 = 1 << 16;
@@ -104,7 +106,7 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u32(l.thread);
         }
         Definition::Device(d) => {
-            out.u8(DEVICE);
+            out.u8(if d.baseline_microwatts.is_some() { DEVICE_WITH_BASELINE } else { DEVICE });
             out.u32(d.index);
             out.string(&d.name);
             out.string(&d.metric);
@@ -124,7 +126,9 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
                 out.string(metric);
             }
             out.u64(d.wraps_at.unwrap_or(0));
-            out.u64(d.baseline_microwatts.unwrap_or(u64::MAX));
+            if let Some(microwatts) = d.baseline_microwatts {
+                out.u64(microwatts);
+            }
         }
         Definition::Unrecorded { locations, calls } => {
             out.u8(UNRECORDED);
@@ -236,7 +240,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             ring: from.string()?,
             thread: from.u32()?,
         }),
-        DEVICE => Definition::Device(Device {
+        kind @ (DEVICE | DEVICE_WITH_BASELINE) => Definition::Device(Device {
             index: from.u32()?,
             name: from.string()?,
             metric: from.string()?,
@@ -257,8 +261,10 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
                 (0..count).map(|_| from.string()).collect::<Option<_>>()?
             },
             wraps_at: Some(from.u64()?).filter(|range| *range > 0),
-            // It was added at the end, and may be absent.
-            baseline_microwatts: from.u64().filter(|microwatts| *microwatts < u64::MAX),
+            baseline_microwatts: match kind {
+                DEVICE_WITH_BASELINE => Some(from.u64()?),
+                _ => None,
+            },
         }),
         COMMUNICATOR => Definition::Communicator(Communicator {
             handle: from.u32()?,
