@@ -129,7 +129,7 @@ impl Seconds {
         let of_threads: Vec<f64> = of_threads.map(|(seconds, _)| *seconds).collect();
         for seconds in &self.threads {
             let is_near = |found: &f64| (found - seconds).abs() <= 0.01 * seconds + 0.003;
-            assert!(of_threads.iter().any(|found| is_near(found)), "{seconds} s of {:?}", self.locations);
+            assert!(of_threads.iter().any(is_near), "{seconds} s of {:?}", self.locations);
         }
         let sum: f64 = self.locations.iter().map(|(seconds, _)| seconds).sum();
         assert!((sum - all).abs() <= 0.02 * all + 0.01, "{sum} s of {all} s: {:?}", self.locations);
@@ -220,7 +220,7 @@ fn where_the_kernel_reports_no_switches_its_counts_are_read() {
     let options = ["-O1", "-g", "-pthread", "-finstrument-functions"];
     let program = place.compile("cc", "program", PROGRAM, &options);
     let without_perf = place.compile("cc", "without_perf", WITHOUT_PERF, &[]);
-    let plain = place.ampere_run("out", &[program.to_str().unwrap(), "100", "0"]);
+    let plain = place.ampere_run("out", [program.to_str().unwrap(), "100", "0"]);
     let mut measured = place.command(&without_perf);
     measured.arg(plain.get_program()).args(plain.get_args());
     measured.env("AMPERE_COUNTERS", "estimate").env("AMPERE_SAMPLE", "off").env("AMPERE_POLICY", "active");
