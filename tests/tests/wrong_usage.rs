@@ -379,6 +379,9 @@ fn a_counter_that_may_not_be_read_is_named() {
     let place = Place::new();
     let program = place.instrumented();
     let plain = run(&mut place.command(&program));
+    // The program ends before a device is gone.
+    let script = format!("'{}'; status=$?; sleep 0.2; exit $status", program.display());
+    let words = ["sh", "-c", script.as_str()];
     // RSMI_STATUS_PERMISSION is 4. The cases are: at the library's init, for one device, for all devices.
     for (output, script, energy) in [
         ("init", "init=4", "estimated"),
@@ -386,7 +389,7 @@ fn a_counter_that_may_not_be_read_is_named() {
         ("one", "watts=100,200;error=1:4", "simulated"),
         ("lost", "watts=100,200;gone=1@0.02", "simulated"),
     ] {
-        let mut command = place.ampere_run(output, [&program]);
+        let mut command = place.ampere_run(output, words);
         with_rocm_smi(&mut command, script).env_remove("AMPERE_COUNTERS");
         let done = run(command.env("AMPERE_SYS_ROOT", place.made_up_node()));
         done.as_without(&plain);
