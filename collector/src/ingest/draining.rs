@@ -136,7 +136,7 @@ impl Ingest {
             let (regions, cpu_times) = (&mut process.regions.figures, &mut self.cpu_times);
             let feeder = StreamFeeder { regions, decoder, stream, events, cpu_times, is_sampled };
             done += feeder.take(&batch[done..], &mut process.life.program_end);
-            if let Some(index) = *index {
+            if let Some(index) = index.filter(|_| !self.cpu_times.is_empty()) {
                 let total = self.cpu_totals.entry(index).or_default();
                 for record in self.cpu_times.drain(..) {
                     cpu_time_of.get_or_insert(CpuTimeOf::Itself);

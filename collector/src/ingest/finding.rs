@@ -8,6 +8,7 @@ use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::notes::Notes;
 use crate::run_directory::leftover;
+use crate::stacks::is_log_of_samples;
 use ampere_attribution::LocationIndex;
 use ampere_model::{Location, LocationKind};
 use ampere_ring::Session;
@@ -15,7 +16,7 @@ use ampere_ring::process::name_in_run;
 use ampere_timeline::attributor::LocationInfo;
 use ampere_trace::replay::Replay;
 use ampere_trace::write::{CpuTimeOf, SampledFrames};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Reads the logs if a process has announced new entries. Returns whether one has.
@@ -117,10 +118,8 @@ fn add_lost_logs(ingest: &Ingest, logs: &mut Vec<PathBuf>, notes: &mut Notes) {
 /// Returns the number of logs of processes that are not measured. A collector that was killed may have left a log of its own
 /// samples without any definition: that is no process.
 pub fn unknown_logs(ingest: &Ingest, session: &Session) -> usize {
-    let is_of_samples =
-        |log: &Path| log.file_stem().is_some_and(|stem| stem.to_string_lossy().contains("-s"));
     let logs = leftover::logs_in(session.directory());
-    logs.iter().filter(|log| !ingest.known_logs.contains(*log) && !is_of_samples(log)).count()
+    logs.iter().filter(|log| !ingest.known_logs.contains(*log) && !is_log_of_samples(log)).count()
 }
 
 /// Adds new regions, locations and ranks to the attributor.

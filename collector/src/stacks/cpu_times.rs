@@ -285,6 +285,9 @@ impl CpuTimes {
         is_located: impl Fn(u32) -> bool,
         mut make: impl FnMut(Option<u32>) -> Result<CpuRing, E>,
     ) -> Result<(), E> {
+        if self.waiting == 0 && self.threads.is_empty() && self.ring_of_others.is_none() {
+            return Ok(());
+        }
         let mut others = take_before(&mut self.children, until);
         let mut failure = None;
         for (thread, of) in &mut self.threads {
@@ -353,7 +356,7 @@ mod tests {
         all
     }
 
-    /// 10 microseconds on a CPU in each of so many.
+    /// 10 microseconds on a CPU in each interval of this length.
     fn switched(from: u64, count: u64, period: u64) -> Vec<Span> {
         (0..count).map(|number| from + number * period).map(|at| span(at, at + 10_000, 10_000)).collect()
     }

@@ -25,6 +25,7 @@ use ampere_ring::Session;
 use ampere_ring::session::Command;
 use ampere_stacks::{Options, Sampler, StacksError};
 use clock::EventClock;
+pub(crate) use process::is_log_of_samples;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -144,8 +145,14 @@ impl StackSampling {
     ) -> Result<StackSampling, StackSamplingError> {
         let wants_samples = period.is_some();
         let period = period.unwrap_or(Options::default().period).mul_f64(UNEVEN_FACTOR);
-        let begun =
-            Sampler::begin(&Options { period, kernel: true, samples: wants_samples, ..Options::default() });
+        let options = Options {
+            period,
+            kernel: true,
+            samples: wants_samples,
+            cpu_times: records_cpu_times,
+            ..Options::default()
+        };
+        let begun = Sampler::begin(&options);
         let begun = begun.and_then(|mut sampler| {
             launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
             Ok(sampler)
@@ -162,8 +169,8 @@ impl StackSampling {
         let why = failure.as_ref().map(|why| why.to_string());
         let unsampled = run.filter(|_| wants_samples).map(|run| UnsampledProcesses::of(run, launcher, why));
         let activity = records_cpu_times.then(|| Activity::of(sampler.as_ref()));
-        let recorded = (has_samples, records_cpu_times);
-        let writer = Writer::new(session, EventClock::new(), period, unsampled, recorded);
+        let clock = EventClock::new();
+        let writer = Writer::new(session, clock, period, unsampled, has_samples, records_cpu_times);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );

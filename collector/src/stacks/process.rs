@@ -126,11 +126,19 @@ impl SampledProcess {
         self.own_logs.read(directory, pid);
     }
 
-    /// Makes the log and defines the process in it.
+    /// Makes the log and defines the process in it. If that fails, nothing more is written for the process.
     pub fn open(&mut self, session: &Session, pid: u32, timing: &Timing) -> Result<(), ampere_ring::Error> {
+        let opened = self.make_log(session, pid, timing);
+        if opened.is_err() {
+            self.log = Log::Failed;
+        }
+        opened
+    }
+
+    fn make_log(&mut self, session: &Session, pid: u32, timing: &Timing) -> Result<(), ampere_ring::Error> {
         let (mut log, name) = (1..)
             .find_map(|number| {
-                let name = format!("{pid}-s{number}");
+                let name = format!("{pid}{MARK}{number}");
                 match LogWriter::create(&session.directory().join(format!("{name}.defs"))) {
                     Err(ampere_ring::Error::Io { source, .. })
                         if source.kind() == std::io::ErrorKind::AlreadyExists =>
@@ -377,6 +385,14 @@ struct Made {
     id: u32,
     named: String,
     thread: u32,
+}
+
+/// What distinguishes the names of the logs of samples from those that processes make themselves.
+const MARK: &str = "-s";
+
+/// Whether the log at a path is one of samples.
+pub(crate) fn is_log_of_samples(path: &Path) -> bool {
+    path.file_stem().is_some_and(|name| name.to_string_lossy().contains(MARK))
 }
 
 /// Makes a ring for a location, and defines it.

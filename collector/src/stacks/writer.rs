@@ -73,7 +73,8 @@ impl Writer {
         clock: EventClock,
         period: Duration,
         unsampled: Option<UnsampledProcesses>,
-        (has_samples, records_cpu_times): (bool, bool),
+        has_samples: bool,
+        records_cpu_times: bool,
     ) -> Writer {
         Writer {
             session,
@@ -130,7 +131,7 @@ impl Writer {
         match sampler.retain(|process| !recorded.contains(&process)) {
             Ok(without) => {
                 self.needed = u64::MAX;
-                self.counted.extend(without.into_iter().map(|process| (process, 0)));
+                without.into_iter().for_each(|process| self.count(process));
             }
             // They are still sampled, and the samples are left out.
             Err(_) => self.needed = self.timing.clock.now(),
@@ -161,15 +162,11 @@ impl Writer {
             self.take(fetched, sampler, (before, now));
         }
         let until = if is_last { u64::MAX } else { now.saturating_sub(self.timing.pause) };
-        if self.records_cpu_times {
-            self.read_own_logs();
-            self.read_counted(now);
-        }
+        self.read_own_logs();
+        self.read_counted(now);
         self.processes.values_mut().for_each(|process| process.pause(until, &self.timing));
         self.write_intervals(until);
-        if self.records_cpu_times {
-            self.write_cpu_times(until);
-        }
+        self.write_cpu_times(until);
         self.write_unknown(sampler, now);
         if is_last {
             let all: Vec<u32> = self.processes.keys().copied().collect();
@@ -177,8 +174,7 @@ impl Writer {
         }
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
         // Where the kernel's counts are read, more is not known.
-        let counted = self.counted.values().filter(|_| self.records_cpu_times).min();
-        self.watermark = counted.map_or(self.watermark, |read| self.watermark.min(*read));
+        self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
         found
     }
 
@@ -212,9 +208,7 @@ impl Writer {
                 }
             }
         }
-        if self.records_cpu_times {
-            self.count_threads(has_lost, (before, now));
-        }
+        self.count_threads(has_lost, (before, now));
     }
 
     /// Reads the kernel's count of the CPU time of threads: of new ones, and after records of switches were lost, of all.
@@ -277,9 +271,6 @@ impl Writer {
     }
 
     fn on_cpu(&mut self, process: u32, thread: u32, from: u64, until: u64) {
-        if !self.records_cpu_times {
-            return;
-        }
         if !self.processes.contains_key(&process) {
             self.start_process(process, "");
         }
@@ -332,12 +323,8 @@ impl Writer {
     /// Samples a process that is running, or only records its CPU time if it records its own functions.
     pub fn add(&mut self, process: u32, sampler: Option<&mut Sampler>) {
         let is_recorded = self.is_recorded(process);
-        if is_recorded && !self.records_cpu_times {
-            return;
-        }
         let Some(sampler) = sampler else {
-            self.counted.entry(process).or_insert(0);
-            return;
+            return self.count(process);
         };
         let outcome = match is_recorded {
             true => sampler.add_switches(process),
@@ -345,8 +332,15 @@ impl Writer {
         };
         match outcome {
             // It records its calls, and needs no samples.
-            Err(_) if is_recorded || !self.has_samples => _ = self.counted.entry(process).or_insert(0),
+            Err(_) if is_recorded || !self.has_samples => self.count(process),
             outcome => self.added(outcome),
+        }
+    }
+
+    /// Reads the kernel's count of the CPU time of a process, of which no switches are reported.
+    fn count(&mut self, process: u32) {
+        if self.records_cpu_times {
+            self.counted.entry(process).or_insert(0);
         }
     }
 
@@ -443,7 +437,6 @@ impl Writer {
                 let waiting = std::mem::take(waiting);
                 sampled.program = executable(process).unwrap_or_else(|| std::mem::take(&mut sampled.program));
                 if let Err(why) = sampled.open(&self.session, process, &self.timing) {
-                    sampled.log = Log::Failed;
                     return self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
                 }
                 waiting
@@ -505,7 +498,6 @@ impl Writer {
                     sampled.program =
                         executable(process).unwrap_or_else(|| std::mem::take(&mut sampled.program));
                     if let Err(why) = sampled.open(&self.session, process, &self.timing) {
-                        sampled.log = Log::Failed;
                         self.left_out.fail(format!("{why}; stacks of that process are not sampled"));
                     }
                 }
@@ -536,7 +528,6 @@ impl Writer {
             let is_large = self.has_samples && sampled.cpu.used() >= UNSAMPLED_MIN.as_nanos() as u64;
             if sampled.is_recorded() || parent.is_none() && is_large {
                 if let Err(why) = sampled.open(&self.session, process, &self.timing) {
-                    sampled.log = Log::Failed;
                     self.left_out.fail(format!("{why}; the CPU time of that process is not recorded"));
                 }
             } else if !self.has_samples {

@@ -150,7 +150,13 @@ impl Engine {
 
     /// Whether the location is a consumer of the view.
     pub fn is_bound(&self, view: ViewIndex, location: LocationIndex) -> bool {
-        self.locations[location.0 as usize].draws_from.iter().any(|(v, _)| *v == view)
+        self.consumer_of(view, location).is_some()
+    }
+
+    /// The number of a location in a view, if it is a consumer there.
+    fn consumer_of(&self, view: ViewIndex, location: LocationIndex) -> Option<u32> {
+        let draws_from = &self.locations[location.0 as usize].draws_from;
+        draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer)
     }
 
     /// The CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly; before the first and
@@ -184,10 +190,9 @@ impl Engine {
     /// Counts the CPU time of `worker`, as long as it has no frames in the view itself, for the frames of a consumer, under the
     /// policy *active*.
     pub fn add_worker(&mut self, view: ViewIndex, worker: LocationIndex, location: LocationIndex) {
-        let draws_from = &self.locations[location.0 as usize].draws_from;
-        let consumer = draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer);
+        let [own, consumer] = [worker, location].map(|location| self.consumer_of(view, location));
         if let Some(consumer) = consumer {
-            self.views[view.0 as usize].add_worker(worker.0, consumer, &self.cpu_times);
+            self.views[view.0 as usize].add_worker(worker.0, own, consumer, &self.cpu_times);
         }
     }
 

@@ -584,7 +584,7 @@ pub struct Device {
 pub struct Baseline {
     /// The power in watts; 0 if it is not known.
     pub watts: f64,
-    /// Where it comes from: "set", "calibrated", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
+    /// Where it comes from: "set", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
     pub kind: String,
     /// The number of intervals that it is the mean of.
     pub samples: u64,

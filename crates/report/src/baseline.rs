@@ -37,7 +37,6 @@ pub fn words(devices: &[&Device]) -> Option<String> {
 fn origin(baseline: &Baseline) -> String {
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
-        "calibrated" => "from ampere calibrate".to_owned(),
         "estimate" => "the idle watts of the estimate".to_owned(),
         "idle intervals" => format!("from {} intervals without activity", baseline.samples),
         other => printable(other),

@@ -234,7 +234,7 @@ impl Events {
             // Threads that have ended meanwhile need no event.
             let files: Vec<OwnedFd> = (threads.iter())
                 .filter_map(|thread| {
-                    self.open_into(&self.of_cpus[place].1, *thread, cpu, (begin, recorded)).ok()
+                    self.open_into(&self.of_cpus[place].1, *thread, cpu, begin, recorded).ok()
                 })
                 .collect();
             self.sampled.entry(*root).and_modify(|opened| opened.files.extend(files));
@@ -252,14 +252,15 @@ impl Events {
         &mut self,
         process: u32,
         mut threads: Vec<u32>,
-        (begin, recorded): (SamplingStart, Recorded),
+        begin: SamplingStart,
+        recorded: Recorded,
     ) -> Result<Vec<u32>, StacksError> {
         let mut files = Vec::new();
         let mut ended = Vec::new();
         let of_threads = self.cpus_of(process, &threads)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
             for (cpu, ring) in cpus {
-                match self.open_into(ring, thread, *cpu, (begin, recorded)) {
+                match self.open_into(ring, thread, *cpu, begin, recorded) {
                     Ok(file) => files.push(file),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) && thread != process => {
                         ended.push(thread);
@@ -290,7 +291,8 @@ impl Events {
         ring: &OwnedFd,
         thread: u32,
         cpu: u32,
-        (begin, recorded): (SamplingStart, Recorded),
+        begin: SamplingStart,
+        recorded: Recorded,
     ) -> io::Result<OwnedFd> {
         let at_exec = if begin == SamplingStart::AtExec { ENABLE_ON_EXEC } else { 0 };
         let of_samples = MAP | MAP2 | BUILD_ID;

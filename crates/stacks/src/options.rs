@@ -15,8 +15,11 @@ pub struct Options {
     /// Whether threads are sampled in the kernel, too, if the machine allows it (for users, perf_event_paranoid must be at most
     /// 1). Such samples are attributed to the function that called the kernel.
     pub kernel: bool,
-    /// Whether stacks are sampled. Otherwise only the times at which threads are on a CPU are recorded.
+    /// Whether stacks are sampled.
     pub samples: bool,
+    /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), also of processes whose
+    /// stacks are not sampled.
+    pub cpu_times: bool,
 }
 
 impl Default for Options {
@@ -27,6 +30,7 @@ impl Default for Options {
             clock: libc::CLOCK_MONOTONIC,
             kernel: false,
             samples: true,
+            cpu_times: true,
         }
     }
 }

@@ -157,7 +157,7 @@ impl Sampler {
         if self.processes.has(launcher) {
             return Ok(());
         }
-        self.add(launcher, threads_of(launcher)?, (SamplingStart::AtExec, self.all_recorded())).map(drop)
+        self.add(launcher, threads_of(launcher)?, SamplingStart::AtExec, self.all_recorded()).map(drop)
     }
 
     /// Starts to sample a process that is running already, and all that it starts. Does nothing for a process that is already
@@ -175,13 +175,13 @@ impl Sampler {
     }
 
     /// Starts to record when the threads of a process, and of all that it starts, are on a CPU, without samples. Does nothing for
-    /// a process of which this is recorded already.
+    /// a process of which this is recorded already, or if this is recorded of none.
     ///
     /// # Errors
     ///
     /// The kernel does not allow it, or has no room.
     pub fn add_switches(&mut self, process: u32) -> Result<(), StacksError> {
-        if self.processes.has(process) {
+        if self.processes.has(process) || !self.options.cpu_times {
             return Ok(());
         }
         self.add_to_running(process, Recorded::Switches)
@@ -190,8 +190,8 @@ impl Sampler {
     fn add_to_running(&mut self, process: u32, recorded: Recorded) -> Result<(), StacksError> {
         let now = clock_ns(self.options.clock);
         let is_new = !self.processes.has(process);
-        let threads = self.add(process, threads_of(process)?, (SamplingStart::Now, recorded))?;
-        if is_new {
+        let threads = self.add(process, threads_of(process)?, SamplingStart::Now, recorded)?;
+        if is_new && self.options.cpu_times {
             self.not_switched.extend(threads.into_iter().map(|thread| (thread, (process, now))));
         }
         self.recheck_threads(process)
@@ -203,23 +203,25 @@ impl Sampler {
     }
 
     /// Stops sampling the processes for which `is_sampled` is false, and what they start from now on. When they are on a CPU is
-    /// still recorded, and a process can be sampled again later. Returns the processes of which nothing is recorded any more,
-    /// because too few files may be open.
+    /// still recorded, if it is at all, and a process can be sampled again later. Returns the processes of which this is not
+    /// recorded any more, because too few files may be open.
     ///
     /// # Errors
     ///
     /// The other processes cannot be sampled on their own, because too few files may be open: all are sampled as before.
     pub fn retain(&mut self, is_sampled: impl Fn(u32) -> bool) -> Result<Vec<u32>, StacksError> {
         // Inherited events end with those that they were inherited from. Therefore each process gets its own.
-        let mut all: Vec<_> = (self.processes.all().into_iter())
+        let is_kept = |process: &u32| self.options.cpu_times || is_sampled(*process);
+        let (kept, ended): (Vec<u32>, Vec<u32>) = self.processes.all().into_iter().partition(is_kept);
+        let mut kept: Vec<_> = (kept.into_iter())
             .map(|process| (!is_sampled(process), process, self.events.start_of(process)))
             .collect();
-        all.sort_unstable_by_key(|(is_last, ..)| *is_last);
+        kept.sort_unstable_by_key(|(is_last, ..)| *is_last);
         let before = self.events.take();
         let mut without = Vec::new();
-        for (has_no_samples, process, start) in all {
+        for (has_no_samples, process, start) in kept {
             let recorded = if has_no_samples { Recorded::Switches } else { self.all_recorded() };
-            match threads_of(process).and_then(|threads| self.add(process, threads, (start, recorded))) {
+            match threads_of(process).and_then(|threads| self.add(process, threads, start, recorded)) {
                 Ok(_) | Err(StacksError::NoProcess { .. }) => {}
                 Err(_) if has_no_samples => without.push(process),
                 Err(why) => {
@@ -230,7 +232,7 @@ impl Sampler {
         }
         drop(before);
         self.processes.retain_samples(is_sampled);
-        without.iter().for_each(|process| self.processes.remove(*process));
+        ended.iter().chain(&without).for_each(|process| self.processes.remove(*process));
         Ok(without)
     }
 
@@ -239,9 +241,10 @@ impl Sampler {
         &mut self,
         process: u32,
         threads: Vec<u32>,
-        (begin, recorded): (SamplingStart, Recorded),
+        begin: SamplingStart,
+        recorded: Recorded,
     ) -> Result<Vec<u32>, StacksError> {
-        let threads = self.events.add(process, threads, (begin, recorded))?;
+        let threads = self.events.add(process, threads, begin, recorded)?;
         self.processes.added(process, &threads, recorded);
         Ok(threads)
     }
@@ -263,7 +266,7 @@ impl Sampler {
                 true => self.all_recorded(),
                 false => Recorded::Switches,
             };
-            let added = self.add(process, threads, (SamplingStart::Now, recorded));
+            let added = self.add(process, threads, SamplingStart::Now, recorded);
             if added.is_ok_and(|added| !added.is_empty()) {
                 let _ = self.recheck_threads(process);
             }
@@ -512,6 +515,9 @@ impl Sampler {
     }
 
     fn begins_on_cpu(&mut self, process: u32, thread: u32, time: u64) {
+        if !self.options.cpu_times {
+            return;
+        }
         self.not_switched.remove(&thread);
         if self.on_cpu.len() >= RUNNING_MAX && !self.on_cpu.contains_key(&thread) {
             return;
@@ -524,6 +530,9 @@ impl Sampler {
     }
 
     fn ends_on_cpu(&mut self, process: u32, thread: u32, time: u64, sink: &mut dyn Sink) {
+        if !self.options.cpu_times {
+            return;
+        }
         let first = self.not_switched.remove(&thread);
         let new = OnCpu { process, is_on: first.is_some(), at: first.map_or(time, |(_, since)| since) };
         if self.on_cpu.len() >= RUNNING_MAX && !self.on_cpu.contains_key(&thread) {

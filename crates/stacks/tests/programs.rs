@@ -386,6 +386,17 @@ fn times_on_a_cpu_are_recorded_with_and_without_samples() {
     assert_eq!(sampler.figures().lost, 0);
 }
 
+#[test]
+fn times_on_a_cpu_are_passed_on_only_if_they_are_asked_for() {
+    let programs = compile(TABLES);
+    let command = [programs.path.to_str().unwrap(), "two"];
+    for cpu_times in [true, false] {
+        let Some(run) = run_with(&command, &Options { cpu_times, ..Options::default() }) else { return };
+        assert!(run.received.samples.len() > 100, "{}", run.received.samples.len());
+        assert_eq!(!run.received.on_cpu.is_empty(), cpu_times);
+    }
+}
+
 /// The share of each function among perf's samples, in percent.
 fn of_perf(program: &Path, data: &Path) -> Option<BTreeMap<String, f64>> {
     let record = Command::new("perf")

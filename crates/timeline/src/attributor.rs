@@ -243,12 +243,12 @@ impl Attributor {
             unit: Unit::Joules,
             traits: CounterTraits::default(),
         };
-        let attribution = self.config.attribution.clone();
+        let (sharing, locations) = (self.config.attribution.sharing, self.config.attribution.locations);
         let [ranks, kernels] = ViewKind::BOTH.map(|kind| {
             let policy = self.policy_of(kind, interpretation.part.is_known_gpu());
-            self.engine.add_view(policy, attribution.sharing)
+            self.engine.add_view(policy, sharing)
         });
-        let views = Views { ranks, threads: None, kernels, locations: attribution.locations };
+        let views = Views { ranks, threads: None, kernels, locations };
         let part = interpretation.part.clone();
         let device = Device::interpreted(info, views, interpretation, ticks_per_second);
         if let Some(recording) = &mut self.recording {

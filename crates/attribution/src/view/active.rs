@@ -143,16 +143,22 @@ pub struct IdleIntervals {
 pub(super) struct Worker {
     location: u32,
     consumer: u32,
+    /// Its own number, if it is a consumer, too.
+    own: Option<u32>,
     /// Its CPU time at the last sample, if it was known.
     cpu_ticks: Option<f64>,
 }
 
 impl View {
     /// The CPU time of the location `worker` counts for the frames of a consumer.
-    pub fn add_worker(&mut self, worker: u32, consumer: u32, cpu_times: &CpuTimes) {
-        if self.workers.iter().all(|known| known.location != worker) {
-            let cpu_ticks = cpu_times.of(worker).map(|cpu| cpu.at(self.clock.reached));
-            self.workers.push(Worker { location: worker, consumer, cpu_ticks });
+    /// `own` is its own number, if it is a consumer, too.
+    pub fn add_worker(&mut self, worker: u32, own: Option<u32>, consumer: u32, cpu_times: &CpuTimes) {
+        match self.workers.iter_mut().find(|known| known.location == worker) {
+            Some(known) => known.own = own.or(known.own),
+            None => {
+                let cpu_ticks = cpu_times.of(worker).map(|cpu| cpu.at(self.clock.reached));
+                self.workers.push(Worker { location: worker, consumer, own, cpu_ticks });
+            }
         }
     }
 
@@ -160,13 +166,11 @@ impl View {
     pub(super) fn worked(&mut self, cpu_times: &CpuTimes) -> Vec<f64> {
         let mut worked = vec![0.0; self.consumers.all.len()];
         let start = self.interval.start.unwrap_or(self.clock.now);
-        for Worker { location, consumer, cpu_ticks } in &mut self.workers {
+        for Worker { location, consumer, own, cpu_ticks } in &mut self.workers {
             let Some(cpu) = cpu_times.of(*location) else { continue };
             let now = cpu.at(self.clock.now);
-            let consumers = &self.consumers.all;
-            let has_frames =
-                consumers.iter().any(|own| own.location == *location && !own.accounts.is_empty());
-            if !has_frames {
+            let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
+            if !own.is_some_and(has_frames) {
                 worked[*consumer as usize] += now - cpu_ticks.unwrap_or_else(|| cpu.at(start));
             }
             *cpu_ticks = Some(now);

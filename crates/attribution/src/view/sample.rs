@@ -27,7 +27,7 @@ impl View {
             }
         }
         let ticks = self.interval.start.map_or(0, |start| self.clock.now - start);
-        let worked = self.worked(cpu_times);
+        let worked = if self.policy == Policy::Active { self.worked(cpu_times) } else { Vec::new() };
         self.recorder.begin_charging(&self.totals);
         match increase {
             Increase::Joules(joules) => {
