@@ -98,6 +98,7 @@ impl LiveTimeline {
     /// Hands over all that is there: nothing will come any more.
     pub fn advance_to_the_end(&mut self) {
         self.pipeline.advance_to_the_end();
+        self.pipeline.attributor.learn_baselines();
         self.pipeline.conclude();
     }
 }

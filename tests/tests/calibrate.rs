@@ -102,6 +102,9 @@ fn the_delay_that_was_put_in_is_found_and_used() {
     let sections = report["settings"].as_str().expect("sections for ampere.toml");
     assert!(sections.contains("name = \"GPU-1\"") && !sections.contains("GPU-2"), "{sections}");
     assert!(sections.contains("# ampere calibrate, 20") && sections.contains("an estimate"), "{sections}");
+    let baselines = sections.lines().filter_map(|line| line.strip_prefix("baseline_watts = "));
+    let baselines: Vec<f64> = baselines.map(|watts| watts.parse().expect("a number")).collect();
+    assert!(baselines.len() == 2 && (baselines[0] - 50.0).abs() < 5.0, "{sections}");
     let file = place.path("ampere.toml");
     std::fs::write(&file, format!("[attribution]\nsharing = \"shared\"\n\n{sections}")).unwrap();
     check_attribution(&place, &wave, &file.display().to_string());

@@ -280,7 +280,7 @@ fn threads_that_work_while_the_main_thread_waits_lead() {
     let table = std::fs::read_to_string(place.path("out").join("summary.txt")).expect("a table");
     let at = |words: &str| table.find(words).unwrap_or_else(|| panic!("no {words:?} in {table}"));
     assert!(at("ranks view, by all threads (") < at("ranks view, by main threads alone: main ("));
-    assert!(table.contains("most of it in work"), "{table}");
+    assert!(table.contains("most of the dynamic joules in work"), "{table}");
     let page = std::fs::read_to_string(place.path("out").join("report.html")).expect("a page");
     assert!(page.contains("ranks view, by all threads") && page.contains("solver-7 ("), "the page");
 }

@@ -71,11 +71,11 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         let first = terminal.until("functions", |screen| has_row(screen, "small"));
         assert_eq!(first.lines().count(), usize::from(size.1), "{first}");
         assert!(first.contains("estimated") && first.contains(" busy cores  lag "), "{first}");
-        assert_eq!(rows(&first)[0], "main", "the most joules are first: {first}");
+        terminal.until("the most dynamic joules are first", |screen| rows(screen)[0] == "large");
         terminal.types("I");
-        terminal.until("the least joules are first", |screen| rows(screen)[0] != "main");
+        terminal.until("the least joules are first", |screen| rows(screen)[0] != "large");
         terminal.press(&["I", "F6"]);
-        terminal.until("sorted by another column", |screen| screen.contains("SHARE▼"));
+        terminal.until("sorted by another column", |screen| screen.contains("TOTAL J▼"));
         terminal.press(&["F4"]);
         terminal.types("SMALL");
         terminal.press(&["Enter"]);
@@ -550,14 +550,17 @@ fn the_joules_are_those_of_a_snapshot() {
         };
         let snapshot =
             known.iter().find(is_shown).unwrap_or_else(|| panic!("no snapshot has these:\n{screen}"));
-        let mut functions: BTreeMap<&str, f64> = BTreeMap::new();
+        let mut functions: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
         for row in snapshot["region_energy"].as_array().expect("rows") {
-            *functions.entry(row["region"].as_str().expect("a name")).or_default() +=
-                row["joules"].as_f64().expect("joules");
+            let sums = functions.entry(row["region"].as_str().expect("a name")).or_default();
+            for (sum, key) in sums.iter_mut().zip(["dynamic_joules", "joules"]) {
+                *sum += row[key].as_f64().expect("joules");
+            }
         }
-        for (name, sum) in functions {
+        for (name, sums) in functions {
             let line = screen.lines().find(|line| line.ends_with(&format!(" {name}"))).expect("a row");
-            assert_eq!(line.split_whitespace().next(), Some(joules(sum).as_str()), "{screen}");
+            let shown: Vec<&str> = line.split_whitespace().take(2).collect();
+            assert_eq!(shown, sums.map(joules), "{screen}");
         }
     }
     terminal.types("q");

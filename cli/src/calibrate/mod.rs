@@ -214,6 +214,7 @@ fn settings_of(report: &Report) -> Vec<Setting> {
             name: device.name.clone(),
             metric: device.metric.clone(),
             delay: response.delay_to_set(),
+            idle_watts: response.idle,
             // A file name can contain anything, for example a line break.
             how: format!(
                 "{}, on {}: an estimate, {} by {} periods of {} ({})",

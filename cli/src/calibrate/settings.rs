@@ -1,11 +1,13 @@
-//! The delays as `[[device]]` sections, which the user pastes into a file of settings.
+//! Delays and baselines as `[[device]]` sections, which the user pastes into a file of settings.
 
-/// A delay that was found.
+/// What was found about a counter.
 pub struct Setting {
     pub name: String,
     pub metric: String,
     /// The delay in seconds, 0 or more.
     pub delay: f64,
+    /// The power while the load was idle, in watts.
+    pub idle_watts: f64,
     /// When and how it was measured, on one line.
     pub how: String,
 }
@@ -20,11 +22,12 @@ fn section(setting: &Setting) -> String {
     // A literal string, as patterns are written everywhere: with backslashes as they are.
     let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
     format!(
-        "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\n",
+        "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\n",
         // In a device's name `$` begins what the pattern captured.
         quoted(&setting.name.replace('$', "$$")),
         setting.how,
-        setting.delay * 1e3
+        setting.delay * 1e3,
+        setting.idle_watts.max(0.0)
     )
 }
 
@@ -46,7 +49,13 @@ mod tests {
 
     fn setting(name: &str, metric: &str, milliseconds: f64) -> Setting {
         let how = "2026-11-20, on n1: an estimate, by 20 periods of 1 s".to_owned();
-        Setting { name: name.to_owned(), metric: metric.to_owned(), delay: milliseconds * 1e-3, how }
+        Setting {
+            name: name.to_owned(),
+            metric: metric.to_owned(),
+            delay: milliseconds * 1e-3,
+            idle_watts: 50.04,
+            how,
+        }
     }
 
     #[test]
@@ -62,12 +71,14 @@ name = "GPU-0"
 metric = 'rocm_smi:::energy_count:device=0'
 # ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
 delay = "119.8ms"
+baseline_watts = 50.0
 
 [[device]]
 name = "package-0"
 metric = 'rapl:::energy:package-0'
 # ampere calibrate, 2026-11-20, on n1: an estimate, by 20 periods of 1 s
 delay = "0.0ms"
+baseline_watts = 50.0
 "#
         );
     }

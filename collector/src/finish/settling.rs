@@ -13,6 +13,7 @@ use ampere_trace::write::{NoTrace, Power};
 use std::sync::PoisonError;
 
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
+const BASELINES_LEARNED: &str = "what a device draws anyway became known only while it ran";
 pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
 
 impl Finish {
@@ -28,7 +29,9 @@ impl Finish {
         let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
         let revised = attributor.is_some_and(Attributor::samples_are_revised);
         let revised = revised.then(|| SAMPLES_REVISED.to_owned());
-        late.into_iter().chain(moved).chain(revised).collect::<Vec<_>>().join("; ")
+        let learned = attributor.is_some_and(Attributor::has_learned_baselines);
+        let learned = learned.then(|| BASELINES_LEARNED.to_owned());
+        late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
     }
 
     /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as could

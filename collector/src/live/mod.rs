@@ -210,6 +210,7 @@ impl LiveRun {
             }
             self.advance_to(certain);
             if let Some(timeline) = &mut self.timeline {
+                timeline.pipeline.attributor.learn_baselines();
                 self.ingest.look_at_callpaths(timeline, now, &mut self.notes);
             }
             stacks::sample_unrecorded(self);

@@ -14,7 +14,7 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     }
     let period = run.options.config.sampler.stacks.and_then(StackPeriod::period);
     // The policy `active` needs to know when threads are on a CPU.
-    let records_cpu_times = run.options.config.attribution.policy == Some(Policy::Active);
+    let records_cpu_times = matches!(run.options.config.attribution.policy, None | Some(Policy::Active));
     if period.is_none() && !records_cpu_times {
         return;
     }

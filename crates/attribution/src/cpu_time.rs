@@ -20,16 +20,20 @@ impl CpuTime {
         self.points.push_back((time, ticks));
     }
 
-    /// The CPU time up to a time, in ticks.
+    /// The CPU time up to a time.
     #[inline]
-    pub fn at(&self, time: Timestamp) -> f64 {
+    pub fn at(&self, time: Timestamp) -> Ticks {
         let next = self.points.partition_point(|point| point.0 <= time);
         match (next.checked_sub(1).and_then(|last| self.points.get(last)), self.points.get(next)) {
             (Some(last), Some(next)) => {
-                last.1 + (next.1 - last.1) * ((time - last.0) as f64 / (next.0 - last.0) as f64)
+                let (passed, length, used) =
+                    ((time - last.0) as f64, (next.0 - last.0) as f64, next.1 - last.1);
+                // A thread that runs all the time uses exactly as many ticks as pass.
+                let since = if used == length { passed } else { used * (passed / length) };
+                Ticks { at_point: last.1, since }
             }
-            (Some(only), None) | (None, Some(only)) => only.1,
-            (None, None) => 0.0,
+            (Some(only), None) | (None, Some(only)) => Ticks { at_point: only.1, since: 0.0 },
+            (None, None) => Ticks::default(),
         }
     }
 
@@ -37,6 +41,22 @@ impl CpuTime {
     fn release_before(&mut self, time: Timestamp) {
         let next = self.points.partition_point(|point| point.0 <= time);
         self.points.drain(..next.saturating_sub(1));
+    }
+}
+
+/// A CPU time in ticks: that of a point, and what was used since then. They are kept apart so that the difference of two times that
+/// are close to each other loses no digits, however long the run is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ticks {
+    at_point: f64,
+    since: f64,
+}
+
+impl Ticks {
+    /// The ticks used since an earlier time.
+    #[inline]
+    pub fn since(self, earlier: Ticks) -> f64 {
+        (self.at_point - earlier.at_point) + (self.since - earlier.since)
     }
 }
 
@@ -68,6 +88,20 @@ impl CpuTimes {
 mod tests {
     use super::*;
 
+    fn total(cpu_time: &CpuTime, time: Timestamp) -> f64 {
+        cpu_time.at(time).since(Ticks::default())
+    }
+
+    #[test]
+    fn a_short_time_has_all_its_digits_late_in_a_long_run() {
+        let mut cpu_time = CpuTime::default();
+        let day = 86_400_000_000_000;
+        cpu_time.add(day, day as f64 / 3.0);
+        cpu_time.add(day + 1_000_000_007, day as f64 / 3.0 + 1_000_000_007.0);
+        let at = |time| cpu_time.at(day + time);
+        assert_eq!(at(900_000_101).since(at(900_000_000)), 101.0);
+    }
+
     #[test]
     fn it_rises_between_its_points_only() {
         let mut cpu_time = CpuTime::default();
@@ -76,11 +110,11 @@ mod tests {
         }
         let expected = [(0, 5.0), (10, 5.0), (14, 9.0), (20, 15.0), (29, 15.0), (30, 20.0), (99, 20.0)];
         for (time, ticks) in expected {
-            assert_eq!(cpu_time.at(time), ticks, "at {time}");
+            assert_eq!(total(&cpu_time, time), ticks, "at {time}");
         }
         cpu_time.release_before(14);
-        assert_eq!((cpu_time.at(14), cpu_time.points.len()), (9.0, 5));
+        assert_eq!((total(&cpu_time, 14), cpu_time.points.len()), (9.0, 5));
         cpu_time.release_before(31);
-        assert_eq!((cpu_time.at(31), cpu_time.points.len()), (20.0, 1));
+        assert_eq!((total(&cpu_time, 31), cpu_time.points.len()), (20.0, 1));
     }
 }

@@ -82,7 +82,7 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
 pub const SETTINGS: &[Setting] = &[
     Setting {
         about: "How the joules of a sample interval are divided among frames: by who was active, evenly over time, or all to the frames that ran.",
-        default: "`\"time_sliced\"`; in a trace that has CPU times, active",
+        default: "`\"active\"` where CPU times are known, otherwise `\"time_sliced\"`",
         keeper: Keeper::Config(|config| &mut config.attribution.policy),
         ..file("attribution", "policy", "AMPERE_POLICY")
     },

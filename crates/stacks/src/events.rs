@@ -257,7 +257,7 @@ impl Events {
     ) -> Result<Vec<u32>, StacksError> {
         let mut files = Vec::new();
         let mut ended = Vec::new();
-        let of_threads = self.cpus_of(process, &threads)?;
+        let of_threads = self.cpus_of(process, &threads, recorded)?;
         for (&thread, cpus) in threads.iter().zip(of_threads) {
             for (cpu, ring) in cpus {
                 match self.open_into(ring, thread, *cpu, begin, recorded) {
@@ -312,8 +312,14 @@ impl Events {
 
     /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to
     /// others than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound
-    /// to. At most half of the allowed files are used.
-    fn cpus_of(&self, process: u32, threads: &[u32]) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
+    /// to. At most half of the allowed files are used, and at most a quarter for processes without samples, whose records need files,
+    /// too.
+    fn cpus_of(
+        &self,
+        process: u32,
+        threads: &[u32],
+        recorded: Recorded,
+    ) -> Result<Vec<Vec<&(u32, OwnedFd)>>, StacksError> {
         let (used, limit) = (self.used(), files_max());
         if used + threads.len() * self.of_cpus.len() <= limit / 4 {
             return Ok(vec![self.of_cpus.iter().collect(); threads.len()]);
@@ -326,7 +332,8 @@ impl Events {
         };
         let cpus: Vec<Vec<_>> = threads.iter().map(of_thread).collect();
         let needed = cpus.iter().map(Vec::len).sum();
-        if used + needed > limit / 2 { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
+        let used_max = if recorded == Recorded::Switches { limit / 4 } else { limit / 2 };
+        if used + needed > used_max { Err(StacksError::Files { process, needed }) } else { Ok(cpus) }
     }
 
     /// Called when a process has executed a program: if it was added as a launcher, it is itself sampled since then.

@@ -69,7 +69,8 @@ pub struct Sampler {
     /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
     latest: u64,
-    /// The last time that /proc was searched for processes that have ended.
+    /// Whether records were lost since /proc was last searched for processes that have ended, and when that was.
+    has_lost: bool,
     refreshed: u64,
     /// The last time that new CPUs were searched for, and the function that lists the CPUs.
     cpus_checked: u64,
@@ -139,6 +140,7 @@ impl Sampler {
             not_switched: FxHashMap::default(),
             counts: Counts::default(),
             latest: 0,
+            has_lost: false,
             refreshed: 0,
             cpus_checked: 0,
             cpus: online,
@@ -336,9 +338,24 @@ impl Sampler {
             ring.release(end);
         }
         self.scratch = scratch;
+        self.forget_ended(sink);
         self.add_missed_threads(until);
         self.pass_on_cpu(until.min(now), sink);
         self.counts.figures.cpu_ns += cpu_ns().saturating_sub(began);
+    }
+
+    /// Forgets the processes whose end may be among the lost records. Only now: the samples of an ended process that another ring
+    /// still had need its mappings.
+    fn forget_ended(&mut self, sink: &mut dyn Sink) {
+        if !self.has_lost || self.latest.saturating_sub(self.refreshed) < REFRESH_NS {
+            return;
+        }
+        (self.has_lost, self.refreshed) = (false, self.latest);
+        for process in self.processes.lost() {
+            self.files.forget(process);
+            self.counts.end(process);
+            sink.ended(process, None, self.latest);
+        }
     }
 
     /// Extends sampling to new CPUs.
@@ -481,14 +498,7 @@ impl Sampler {
                 let on = self.on_cpu.drain().filter(|(_, entry)| entry.is_on);
                 self.not_switched.extend(on.map(|(thread, entry)| (thread, (entry.process, time))));
                 sink.lost();
-                if time.saturating_sub(self.refreshed) >= REFRESH_NS {
-                    self.refreshed = time;
-                    for process in self.processes.lost() {
-                        self.files.forget(process);
-                        self.counts.end(process);
-                        sink.ended(process, None, time);
-                    }
-                }
+                self.has_lost = true;
             }
             Record::Throttled { event, is_stopped } => {
                 let period = self.options.period.as_nanos() as u64;

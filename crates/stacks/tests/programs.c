@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +21,14 @@ double cpu(void) {
     struct timespec now;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* A CPU that is absent or not allowed leaves the thread where it is. */
+void run_on(int cpu) {
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(cpu, &only);
+    sched_setaffinity(0, sizeof only, &only);
 }
 
 __attribute__((noipa)) void work(double seconds) {
@@ -145,6 +154,7 @@ int main(int count, char **arguments) {
     double seconds = 0.2;
     if (!strcmp(what, "work")) work(seconds);
     else if (!strcmp(what, "two")) { work(0.3); other(0.1); }
+    else if (!strcmp(what, "moves")) { run_on(0); work(0.3); run_on(1); other(0.1); }
     else if (!strcmp(what, "deep")) deep(30, 64, seconds);
     else if (!strcmp(what, "deeper")) deep(30, 6000, seconds);
     else if (!strcmp(what, "aligned")) aligned(seconds);

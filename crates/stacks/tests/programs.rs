@@ -449,12 +449,13 @@ fn the_flat_profile_is_perfs() {
 fn what_is_lost_is_counted() {
     let programs = compile(TABLES);
     let mut launcher = Command::new("sh")
-        .args(["-c", "read go; \"$@\"; exit $?", "sh", programs.path.to_str().unwrap(), "two"])
+        .args(["-c", "read go; \"$@\"; exit $?", "sh", programs.path.to_str().unwrap(), "moves"])
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    // Nobody reads the rings while the program runs, so they are full after a tenth of a second.
+    // Nobody reads the rings while the program runs, so the first CPU's is full after a tenth of a second. The samples on the second
+    // CPU come after the loss, and the program has ended when they are read.
     let options = Options { stack_bytes: 64000, period: Duration::from_micros(250), ..Options::default() };
     let begun = sampler_of(launcher.id(), &options);
     go.write_all(b"\n").unwrap();

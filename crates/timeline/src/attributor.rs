@@ -279,11 +279,24 @@ impl Attributor {
         }
     }
 
-    /// Sets what a device drew while nothing of the run was active, as an earlier pass has found. It applies if no setting and no
-    /// source has another figure.
+    /// Sets what a device drew while nothing of the run was active. It applies if no setting and no source has another figure.
     pub fn learn_baseline(&mut self, device: usize, baseline: Baseline) {
         self.devices[device].learnt_baseline = Some(baseline);
         self.apply_baseline(device);
+    }
+
+    /// Sets what each device has drawn until now while nothing of the run was active.
+    pub fn learn_baselines(&mut self) {
+        for device in 0..self.devices.len() {
+            if let Some(baseline) = self.idle_baseline(device) {
+                self.learn_baseline(device, baseline);
+            }
+        }
+    }
+
+    /// Whether a baseline has been learned while joules were attributed: earlier joules were divided without it.
+    pub fn has_learned_baselines(&self) -> bool {
+        self.devices.iter().any(|device| device.learnt_baseline.is_some())
     }
 
     /// What a device draws while nothing of the run is active, if no setting and no source has another figure.

@@ -346,7 +346,8 @@ impl Pipeline {
             None => stream.has_handed_over(),
         };
         stream.late += u64::from(is_late);
-        let ticks = seconds * self.attributor.ticks_per_second as f64;
+        // Whole nanoseconds are whole ticks of most clocks.
+        let ticks = (seconds * 1e9).round() * (self.attributor.ticks_per_second as f64 / 1e9);
         self.attributor.engine.add_cpu_time(location, time, ticks);
     }
 

@@ -3,7 +3,7 @@
 
 use super::View;
 use super::consumer::Consumer;
-use crate::cpu_time::{CpuTime, CpuTimes};
+use crate::cpu_time::{CpuTime, CpuTimes, Ticks};
 use crate::policy::Sharing;
 use crate::steps::NodeIndex;
 use ampere_model::{RegionRef, Timestamp};
@@ -69,7 +69,7 @@ impl Price {
 pub(super) struct ActiveTime {
     /// Up to when it has been counted, and the CPU time of the location up to then, if that is known.
     until: Timestamp,
-    cpu_ticks: Option<f64>,
+    cpu_ticks: Option<Ticks>,
     /// By call path.
     accounts: Vec<ActiveAccount>,
 }
@@ -89,7 +89,7 @@ impl ActiveTime {
         let open = time.saturating_sub(self.until) as f64;
         let cpu_ticks = cpu.map(|cpu| cpu.at(time.max(self.until)));
         let active = match (cpu, cpu_ticks) {
-            (Some(cpu), Some(now)) => now - self.cpu_ticks.unwrap_or_else(|| cpu.at(self.until)),
+            (Some(cpu), Some(now)) => now.since(self.cpu_ticks.unwrap_or_else(|| cpu.at(self.until))),
             _ => open,
         };
         (self.until, self.cpu_ticks) = (time.max(self.until), cpu_ticks);
@@ -146,7 +146,7 @@ pub(super) struct Worker {
     /// Its own number, if it is a consumer, too.
     own: Option<u32>,
     /// Its CPU time at the last sample, if it was known.
-    cpu_ticks: Option<f64>,
+    cpu_ticks: Option<Ticks>,
 }
 
 impl View {
@@ -171,7 +171,7 @@ impl View {
             let now = cpu.at(self.clock.now);
             let has_frames = |own: u32| !self.consumers.all[own as usize].accounts.is_empty();
             if !own.is_some_and(has_frames) {
-                worked[*consumer as usize] += now - cpu_ticks.unwrap_or_else(|| cpu.at(start));
+                worked[*consumer as usize] += now.since(cpu_ticks.unwrap_or_else(|| cpu.at(start)));
             }
             *cpu_ticks = Some(now);
         }

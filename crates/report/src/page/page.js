@@ -228,7 +228,7 @@
     if (has('least_joules') && anyBound) columns.push(bound('least_joules', 'least', LEAST));
     if (has('most_joules') && anyBound) columns.push(bound('most_joules', 'most', MOST));
     if (has('inclusive_joules')) columns.push(number('inclusive_joules', 'inclusive ' + unit, joules, { minor: true, where: 'in-middle' }));
-    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true }));
+    if (has('seconds')) columns.push(number('seconds', 's', value => value.toFixed(3), { minor: true, ...(has('dynamic_joules') ? { where: 'in-wide' } : {}) }));
     if (has('calls')) columns.push(number('calls', 'calls', countOfCalls, { minor: true }));
     if (has('watts')) columns.push(number('watts', has('dynamic_joules') ? 'dynamic W' : 'W', value => value.toFixed(1), { minor: true, show: row => row.last ? '' : row.watts == null ? 'below res.' : row.watts.toFixed(1), help: (has('dynamic_joules') ? 'the device\'s power above its baseline while nothing else was active' : 'the device\'s power while nothing else ran') + '; below res.: too few samples belonged to it alone' }));
     columns.push({ key: 'words', title: what, kind: row => 'name' + (isMpi.has(row.words) || page.job && kindOf(row.words) === 'mpi' ? ' mpi' : ''), title_of: row => row.words });
