@@ -23,23 +23,22 @@ pub enum Sharing {
     Independent,
 }
 
-impl Policy {
-    /// The name in settings and in the summary.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Policy::TimeSliced => "time_sliced",
-            Policy::BusyOnly => "busy_only",
-            Policy::Active => "active",
+/// Gives each value of an enum its word. The compiler refuses a table without one of the values.
+macro_rules! words {
+    ($type:ident: $($value:ident $word:literal),*) => {
+        impl $type {
+            /// All values with their words, in the order in which they are listed for people.
+            pub const WORDS: &[(&str, $type)] = &[$(($word, $type::$value)),*];
+
+            /// The word for it in settings and in the summary.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($type::$value => $word),*
+                }
+            }
         }
-    }
+    };
 }
 
-impl Sharing {
-    /// The name in settings and in the summary.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Sharing::Shared => "shared",
-            Sharing::Independent => "independent",
-        }
-    }
-}
+words!(Policy: Active "active", TimeSliced "time_sliced", BusyOnly "busy_only");
+words!(Sharing: Shared "shared", Independent "independent");

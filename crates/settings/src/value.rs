@@ -46,13 +46,11 @@ pub(crate) trait Word: Copy + PartialEq + 'static {
 }
 
 impl Word for Policy {
-    const WORDS: &'static [(&'static str, Policy)] =
-        &[("active", Policy::Active), ("time_sliced", Policy::TimeSliced), ("busy_only", Policy::BusyOnly)];
+    const WORDS: &'static [(&'static str, Policy)] = Policy::WORDS;
 }
 
 impl Word for Sharing {
-    const WORDS: &'static [(&'static str, Sharing)] =
-        &[("shared", Sharing::Shared), ("independent", Sharing::Independent)];
+    const WORDS: &'static [(&'static str, Sharing)] = Sharing::WORDS;
 }
 
 /// Which threads of a process share what the process gets.
