@@ -1,4 +1,4 @@
-//! The MPI functions that are wrapped, one row each.
+//! The MPI functions that are wrapped, one row each, sorted by name because they are found by binary search.
 //!
 //! These are the functions of MPI 3.1 and 4.0 that Open MPI 4.1 and MPICH 4.0 declare, and those that MPI 3.0 removed (both
 //! libraries still export some). A row gives the name, that of the variant with large counts if it is the next by name, the

@@ -95,9 +95,9 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
     pub records: u64,
-    /// The calls that its writer left out on purpose.
+    /// The calls that its writer left out because the ring was nearly full.
     pub suppressed_calls: u64,
-    /// The records that its writer had no room for.
+    /// The records for which the ring had no room.
     pub dropped_records: u64,
 }
 
