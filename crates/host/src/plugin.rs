@@ -23,7 +23,7 @@ static EVENTS: OnceLock<Events> = OnceLock::new();
 /// The handle of a program's name that is not known: Score-P's "invalid" handle.
 const NO_NAME: AnyHandle = 0;
 
-/// An addition to Score-P's interface: reports calls without events to our plugin. The location may be null.
+/// An addition to Score-P's interface: tells our plugin of calls for which no event was sent. The location may be null.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 /// An addition to Score-P's interface: reports an unfinished event that was abandoned.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
@@ -222,7 +222,7 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         EXIT.store(exit as *mut c_void, Ordering::Relaxed);
     }
     // SAFETY: the entries of these indices have these types, by Score-P's interface, and so have the symbols of
-    // these names; a function pointer keeps its size, and None and null are None.
+    // these names; an Option of a function pointer has a pointer's size, and null is None.
     let events = unsafe {
         let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
         let event_was_abandoned = libc::dlsym(library, c"ampere_event_was_abandoned".as_ptr());
