@@ -1,4 +1,4 @@
-//! `attribute` reads a trace of which one location's time goes back, by its own clock offsets.
+//! `attribute` reads a trace in which one location's time goes back, by its own clock offsets.
 
 use ampere_settings::Config;
 use otf2::*;

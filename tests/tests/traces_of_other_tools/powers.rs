@@ -256,7 +256,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
         ("board_energy_counter", "#", "its unit, '#', is not known", false),
         ("supply", "dBW (watts)", "its unit, 'dBW (watts)', is not known", false),
         ("nvmlPowerUsage", "units", "its unit, 'units', is not known", false),
-        ("supply", "W", "powers beside energies", false),
+        ("supply", "W", "powers next to energies", false),
     ] {
         let summary =
             recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), (name, unit, 80.0)]).everywhere();
