@@ -22,7 +22,8 @@ fn start_time_of(stat: &str) -> Option<u64> {
     fields.nth(1)?.parse().ok().map(ticks_since_boot)
 }
 
-/// Whether a process with this pid is alive, not necessarily the one that had the pid before. A zombie is not alive. Does not allocate.
+/// Whether a process with this pid is alive, not necessarily the one that had the pid before. A zombie is not alive. Does not
+/// allocate.
 pub fn seems_alive(pid: u32) -> bool {
     use std::io::Write;
     let mut path = [0u8; 32];
@@ -82,7 +83,7 @@ pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
 }
 
-/// A name that no other process of the node has, for files: the pid and its namespace.
+/// A name for files that no other process of the node uses: the pid and its namespace.
 pub fn own_name() -> String {
     format!("{}.{}", std::process::id(), pid_namespace())
 }
@@ -152,7 +153,7 @@ pub fn is_ending(pid: u32) -> bool {
             .is_ok_and(|threads| threads.flatten().all(|thread| is_exiting(&thread.path())))
 }
 
-/// A handle for asking often whether a process is running. It takes one system call instead of reading a file of /proc.
+/// A handle for checking frequently whether a process is running. It takes one system call instead of reading a file of /proc.
 pub struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
@@ -211,7 +212,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let begun = std::time::Instant::now();
-        // A zombie, until it is waited for.
+        // The child is a zombie until it is waited for.
         while seems_alive(pid) || start_time(pid).is_some() {
             assert!(begun.elapsed().as_secs() < 10, "a process that has ended is not alive");
         }
