@@ -108,8 +108,8 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
     let data = if location.is_null() { None } else { data_of(location) };
     match data {
         None => count_unrecorded(location, calls),
-        // This comes first: the function may run on a different stack from the events, and addresses on different stacks cannot be
-        // compared.
+        // This comes first: the function may run on a different stack from the events, and addresses on different stacks cannot
+        // be compared.
         Some(data) if data.add_dropped(calls) => {}
         // SAFETY: by this function's contract.
         Some(data) => _ = unsafe { with_data(location, |inner| data.report_dropped(inner)) },
@@ -119,14 +119,14 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
 /// The embedded host reports that this thread has abandoned an unfinished event of the location.
 ///
 /// # Safety
-/// `location` is one of the host's of which this thread is the ONE WRITER, and this is called on the thread's own stack.
+/// `location` belongs to the host, this thread is its ONE WRITER, and the call is on the thread's own stack.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     // SAFETY: by this function's contract.
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// Does as [`with_data`] does, but nothing while an event is being written.
+/// Does the same as [`with_data`], but does nothing while an event is being written.
 ///
 /// # Safety
 /// `location` is a QUIET LOCATION.

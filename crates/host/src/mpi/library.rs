@@ -237,7 +237,8 @@ impl Library {
     pub unsafe fn received(&self, status: usize) -> Received {
         let status = status as *const c_int;
         // SAFETY: by this function's contract. Open MPI's fields are source, tag, error, cancelled, and the bytes in 64 bits.
-        // MPICH's are the lower half of the bytes; the upper half shifted left by one, with the cancelled flag in bit 0; source; tag.
+        // MPICH's are the lower half of the bytes; the upper half shifted left by one, with the cancelled flag in bit 0; source;
+        // tag.
         unsafe {
             match self.is_open_mpi {
                 true => Received {
@@ -272,7 +273,7 @@ fn flag(name: &CStr) -> Option<bool> {
         return None;
     }
     let mut value = 0;
-    // SAFETY: both functions asked for have this type in every MPI library, and may be called at any time.
+    // SAFETY: both functions that are looked up have this type in every MPI library, and may be called at any time.
     let code = unsafe { std::mem::transmute::<*mut c_void, GetFlag>(function)(&mut value) };
     (code == 0).then_some(value != 0)
 }
@@ -285,8 +286,8 @@ pub fn rank_and_size() -> Option<(c_int, c_int)> {
     let in_world = |name: &CStr| {
         let function = symbol(name);
         let mut value = 0;
-        // SAFETY: by the calling convention both functions asked for have this type, in Open MPI (a pointer) and in the MPICH
-        // family (a 32-bit number in the same register).
+        // SAFETY: by the calling convention both functions that are looked up have this type, in Open MPI (a pointer) and in the
+        // MPICH family (a 32-bit number in the same register).
         let found = !function.is_null()
             && unsafe {
                 std::mem::transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0

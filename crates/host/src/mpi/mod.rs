@@ -201,7 +201,7 @@ fn enter_abort(call: Call, stack: usize) -> bool {
         if recorded {
             inside((), |slot| measurement::abort(slot, code.into()));
         } else {
-            // This is a signal handler, or inside another MPI call.
+            // The call comes from a signal handler, or from inside another MPI call.
             measurement::end_at_once(Some(code.into()));
         }
     });
