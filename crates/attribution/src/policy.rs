@@ -3,13 +3,13 @@
 /// How the joules of a sample interval go to the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// Evenly over time; where no consumer is active they are idle.
+    /// They are divided evenly over time; while no consumer is active, they are idle.
     #[default]
     TimeSliced,
-    /// All to the frames that ran, by exclusive run time; idle only where none ran at all.
+    /// All of them go to the frames that ran, in proportion to their exclusive run time; they are idle only if none ran at all.
     BusyOnly,
-    /// What the device draws in any case as by [`Policy::TimeSliced`]; the rest to the frames that were active, by their active
-    /// time; idle where none was.
+    /// What the device draws in any case is divided as by [`Policy::TimeSliced`]. The rest goes to the frames that were active,
+    /// in proportion to their active time; it is idle if none was.
     Active,
 }
 
