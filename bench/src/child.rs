@@ -21,7 +21,7 @@ pub struct Used {
     pub peak_megabytes: f64,
 }
 
-/// Runs a command to its end, which must be a success.
+/// Runs a command, which must succeed, to its end.
 pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     let mut errors = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
@@ -34,10 +34,10 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     match waited {
         Ok(used) => Ok(Ran { seconds, used, output }),
         Err(error) => {
-            let mut said = String::new();
+            let mut message = String::new();
             errors.rewind()?;
-            errors.read_to_string(&mut said)?;
-            let last = said.trim().lines().last().unwrap_or_default().to_owned();
+            errors.read_to_string(&mut message)?;
+            let last = message.trim().lines().last().unwrap_or_default().to_owned();
             Err(error.context(last).context(format!("{command:?}")))
         }
     }

@@ -52,16 +52,16 @@ impl<'a> Stream<'a> {
             self.next = 0;
             self.batch.events.clear();
             let Some(reader) = &mut self.reader else { return Ok(()) };
-            let asked = self.left.map_or(BATCH as u64, |left| left.min(BATCH as u64));
-            if asked == 0 {
+            let wanted = self.left.map_or(BATCH as u64, |left| left.min(BATCH as u64));
+            if wanted == 0 {
                 self.reader = None;
                 return Ok(());
             }
-            let read = reader.read(asked, &mut self.batch);
+            let read = reader.read(wanted, &mut self.batch);
             *records += *read.as_ref().unwrap_or(&(self.batch.events.len() as u64));
             let known = self.left.take();
             match read {
-                Ok(read) if read == asked => self.left = known.map(|left| left - read),
+                Ok(read) if read == wanted => self.left = known.map(|left| left - read),
                 Ok(read) => {
                     // The file has ended: too early, if the number of events is known.
                     self.reader = None;
