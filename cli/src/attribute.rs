@@ -23,7 +23,7 @@ use std::process::ExitCode;
 pub struct AttributeArguments {
     /// The trace's anchor file, traces.otf2
     trace: PathBuf,
-    /// Settings file, such as ampere.toml; it mainly says which metric belongs to which device
+    /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// How a sample interval's joules go to the frames in it [default: active if the trace has CPU times, otherwise time_sliced]

@@ -24,7 +24,7 @@ enum Meaning {
     Reset,
 }
 
-/// A call: location, start, end, depth. Calls without time have no joules, and nothing tells them apart.
+/// A call: location, start, end, depth. Calls without time have no joules, and nothing distinguishes them.
 type Key = (usize, u64, u64, usize);
 
 #[derive(Clone, Copy, Debug, Default)]

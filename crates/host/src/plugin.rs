@@ -23,7 +23,7 @@ static EVENTS: OnceLock<Events> = OnceLock::new();
 /// The handle for an unknown program name: Score-P's "invalid" handle.
 const NO_NAME: AnyHandle = 0;
 
-/// An addition to Score-P's interface: tells our plugin of calls for which no event was sent. The location may be null.
+/// An addition to Score-P's interface: reports to our plugin calls for which no event was sent. The location may be null.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 /// An addition to Score-P's interface: reports an unfinished event that was abandoned.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);

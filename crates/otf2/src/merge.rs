@@ -1,7 +1,7 @@
 //! Merges the events of many locations in the order of time.
 //!
 //! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is, it does
-//! not even start, and later it would deliver the last event again when told to continue. Therefore each location is read
+//! not even start, and later it would deliver the last event again when it continues. Therefore each location is read
 //! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
 //! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 

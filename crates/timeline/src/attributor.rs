@@ -261,7 +261,7 @@ impl Attributor {
         Some(number)
     }
 
-    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time says nothing about who used a GPU.
+    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time does not show who used a GPU.
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {

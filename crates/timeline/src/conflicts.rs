@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Several devices of a node with one name, which cannot be told apart.
+    /// Several devices of a node with one name, which cannot be distinguished.
     fn one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {

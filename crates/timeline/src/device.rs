@@ -36,7 +36,7 @@ pub struct FoundDevice {
 /// What a trace records about a metric, and a counter of our own does not need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Watts per unit of the value, if the metric's own definition says that it is a power.
+    /// Watts per unit of the value, if the metric is a power by its own definition.
     pub watts_per_unit: Option<f64>,
     /// The factor for values whose unit is not known.
     pub factor: f64,
