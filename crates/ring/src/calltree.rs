@@ -278,7 +278,8 @@ impl CallTree {
     }
 }
 
-/// The number of short calls in a row that make a call path short. It is multiplied by four after each long call.
+/// The number of short calls in a row that make a call path short. After each long call it is multiplied by
+/// four, up to [`SURPRISES_MAX`] times.
 const SHORT_CALLS: u16 = 16;
 const SURPRISES_MAX: u8 = 5;
 
