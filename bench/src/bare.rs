@@ -13,7 +13,7 @@ pub const COMMAND: &str = "read-with-otf2";
 pub fn main(order: &str, anchor: &str) {
     let anchor = CString::new(anchor).expect("a name without NUL");
     let mut locations = Vec::new();
-    // SAFETY: all handles are used in the order that the library wants, and the reader is closed once; the vector is
+    // SAFETY: all handles are used in the order that the library requires, and the reader is closed once; the vector is
     // what the callback for locations takes it for, and outlives the reading of definitions.
     let events = unsafe {
         let reader = sys::OTF2_Reader_Open(anchor.as_ptr());
@@ -64,7 +64,7 @@ unsafe fn read_definitions(reader: *mut sys::OTF2_Reader, locations: &mut Vec<u6
 /// `reader` is open, with its event files.
 unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     let mut read = 0;
-    // SAFETY: as in main; the callbacks have the types that their events want.
+    // SAFETY: as in main; the callbacks have the types that their events require.
     unsafe {
         for location in locations {
             assert!(!sys::OTF2_Reader_GetEvtReader(reader, *location).is_null(), "no events");
@@ -81,7 +81,7 @@ unsafe fn read_merged(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     read
 }
 
-/// Reads one location after the other, in no order of time over all of them.
+/// Reads one location after the other: events of different locations are not in the order of time.
 ///
 /// # Safety
 /// `reader` is open, with its event files.
@@ -89,7 +89,7 @@ unsafe fn read_local(reader: *mut sys::OTF2_Reader, locations: &[u64]) -> u64 {
     let mut all = 0;
     for location in locations {
         let mut read = 0;
-        // SAFETY: as in main; the callbacks have the types that their events want.
+        // SAFETY: as in main; the callbacks have the types that their events require.
         unsafe {
             let events = sys::OTF2_Reader_GetEvtReader(reader, *location);
             let callbacks = sys::OTF2_EvtReaderCallbacks_New();
@@ -138,7 +138,7 @@ pub fn write_main(locations: &str, events: &str, calls_per_message: &str, direct
     let directory = CString::new(directory).expect("a name without NUL");
     let pattern = Pattern::Walk { calls_per_message: number(calls_per_message) as usize }.records();
     let flush = sys::OTF2_FlushCallbacks { otf2_pre_flush: Some(flush), otf2_post_flush: None };
-    // SAFETY: all handles are used in the order that the library wants, and the archive is closed once; names and callbacks
+    // SAFETY: all handles are used in the order that the library requires, and the archive is closed once; names and callbacks
     // outlive it.
     unsafe {
         let archive = sys::OTF2_Archive_Open(

@@ -52,6 +52,6 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             "the same calls without a table",
             million(without),
         ),
-        figure("attribute --calls: most memory resident", "MB", megabytes, "at most", MEGABYTES_MAX),
+        figure("attribute --calls: peak resident memory", "MB", megabytes, "at most", MEGABYTES_MAX),
     ])
 }

@@ -15,13 +15,13 @@ pub struct Ran {
 /// What a process has used, with all children that it has waited for.
 pub struct Used {
     pub cpu_seconds: f64,
-    /// The peak of resident memory. A file's pages count only where they are mapped, which for `ampere` and for the C library's
-    /// reader is their code alone. The kernel starts to count before the program is executed, so this is never less than the peak
-    /// of this program itself.
+    /// The peak of resident memory. File pages count only if mapped; `ampere` and the C reader map only their code. The kernel
+    /// starts to count before the program is executed, so this is never less than the peak of the benchmark process that starts
+    /// it.
     pub peak_megabytes: f64,
 }
 
-/// Runs a command to its end, which must be a success.
+/// Runs a command, which must succeed, to its end.
 pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     let mut errors = tempfile::tempfile()?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
@@ -34,10 +34,10 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
     match waited {
         Ok(used) => Ok(Ran { seconds, used, output }),
         Err(error) => {
-            let mut said = String::new();
+            let mut message = String::new();
             errors.rewind()?;
-            errors.read_to_string(&mut said)?;
-            let last = said.trim().lines().last().unwrap_or_default().to_owned();
+            errors.read_to_string(&mut message)?;
+            let last = message.trim().lines().last().unwrap_or_default().to_owned();
             Err(error.context(last).context(format!("{command:?}")))
         }
     }
@@ -45,7 +45,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<Ran> {
 
 pub fn wait(child: Child) -> anyhow::Result<Used> {
     let mut status = 0;
-    // SAFETY: all bits zero are a good rusage; both outlive the call. The child has not been waited for, and Child does
+    // SAFETY: an all-zero rusage is valid; both outlive the call. The child has not been waited for, and Child does
     // not wait for it when it is dropped.
     let (waited, usage) = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

@@ -190,7 +190,7 @@ fn wall() -> f64 {
 
 fn recorded() -> anyhow::Result<Vec<Figure>> {
     let [ours, least, counting, percent] = numbers_of(RECORDED_CHILD, &[])?[..] else {
-        anyhow::bail!("the child did not say four numbers");
+        anyhow::bail!("the child did not print four numbers");
     };
     let figure = Figure::new;
     const RECORDED: &str = "plugin: an enter or leave recorded, in a ring that wraps, live collector";
@@ -226,7 +226,7 @@ pub fn recorded_child() {
 }
 
 /// Measures with and without a sampler that reads all the time, in turn. Each measurement has processes of its own, as a process
-/// has one collector. The thread's CPU time is what an event costs. The wall-clock time includes what the thread loses where the
+/// has one collector. The thread's CPU time is what an event costs. The wall-clock time includes what the thread loses if the
 /// sampler finds no core of its own.
 fn sampled() -> anyhow::Result<[Figure; 2]> {
     const TURNS: usize = 5;
@@ -241,7 +241,7 @@ fn sampled() -> anyhow::Result<[Figure; 2]> {
                 ("STAND_IN_ROCM_SMI", "devices=8;busy_us=20".as_ref()),
             ],
         )?;
-        let [wall, used] = numbers[..] else { anyhow::bail!("the child did not say two numbers") };
+        let [wall, used] = numbers[..] else { anyhow::bail!("the child did not print two numbers") };
         cpu[which].push(used);
         Ok(wall)
     })?;
@@ -278,7 +278,7 @@ pub fn sampled_child() {
 fn folded() -> anyhow::Result<Vec<Figure>> {
     let [ours, least, counting, exact] = numbers_of(CHILD, &[("AMPERE_EVENTS", "folded".as_ref())])?[..]
     else {
-        anyhow::bail!("the child did not say four numbers");
+        anyhow::bail!("the child did not print four numbers");
     };
     let figure = Figure::new;
     let made = (u64::from(DEEP) * TREES) as f64 * FOLDED_ROUNDS as f64;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const CHILD: &str = "--latency";
 
 const CHANGES: u32 = 240;
-/// The step is no divisor or multiple of the collector's periods, so that changes fall at all phases of these.
+/// The step is neither a divisor nor a multiple of the collector's periods, so that changes fall at all phases of these.
 const STEP_SECONDS: f64 = 0.083;
 const WATTS: f64 = 1000.0;
 /// By this time the collector knows its clock and its counters.
@@ -119,7 +119,7 @@ fn latencies(scrapes: &[(f64, f64)], begin: f64, end: f64) -> anyhow::Result<Vec
     let shown = |joules: f64| {
         let behind = (all - joules) / (STEP_SECONDS * WATTS);
         let whole = (behind - behind.round()).abs() < 0.01;
-        if whole { Ok(last_step - behind.round()) } else { Err(anyhow!("{behind} steps is no whole number")) }
+        if whole { Ok(last_step - behind.round()) } else { Err(anyhow!("{behind} steps are not whole")) }
     };
     let mut next = (begin / STEP_SECONDS).ceil();
     let mut latencies = Vec::new();

@@ -71,7 +71,7 @@ pub struct Outcome {
     pub cpu_nanoseconds: f64,
     /// CPU time of all threads until the end, with the writing of the trace.
     pub cpu_nanoseconds_at_end: f64,
-    /// Wall-clock time from the last process' goodbye to the collector's end.
+    /// Wall-clock time from the moment when the last process leaves to the collector's end.
     pub seconds_to_finish: f64,
     /// Size of the trace's event files.
     pub trace_bytes: f64,
@@ -336,7 +336,7 @@ impl Feed {
     pub fn cpu_nanoseconds(&self) -> anyhow::Result<f64> {
         let pid = self.collector.as_ref().context("no collector")?.id() as libc::pid_t;
         let mut clock = 0;
-        // SAFETY: all bits zero are a good timespec; both outlive the calls.
+        // SAFETY: an all-zero timespec is valid; both outlive the calls.
         let (error, time) = unsafe {
             let mut time: libc::timespec = std::mem::zeroed();
             let error = libc::clock_getcpuclockid(pid, &mut clock);

@@ -12,7 +12,7 @@ const DEVICES: u64 = 2;
 const EVENTS: u64 = 40_000_000;
 const EVENTS_OF_SHORT: u64 = EVENTS / 10;
 const EVENTS_OF_PATHS: u64 = EVENTS / 4;
-/// An event takes 12 bytes of the trace: 9 for its timestamp, and 3.
+/// An event takes 12 bytes of the trace: 9 for its timestamp, and 3 for the rest.
 const BYTES: u64 = EVENTS * 12;
 const ROUNDS: usize = 5;
 const MEGABYTES_MAX: f64 = 200.0;
@@ -52,26 +52,32 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
     const MERGED: &str = "OTF2's C library reads the same in order, does nothing";
     const LOCAL: &str = "the C library location by location, in no order";
     Ok(vec![
-        figure("attribute: an event of 40 million, 8 ranks, 2 devices, wall", "ns", ours, MERGED, merged),
+        figure(
+            "attribute: mean time per event (40 million events, 8 ranks, 2 devices), wall",
+            "ns",
+            ours,
+            MERGED,
+            merged,
+        ),
         figure("attribute: the same, wall", "ns", ours, LOCAL, local),
         figure("attribute: the same, CPU", "ns", ours_cpu, MERGED, merged_cpu),
         figure("attribute: the same, CPU", "ns", ours_cpu, LOCAL, local_cpu),
         figure(
-            "attribute: most memory resident, 4 million events",
+            "attribute: peak resident memory, 4 million events",
             "MB",
             peak_of_short,
             "at most",
             MEGABYTES_MAX,
         ),
         figure(
-            "attribute: most memory resident, 40 million events",
+            "attribute: peak resident memory, 40 million events",
             "MB",
             peak_of_long,
             "at most",
             MEGABYTES_MAX,
         ),
         figure(
-            "attribute: most memory resident, 10 million events, 100,000 call paths",
+            "attribute: peak resident memory, 10 million events, 100,000 call paths",
             "MB",
             peak_of_paths,
             "at most",

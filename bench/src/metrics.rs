@@ -109,7 +109,7 @@ const WATCH: Duration = Duration::from_secs(8);
 const WATCH_ROUNDS: usize = 5;
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
-/// CPU time of the collector while it is watched, less that while it is not, measured in turn. A client that reads the stream of
+/// CPU time of the collector while it is watched, minus that while it is not, measured in turn. A client that reads the stream of
 /// events stands for a browser; one that sends the same requests stands for `ampere top` with call paths shown.
 pub fn viewers() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();

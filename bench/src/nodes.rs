@@ -13,12 +13,12 @@ const DEVICES: u64 = 2;
 /// Number of call paths of a rank.
 const PATHS: u32 = 40;
 const NODES: [usize; 3] = [10, 100, 1000];
-/// Room for 1,000 nodes; the summary of a node is smaller than its part.
+/// Room for 1,000 nodes: a node's summary takes less than 300 kB.
 const BYTES: u64 = 1000 * 300_000;
 const FORMS: [(&str, &[&str]); 3] = [("table", &[]), ("page", &["-f", "html"]), ("summary", &["-f", "json"])];
 
 pub fn figures() -> anyhow::Result<Vec<Figure>> {
-    // Runs with more nodes take minutes to make: `NODES="3000 9000"`.
+    // `NODES="3000 9000"` adds larger runs, which take minutes to create.
     let more = std::env::var("NODES").unwrap_or_default();
     let more: Vec<usize> = more.split_whitespace().filter_map(|nodes| nodes.parse().ok()).collect();
     let directory = child::directory(BYTES * (1 + more.iter().sum::<usize>() as u64 / 1000))?;
@@ -41,7 +41,7 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
             let reading = read(&run)?;
             add("wall", "s", ran.seconds, "serde_json reads the summaries", reading);
             add("CPU", "s", ran.used.cpu_seconds, "serde_json reads the summaries", reading);
-            add("most memory resident", "MB", ran.used.peak_megabytes, "the summaries", megabytes);
+            add("peak resident memory", "MB", ran.used.peak_megabytes, "the summaries", megabytes);
             if nodes <= NODES[2]
                 && let Some((opened, others)) = file_operations(&report())?
             {

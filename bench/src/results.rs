@@ -60,7 +60,7 @@ impl Run {
     }
 }
 
-/// What is measured, and how busy the machine is, before anything runs.
+/// The commit being measured, and the load before the benchmark starts.
 pub struct Start {
     commit: String,
     /// The average load of the last minute.
@@ -254,7 +254,7 @@ mod tests {
         let made = with_tables(&text, &results).unwrap();
         assert!(
             made == text,
-            "{DOCUMENT}: its tables are not those of {KEPT}; target/release/ampere-bench tables"
+            "{DOCUMENT}: its tables do not match {KEPT}: after `make bench`, run target/release/ampere-bench tables"
         );
     }
 

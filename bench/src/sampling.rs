@@ -21,7 +21,7 @@ const LAMMPS_INPUT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nreg
     fix 1 all nve\nrun 300\n";
 
 /// The command in front of a program. `OUT` is replaced by a directory of its own. 983 microseconds is the period that ampere
-/// uses when a millisecond is asked for.
+/// uses when a millisecond is requested.
 const WAYS: [(&str, &str); 5] = [
     ("plain", ""),
     ("ampere run --sample off", "AMPERE run --sample off --listen 127.0.0.1:0 -o OUT --"),

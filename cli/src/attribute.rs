@@ -13,6 +13,7 @@ use ampere_timeline::attributor::ViewKind;
 use ampere_trace::offline::{self, How};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -22,22 +23,22 @@ use std::process::ExitCode;
 pub struct AttributeArguments {
     /// The trace's anchor file, traces.otf2
     trace: PathBuf,
-    /// Settings, a file such as ampere.toml: above all which metric is which device
+    /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// How a sample interval's joules go to the frames in it [default: active if the trace has CPU times, otherwise time_sliced]
-    #[arg(long, value_enum)]
-    policy: Option<PolicyName>,
+    #[arg(long, value_parser = policy_parser())]
+    policy: Option<Policy>,
     /// Attribute time like a counter as well: a profile of the ranks' time, which needs no energy metric
     #[arg(long)]
     time: bool,
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
-    /// Write a row for each call there, as a Parquet file, and the call paths next to it (FILE.callpaths.parquet)
+    /// Write a row for each call to FILE.parquet, and the call paths next to it (FILE.callpaths.parquet)
     #[arg(long, value_name = "FILE.parquet", value_parser = path_parser())]
     calls: Option<PathBuf>,
-    /// Also write summary.json, summary.txt and report.html there
+    /// Also write summary.json, summary.txt and report.html to this directory
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Use at most this many threads; no figure depends on the number [default: one for each core]
@@ -48,14 +49,10 @@ pub struct AttributeArguments {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum PolicyName {
-    #[value(name = "active")]
-    Active,
-    #[value(name = "time_sliced")]
-    TimeSliced,
-    #[value(name = "busy_only")]
-    BusyOnly,
+fn policy_parser() -> impl TypedValueParser<Value = Policy> {
+    let find = |word: String| Policy::WORDS.iter().find(|(name, _)| *name == word).map(|(_, policy)| *policy);
+    PossibleValuesParser::new(Policy::WORDS.iter().map(|(word, _)| *word))
+        .try_map(move |word| find(word).ok_or("no such policy"))
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -76,12 +73,7 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
     remove_when_interrupted(results.iter().map(|path| unfinished(path)).collect())
         .context("cannot wait for signals")?;
     let mut config = Config::load(given(&arguments.config))?;
-    let policy = arguments.policy.map(|policy| match policy {
-        PolicyName::Active => Policy::Active,
-        PolicyName::TimeSliced => Policy::TimeSliced,
-        PolicyName::BusyOnly => Policy::BusyOnly,
-    });
-    config.attribution.policy = policy.or(config.attribution.policy);
+    config.attribution.policy = arguments.policy.or(config.attribution.policy);
     config.attribution.time |= arguments.time;
     let view = arguments.view.map(|view| match view {
         ViewName::Ranks => ViewKind::Ranks,
@@ -132,7 +124,7 @@ fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<At
             return Ok(None);
         }
         let why = if calls.is_some() { "with --calls" } else { "without -o" };
-        say!("ampere: {why} the first of {size} processes attributes all, and the others do nothing");
+        say!("ampere: {why} the first of {size} processes does all the work, and the others do nothing");
     }
     match calls {
         Some(calls) => with_calls(trace, how, calls).map(Some),

@@ -4,7 +4,7 @@ use crate::terminal::interrupt::remove_when_interrupted;
 use ampere_collector::run_directory::files::{WriteError, write_whole_with};
 use ampere_report::call_table::{CallRow, CallsFile, Names, Paths, write_paths};
 use ampere_ring::files::unfinished;
-use ampere_trace::calls::{CallSink, CallTable, nameless};
+use ampere_trace::calls::{CallSink, CallTable, unlinked_file};
 use ampere_trace::offline::{self, How};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
-/// Returns the path of the call paths that belong to a file of calls.
+/// Returns the path of the file of call paths that goes with a file of calls.
 fn paths_beside(calls: &Path) -> PathBuf {
     calls.with_extension("callpaths.parquet")
 }
@@ -20,7 +20,7 @@ fn paths_beside(calls: &Path) -> PathBuf {
 /// Does the same as `offline::attribute_as` and writes a row for each call. Both files are written completely or not at all.
 pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attributed> {
     if std::fs::symlink_metadata(calls).is_ok_and(|there| !there.is_file()) {
-        bail!("cannot write {}: it is there, and no file: name another one", calls.display());
+        bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
     let paths = paths_beside(calls);
     remove_when_interrupted(vec![unfinished(calls), unfinished(&paths)])
@@ -47,7 +47,7 @@ fn remove(path: &Path) {
 fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyhow::Result<Attributed> {
     let only = how.only;
     let directory = paths.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let aside = unfinished(&directory.join("calls that wait"));
+    let spill_file = unfinished(&directory.join("calls that wait"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
         // Each pass starts anew.
@@ -56,8 +56,8 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
         let out = BufWriter::with_capacity(1 << 16, file.try_clone()?);
         let file = CallsFile::new(out, &about).map_err(io::Error::other)?;
         let sink = ParquetSink { file, paths: paths.to_owned() };
-        let aside = aside.clone();
-        let table = CallTable::new(Box::new(sink), clock, only, Box::new(move || nameless(&aside)));
+        let spill_file = spill_file.clone();
+        let table = CallTable::new(Box::new(sink), clock, only, Box::new(move || unlinked_file(&spill_file)));
         Ok(Box::new(table) as _)
     };
     let How { config, threads, progress, .. } = how;

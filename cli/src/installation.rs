@@ -19,7 +19,7 @@ pub struct Installation {
 pub fn find() -> anyhow::Result<Installation> {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
-        .context("cannot find out where ampere lies")?;
+        .context("cannot determine where ampere is installed")?;
     let here = program.parent().unwrap_or(Path::new("/"));
     let directories = [here.to_owned(), here.join("../lib"), here.join("../lib64")];
     let library = |name: &str| {
@@ -51,8 +51,8 @@ pub fn find() -> anyhow::Result<Installation> {
     })
 }
 
-/// Returns the part of a path that the loader replaces by the platform. If the kernel (or a replacement such as gVisor) names no
-/// platform, returns the directory itself, because the loader would report that it cannot open the library.
+/// Returns the directory of the preloaded library: the loader's `$PLATFORM`, or `x86_64` if the kernel names no platform (a
+/// replacement of the kernel such as gVisor may not), because the loader would report that it cannot open the library.
 fn platform() -> &'static str {
     const AT_PLATFORM: [u8; 8] = 15u64.to_ne_bytes();
     let auxiliary = std::fs::read("/proc/self/auxv").unwrap_or_default();
@@ -63,7 +63,7 @@ fn platform() -> &'static str {
 }
 
 impl Installation {
-    /// Whether the path can be preloaded: blanks and colons separate entries of `LD_PRELOAD`, and dollar signs are replaced in
+    /// Whether the path can be preloaded: blanks and colons separate entries of `LD_PRELOAD`, and the loader expands `$` in
     /// it.
     pub fn is_preloadable(&self) -> bool {
         !self.host.as_os_str().as_bytes().iter().any(|byte| b" \t\n:$".contains(byte))

@@ -26,7 +26,7 @@ pub struct ReplayArguments {
     /// Play this many times as fast as the trace was recorded; 0 or "max": as fast as possible
     #[arg(long, value_name = "N", default_value = "1")]
     speed: Speed,
-    /// Settings, a file such as ampere.toml: above all which metric is which device
+    /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     /// Where /metrics is served: an address, unix:/path, or off [default: 127.0.0.1:9977, or the next free port]

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 /// An upper bound on the time in which a collector answers requests.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// The age below which figures may be of a run that continues, because they are written more often.
+/// A running job rewrites its figures more often than this: younger ones may be of a running job.
 const RECENT: Duration = Duration::from_secs(30);
 const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
@@ -42,7 +42,7 @@ pub struct ReportArguments {
     directory: PathBuf,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Write it there instead of to standard output
+    /// Write to this file instead of to standard output
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
     /// Only this device; may be given several times
@@ -51,17 +51,17 @@ pub struct ReportArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_parser = ["ranks", "kernels"])]
     view: Option<String>,
-    /// What weighs in `flamegraph` and `folded`: all joules, or those above what the devices draw anyway
+    /// What `flamegraph` and `folded` show: all joules, or those above what the devices draw anyway
     #[arg(long, value_enum, default_value_t = Metric::Joules)]
     metric: Metric,
-    /// The run's settings, for `chrome` and `timeline`: the trace has its counters as they were read
+    /// The run's settings, for `chrome` and `timeline`: needed because the trace holds raw readings
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     #[command(flatten)]
     timeline: TimelineArguments,
 }
 
-/// What the boxes of a picture are as wide as.
+/// What the width of a box stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Metric {
     Joules,
@@ -145,7 +145,7 @@ fn write_database(
     config: &Config,
     output: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
-    let path = output.context("a database is no stream: name its file with -o")?;
+    let path = output.context("a database cannot go to standard output: name its file with -o")?;
     ensure!(
         path.symlink_metadata().map_or(true, |there| there.is_file()),
         "cannot write {}: it is no plain file",
@@ -263,7 +263,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
                 bail!("{} (it has no figures yet)", printable(&foreign_run(directory, owner)));
             }
             bail!(
-                "{shown} is of a run that was killed: ampere recover {shown} says what is in the way of its results"
+                "{shown} is of a run that was killed: ampere recover {shown} says why there are no results yet"
             )
         }
         Err(error) => {
@@ -272,8 +272,9 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
             bail!("cannot read {}: {error}: name an output directory of ampere run{which}", file.display())
         }
     };
-    let summary: Summary = serde_json::from_slice(&text)
-        .map_err(|error| anyhow::anyhow!("{} is no summary of this ampere: {error}", file.display()))?;
+    let summary: Summary = serde_json::from_slice(&text).map_err(|error| {
+        anyhow::anyhow!("{} was not written by a compatible ampere: {error}", file.display())
+    })?;
     if !summary.run.running {
         return Ok(summary);
     }

@@ -11,7 +11,7 @@ use ampere_report::timeline::{By, RegionCalls, above, balance, head, table};
 use ampere_settings::{Config, offered, parse_duration};
 use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
-use ampere_trace::calls::{CallTable, Clock, Span, nameless, span_of};
+use ampere_trace::calls::{CallTable, Clock, Span, span_of, unlinked_file};
 use ampere_trace::chrome::Part;
 use ampere_trace::offline::{self, How};
 use ampere_trace::timeline::{BINS_MAX, Bins, Kept, RegionSink, Wanted};
@@ -152,8 +152,13 @@ impl Run<'_> {
         let kept = Kept::<RegionCalls>::default();
         self.attribute(&begins(spans), |clock, begin, _| {
             let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
-            let aside = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
-            Box::new(CallTable::new(Box::new(sink), clock, self.only(), Box::new(move || nameless(&aside))))
+            let spill_file = std::env::temp_dir().join(format!(".ampere-calls-{}", std::process::id()));
+            Box::new(CallTable::new(
+                Box::new(sink),
+                clock,
+                self.only(),
+                Box::new(move || unlinked_file(&spill_file)),
+            ))
         })?;
         let mut calls = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
         calls.sort();

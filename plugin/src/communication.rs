@@ -3,7 +3,7 @@
 //! An event names its communicator by a handle. The first event of a communicator writes the communicator's members into the
 //! definitions log: when Score-P announces the handle, it does not know them yet.
 
-use crate::events::{TAKEN, communicate, enter, entry, leave};
+use crate::events::{EVENT_ARRAY_LENGTH, communicate, enter, entry, leave};
 use crate::process;
 use ampere_model::{Communicator, Members};
 use ampere_ring::communication::{Collective, Communication, Message};
@@ -214,7 +214,7 @@ unsafe extern "C" fn recording_on(
 }
 
 /// Adds these events to a table.
-pub const fn add_to(mut table: [EventFunction; TAKEN]) -> [EventFunction; TAKEN] {
+pub const fn add_to(mut table: [EventFunction; EVENT_ARRAY_LENGTH]) -> [EventFunction; EVENT_ARRAY_LENGTH] {
     table[event::DISABLE_RECORDING] = entry!(recording_off: RegionEvent);
     table[event::ENABLE_RECORDING] = entry!(recording_on: RegionEvent);
     table[event::MPI_SEND] = entry!(mpi_send: MpiMessageEvent);

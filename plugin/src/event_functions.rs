@@ -2,7 +2,7 @@
 
 use crate::calling_contexts::{context_enter, context_leave, sample};
 use crate::communication::{self, is_wanted};
-use crate::events::{TAKEN, enter, entry, leave, report_last_dropped, with_data};
+use crate::events::{EVENT_ARRAY_LENGTH, enter, entry, leave, report_last_dropped, with_data};
 use crate::guard::guarded;
 use crate::location_data::NO_CONTEXT;
 use crate::{inert, process};
@@ -71,12 +71,12 @@ unsafe extern "C" fn task_end(
 }
 
 /// The events that the energy figures need.
-static RECORDING: [EventFunction; TAKEN] = recording();
+static RECORDING: [EventFunction; EVENT_ARRAY_LENGTH] = recording();
 /// The events that the figures and the trace need.
-static RECORDING_ALL: [EventFunction; TAKEN] = communication::add_to(recording());
+static RECORDING_ALL: [EventFunction; EVENT_ARRAY_LENGTH] = communication::add_to(recording());
 
-const fn recording() -> [EventFunction; TAKEN] {
-    let mut table: [EventFunction; TAKEN] = [None; TAKEN];
+const fn recording() -> [EventFunction; EVENT_ARRAY_LENGTH] {
+    let mut table: [EventFunction; EVENT_ARRAY_LENGTH] = [None; EVENT_ARRAY_LENGTH];
     // A thread that switches recording off is in a region of Score-P's until recording is on again.
     table[event::DISABLE_RECORDING] = entry!(enter: RegionEvent);
     table[event::ENABLE_RECORDING] = entry!(leave: RegionEvent);
@@ -93,8 +93,8 @@ const fn recording() -> [EventFunction; TAKEN] {
 }
 
 /// While recording is switched off, only the program's end is needed.
-static NOT_RECORDING: [EventFunction; TAKEN] = {
-    let mut table: [EventFunction; TAKEN] = [None; TAKEN];
+static NOT_RECORDING: [EventFunction; EVENT_ARRAY_LENGTH] = {
+    let mut table: [EventFunction; EVENT_ARRAY_LENGTH] = [None; EVENT_ARRAY_LENGTH];
     table[event::PROGRAM_END] = entry!(program_end: ProgramEndEvent);
     table
 };

@@ -52,7 +52,8 @@ pub fn stop() {
     known_locations::forget_all();
 }
 
-/// Runs `body` with the location's data, unless that interrupts an event. Returns `false` if the location has none.
+/// Runs `body` with the location's data, unless this call interrupts an event being written. Returns `false` only if the location
+/// has no data.
 ///
 /// # Safety
 /// LOCATION LIFE, and this thread is the location's ONE WRITER.
@@ -107,7 +108,8 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
     let data = if location.is_null() { None } else { data_of(location) };
     match data {
         None => count_unrecorded(location, calls),
-        // This comes first: the function may be called on another stack than events are, and their addresses cannot be compared.
+        // This comes first: the function may run on a different stack from the events, and addresses on different stacks cannot
+        // be compared.
         Some(data) if data.add_dropped(calls) => {}
         // SAFETY: by this function's contract.
         Some(data) => _ = unsafe { with_data(location, |inner| data.report_dropped(inner)) },
@@ -117,14 +119,14 @@ pub unsafe extern "C" fn ampere_missed_calls(location: *const Location, calls: u
 /// The embedded host reports that this thread has abandoned an unfinished event of the location.
 ///
 /// # Safety
-/// `location` is one of the host's of which this thread is the ONE WRITER, and this is called on the thread's own stack.
+/// `location` belongs to the host, this thread is its ONE WRITER, and the call is on the thread's own stack.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ampere_event_was_abandoned(location: *const Location) {
     // SAFETY: by this function's contract.
     unsafe { with_data(location, |inner| inner.writer.event_was_abandoned()) };
 }
 
-/// Does as [`with_data`] does, but nothing while an event is being written.
+/// Does the same as [`with_data`], but does nothing while an event is being written.
 ///
 /// # Safety
 /// `location` is a QUIET LOCATION.
@@ -149,8 +151,8 @@ pub unsafe fn report_last_dropped(location: *const Location) {
     }
 }
 
-/// A thread starts to write events of the location. If an event still counts as being written, a thread that has ended abandoned
-/// it.
+/// A thread starts to write events of the location. An event still marked as being written was abandoned by a thread that has
+/// since ended.
 pub fn activate_location(location: *const Location) {
     if let Some(data) = data_of(location) {
         data.free();
@@ -259,7 +261,7 @@ pub unsafe fn communicate(location: *const Location, timestamp: u64, event: Comm
 }
 
 /// The length of our event arrays, which reach to the last event that we handle. Score-P accepts shorter arrays than its own.
-pub const TAKEN: usize = event::COMM_DESTROY + 1;
+pub const EVENT_ARRAY_LENGTH: usize = event::COMM_DESTROY + 1;
 
 macro_rules! entry {
     ($function:path : $type:ident) => {

@@ -46,7 +46,7 @@ fn collector_is_killed(session: &Session) -> bool {
     should_run && !session.collector_is_alive()
 }
 
-/// Whether no other program that has joined is still running.
+/// Whether all other programs that have joined have ended.
 fn is_last(state: &State) -> bool {
     let own = format!("{}.defs", state.name);
     let Ok(entries) = std::fs::read_dir(state.session.directory()) else { return false };
@@ -104,7 +104,7 @@ fn wait_for_collector(session: &Session, limit: Duration) {
     }
 }
 
-/// Replacing a dead collector.
+/// How far this process is in replacing a dead collector.
 #[derive(Default)]
 struct Replacement {
     dead_since: Option<Instant>,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// A location and its data.
 struct Place {
-    /// The location's address, or [`FREE`], [`TAKEN`] or [`CLOSED`], which are no addresses of locations.
+    /// The location's address, or [`FREE`], [`TAKEN`] or [`CLOSED`], which are not addresses of locations.
     location: AtomicPtr<Location>,
     data: AtomicPtr<LocationData>,
 }
@@ -48,17 +48,17 @@ fn place_of(location: *const Location) -> &'static Place {
 pub fn find(location: *const Location) -> Option<&'static LocationData> {
     let is_first = FIRST.is_of(location);
     let place = if is_first { &FIRST } else { place_of(location) };
-    let is_it = is_first || place.is_of(location);
+    let is_found = is_first || place.is_of(location);
     // SAFETY: `remember` stored the data, which are never null, before the location's address. They are never freed, and another
     // location gets the place only after this one has had its last event.
-    is_it.then(|| unsafe {
+    is_found.then(|| unsafe {
         let data = place.data.load(Ordering::Relaxed);
         std::hint::assert_unchecked(!data.is_null());
         &*data
     })
 }
 
-/// Remembers a location's data, unless another location has its place: then Score-P is asked for it at every event.
+/// Remembers a location's data, unless another location occupies its place: then every event asks Score-P for them.
 pub fn remember(location: *const Location, data: &'static LocationData) {
     let mut places = [&FIRST, place_of(location)].into_iter();
     let is_free = |place: &&Place| {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::test_ring::TestRing;
 
-    /// One test, because the table is the process's.
+    /// This is a single test because the whole process shares the table.
     #[test]
     fn a_location_is_found_from_when_it_is_remembered_until_it_is_forgotten() {
         let [first, second, third] =
@@ -105,7 +105,7 @@ mod tests {
         remember(location(100), first);
         remember(location(200), second);
         assert!(has(100, first) && has(200, second));
-        // Another location with the same place is not remembered, so that Score-P is asked.
+        // Another location with the same place is not remembered, so that its data come from Score-P.
         let same = (201..)
             .find(|number| std::ptr::eq(place_of(location(*number)), place_of(location(200))))
             .unwrap();

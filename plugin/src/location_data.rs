@@ -30,8 +30,8 @@ pub struct Inner {
 }
 
 const FREE: usize = 0;
-/// Bytes on the stack that tell a signal handler from the interrupted function: the kernel puts more between their frames, and
-/// the functions in which we read stack addresses are closer to each other.
+/// The distance on the stack by which a signal handler is distinguished from the function that it interrupted: the kernel puts
+/// more bytes between their frames, and our functions that read stack addresses are closer to each other.
 const SIGNAL_FRAME: usize = 512;
 /// Flag in `busy`, where stack addresses are even: a signal handler's events were dropped.
 const INTERRUPTED: usize = 1;
@@ -133,7 +133,7 @@ impl LocationData {
         self.is_free() && self.dropped.load(Ordering::Relaxed) > 0
     }
 
-    /// An event that still counts as being written was abandoned. To be called by the new ONE WRITER.
+    /// An event still marked as being written was abandoned. To be called by the new ONE WRITER.
     pub fn free(&self) {
         self.busy.store(FREE, Ordering::Relaxed);
     }

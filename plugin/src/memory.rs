@@ -45,14 +45,14 @@ unsafe impl GlobalAlloc for WithReserve {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if !RESERVE.contains(block) {
-            // SAFETY: the caller's contract, and it is the system's.
+            // SAFETY: the caller's contract, and the block is the system allocator's.
             unsafe { System.dealloc(block, layout) };
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         if !RESERVE.contains(block) {
-            // SAFETY: the caller's contract, and it is the system's.
+            // SAFETY: the caller's contract, and the block is the system allocator's.
             let moved = unsafe { System.realloc(block, layout, bytes) };
             if !moved.is_null() {
                 return moved;

@@ -130,8 +130,8 @@ extern "C" fn forked() {
     become_inert_silently();
 }
 
-/// Whether the results of this process's run are written already. Then the run's command left this process running, or one that
-/// started it.
+/// Whether the results of this process's run are already written. This happens if the run's command left this process, or the one
+/// that started it, running.
 fn run_has_ended() -> bool {
     let Some(output) = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from) else { return false };
     output.join("summary.json").exists() && !output.join("collector.json").exists()
@@ -235,7 +235,8 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         let is_there = |source: &std::io::Error| source.kind() == std::io::ErrorKind::AlreadyExists;
         match LogWriter::create(&path) {
             Ok(log) => break log,
-            // A log with our pid exists: of this process before `exec`, of an ended process, or of one in another pid namespace.
+            // A log with our pid exists. It was written by this process before `exec`, by a process that has ended, or by one in
+            // another pid namespace.
             Err(ampere_ring::Error::Io { source, .. }) if number < SAME_PID_MAX && is_there(&source) => {
                 is_another_program |= is_log_of_earlier_program(&path, start_time);
             }
@@ -519,7 +520,7 @@ mod tests {
 
     /// This process may have been started with another program, as by `exec`, and other processes may have had its pid.
     #[test]
-    fn a_log_of_this_process_is_told_from_one_of_another_process_with_its_pid() {
+    fn a_log_of_this_process_is_distinguished_from_that_of_another_process_with_its_pid() {
         let directory = tempfile::tempdir().unwrap();
         let session = Session::open_or_create_in(directory.path()).unwrap();
         let first = log_of_this_process(&session, clock::read_clocks()).unwrap();

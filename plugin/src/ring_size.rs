@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NODE_BYTES: u64 = 256 << 20;
 /// The largest ring of a main thread, which is the busiest, or of a GPU stream, whose events come in large batches.
 const MAIN_BYTES_MAX: u64 = 8 << 20;
-/// The largest ring of the other ones of a process's first [`FEW`] locations: room for 5 ms of 13 million events per second,
-/// should the collector not read for that long.
+/// The largest ring of any other of a process's first [`FEW`] locations. It has room for 5 ms of 13 million events per second, in
+/// case the collector does not read for that long.
 const OTHER_BYTES_MAX: u64 = 1 << 20;
 const FEW: u32 = 64;
 /// The largest ring of locations beyond [`FEW`]. With Score-P a thread that has ended keeps its location, and so its ring, until
@@ -36,8 +36,8 @@ pub struct OtherProcesses {
 }
 
 impl RingSizes {
-    /// The sizes for the variables of this process, and what is wrong with the user's setting. `others` is asked if no launcher
-    /// has set the number of ranks on the node.
+    /// Returns the sizes that this process's environment asks for, and a description of what is wrong with the user's setting.
+    /// `others` is called only if no launcher has set the number of ranks on the node.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
         others: impl FnOnce() -> OtherProcesses,
@@ -80,7 +80,7 @@ impl RingSizes {
     }
 }
 
-/// The size that the user has set, and what is wrong with it.
+/// Returns the size that the user has set, and a description of what is wrong with the setting.
 fn setting(text: Option<&str>) -> (Option<u64>, Option<String>) {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return (None, None) };
     let Ok(bytes) = text.parse::<u64>() else {

@@ -117,7 +117,7 @@ pub fn assert_whole_results(place: &Place, output: &str) -> Value {
     assert_conserved(&summary);
     let traced = assert_trace_readable(place, output);
     assert_conserved(&traced);
-    assert_eq!(summary["run"]["complete"], traced["run"]["complete"], "the trace knows: {}", traced["run"]);
+    assert_eq!(summary["run"]["complete"], traced["run"]["complete"], "as in the trace: {}", traced["run"]);
     assert_eq!(calls(&summary, "step"), calls(&traced, "step"));
     let (live, traced) = (&summary["devices"][0]["total_joules"], &traced["devices"][0]["total_joules"]);
     assert_eq!(live, traced, "the counter's increase");

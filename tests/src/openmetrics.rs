@@ -20,7 +20,7 @@ impl Sample {
 /// Returns all samples of a scrape.
 ///
 /// # Errors
-/// Fails on a line that is no sample or is repeated, and on a body without its end marker.
+/// Fails on a line that is not a sample or is repeated, and on a body without its end marker.
 pub fn parse(body: &str) -> Result<Vec<Sample>, String> {
     let body = body.strip_suffix("# EOF\n").ok_or("no # EOF at the end")?;
     let mut samples: Vec<Sample> = Vec::new();
@@ -28,7 +28,7 @@ pub fn parse(body: &str) -> Result<Vec<Sample>, String> {
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         let sample = parse_line(line).ok_or_else(|| format!("no sample: {line}"))?;
         if !seen.insert((sample.name.clone(), sample.labels.clone())) {
-            return Err(format!("a second time: {line}"));
+            return Err(format!("this line is repeated: {line}"));
         }
         samples.push(sample);
     }

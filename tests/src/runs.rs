@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Score-P's own trace of a real run on two MI300A. It is too large for the repository, so tests use it only if it lies next to
-/// it.
+/// Score-P's own trace of a real run on two MI300A. It is too large for the repository, so tests use it only if it is stored next
+/// to the checkout.
 pub fn recorded_trace() -> Option<PathBuf> {
     let beside = crate::root().join("../shared/traces/mi300a-two-kernels/traces.otf2");
     beside.exists().then_some(beside)
@@ -58,8 +58,8 @@ pub fn may_mount() -> bool {
     Command::new("unshare").args(["-m", "true"]).output().is_ok_and(|done| done.status.success())
 }
 
-/// Ends the calling test with a message if something that it needs is absent, which is checked first. What is present and fails
-/// is a failure of the test. tests/skips.txt lists the messages that scripts/run-tests accepts.
+/// Ends the calling test with a message if something it needs is absent; use it before anything else. If the thing is present but
+/// does not work, the test must fail. tests/skips.txt lists the messages that scripts/run-tests accepts.
 #[macro_export]
 macro_rules! skip_unless {
     ($condition:expr, $why:expr) => {

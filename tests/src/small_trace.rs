@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! counter 0                    rocm_smi's counter of GPU 0. "silent": it stays 0. "model=MI250X", "pci=193": what our own
-//!                              traces say of the device
+//!                              traces record about the device
 //! metric cpu_energy            any other counter, in microjoules
 //! rank node0 ROCR_VISIBLE_DEVICES=1 HIP_VISIBLE_DEVICES=0     on that node, with these variables
 //! stream HIP[0:0]              a GPU stream of the rank above. "tree=1", "pci=193", "uuid=GPU-x": its device in the system
-//!                              tree. "orphan": the trace does not say which process it belongs to
+//!                              tree. "orphan": the trace does not show which process it belongs to
 //! ```
 
 use otf2::{
@@ -141,16 +141,16 @@ impl Trace {
 
     fn describe_counter(&mut self, metric: &str, more: &[&str], node: SystemTreeNodeRef) {
         let value = |key: &str| more.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        let mut said = vec![("metric", metric)];
-        said.extend(value("model").map(|model| ("Device name", model)));
-        said.extend(value("pci").map(|bus| ("PCI Bus ID", bus)));
-        if said.len() > 1 {
+        let mut pairs = vec![("metric", metric)];
+        pairs.extend(value("model").map(|model| ("Device name", model)));
+        pairs.extend(value("pci").map(|bus| ("PCI Bus ID", bus)));
+        if pairs.len() > 1 {
             self.definitions.system_tree_nodes.push(SystemTreeNode {
                 name: "a counter".to_owned(),
                 class_name: "energy counter".to_owned(),
                 parent: Some(node),
                 domains: Vec::new(),
-                properties: properties(&said),
+                properties: properties(&pairs),
             });
         }
     }
@@ -164,17 +164,17 @@ impl Trace {
         rank: u64,
     ) {
         let value = |key: &str| more.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        let mut said = Vec::new();
+        let mut pairs = Vec::new();
         if let Some(bus) = value("pci") {
-            said.extend([("PCI Domain ID", "0"), ("PCI Bus ID", bus), ("PCI Device ID", "0")]);
+            pairs.extend([("PCI Domain ID", "0"), ("PCI Bus ID", bus), ("PCI Device ID", "0")]);
         }
-        said.extend(value("uuid").map(|uuid| ("UUID", uuid)));
+        pairs.extend(value("uuid").map(|uuid| ("UUID", uuid)));
         let device = self.definitions.system_tree_nodes.push(SystemTreeNode {
             name: value("tree").unwrap_or("?").to_owned(),
             class_name: "ROCm Device".to_owned(),
             parent: Some(node),
             domains: vec![SystemTreeDomain::AcceleratorDevice],
-            properties: properties(&said),
+            properties: properties(&pairs),
         });
         let context = self.definitions.location_groups.push(LocationGroup {
             name: format!("Context of {name}"),

@@ -569,8 +569,8 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     let summary = json(&place.path("out/summary.json"));
     let expected = [
         "no GPU <- none: \"it has not opened AMD's driver\"",
-        "GPU-0 <- other: \"the driver has had queues of it at PCI address 0000:c1:00.0\"",
-        "GPU-1 <- one: \"the driver has had queues of it at PCI address 0000:c2:00.0\"",
+        "GPU-0 <- other: \"the driver reported its queues at PCI address 0000:c1:00.0\"",
+        "GPU-1 <- one: \"the driver reported its queues at PCI address 0000:c2:00.0\"",
     ];
     assert_eq!(gpu_links(&summary), expected.map(str::to_owned).into(), "{:#?}", summary["topology"]);
     agrees_with_its_trace(&place.path("out"), &summary);
@@ -614,7 +614,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
     let summary = json(&place.path("out/summary.json"));
     let shared = "\"the ranks' GPUs are not known: shared by all ranks of the node\"";
     let expected = [
-        "GPU-1 <- one: \"NVIDIA's driver has had it at PCI address 0000:c2:00.0\"".to_owned(),
+        "GPU-1 <- one: \"NVIDIA's driver reported it at PCI address 0000:c2:00.0\"".to_owned(),
         format!("GPU-0 <- none: {shared}"),
         format!("GPU-1 <- none: {shared}"),
     ];

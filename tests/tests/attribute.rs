@@ -188,10 +188,10 @@ fn what_open_mpis_launcher_starts_is_one_attribution() {
     // If the processes cannot be joined, one of them does all the work.
     let done = launched(&[]);
     assert_eq!((done.code, &done.stdout), (0, &one.stdout), "{done:#?}");
-    done.said_once(&["without -o the first of 3 processes attributes all"]);
+    done.said_once(&["without -o the first of 3 processes does all the work"]);
     let done = launched(&["--calls", "calls.parquet", "-o", "with-calls"]);
     assert_eq!((done.code, &done.stdout), (0, &one.stdout), "{done:#?}");
-    done.said_once(&["with --calls the first of 3 processes attributes all"]);
+    done.said_once(&["with --calls the first of 3 processes does all the work"]);
     assert!(place.path("calls.parquet").exists() && place.path("with-calls/summary.json").exists());
     // A single process is the same as one without a launcher.
     let done = run(member(&mut attribute(&place, &trace, &["--config", &config]), 0, 1));

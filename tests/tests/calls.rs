@@ -282,7 +282,7 @@ fn a_table_that_cannot_be_written_is_refused_in_one_line() {
     std::fs::create_dir(place.path("directory")).expect("a directory");
     for (calls, words) in [
         ("absent/calls.parquet", "cannot write absent/calls.parquet: No such file"),
-        ("directory", "cannot write directory: it is there, and no file"),
+        ("directory", "cannot write directory: it exists and is not a regular file"),
     ] {
         let done = attribute(&place, &trace, &["--calls", calls]);
         assert_eq!((done.code, done.stdout.as_str()), (1, ""), "{done:#?}");

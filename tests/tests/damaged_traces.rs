@@ -74,7 +74,7 @@ const POWERS_LEFT_OUT: [&[&str]; 2] = [
        A2rocm_smi:::current_socket_power:device=1, A2rocm_smi:::current_socket_power:device=2, \
        A2rocm_smi:::current_socket_power:device=3"],
     &[
-        "left out as powers beside energies",
+        "left out as powers next to energies",
         ": A2coretemp:::hwmon2:power1_input, A2coretemp:::hwmon3:power1_input, A2coretemp:::hwmon4:power1_input, \
          A2coretemp:::hwmon5:power1_input",
     ],

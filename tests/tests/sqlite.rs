@@ -169,7 +169,7 @@ fn a_database_that_cannot_be_written_is_named_and_leaves_nothing() {
     std::fs::create_dir(place.path("alone")).expect("a directory");
     std::fs::copy(place.path("out/summary.json"), place.path("alone/summary.json")).expect("a summary");
     for (arguments, words) in [
-        (&["out", "-f", "sqlite"][..], "a database is no stream: name its file with -o"),
+        (&["out", "-f", "sqlite"][..], "a database cannot go to standard output: name its file with -o"),
         (&["out", "-f", "sqlite", "-o", "absent/file"], "cannot write absent/file"),
         (&["out", "-f", "sqlite", "-o", "/dev/stdout"], "cannot write /dev/stdout: it is no plain file"),
         (&["alone", "-f", "sqlite", "-o", "precious"], "there is no trace in alone"),

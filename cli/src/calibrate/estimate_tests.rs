@@ -17,7 +17,7 @@ struct MadeUp {
     delay: f64,
     idle: f64,
     busy: f64,
-    /// Seconds from movement to movement, and the largest deviation of each.
+    /// Mean time between updates, and the largest deviation of an interval from it, in seconds.
     update: f64,
     jitter: f64,
     /// Normally distributed noise from movement to movement, in watts.
@@ -119,7 +119,7 @@ fn response(made_up: &MadeUp) -> Response {
 
 #[track_caller]
 fn close(what: &str, found: f64, expected: f64, within: f64) {
-    assert!((found - expected).abs() <= within, "{what}: {found}, not {expected} to {within}");
+    assert!((found - expected).abs() <= within, "{what}: {found}, not {expected} ± {within}");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn delay_levels_and_update_period_come_out() {
 }
 
 #[test]
-fn of_every_kind_of_counter() {
+fn the_delay_of_every_kind_of_counter_is_found() {
     for (what, made_up, within) in [
         ("every reading", MadeUp { update: 0.001, ..MadeUp::default() }, 0.001),
         ("Cray's, ten a second", MadeUp { update: 0.1, tick_joules: 1.0, ..MadeUp::default() }, 0.004),
@@ -262,7 +262,7 @@ fn resets_wraps_jumps_and_freezes_change_nothing() {
         assert_eq!((outcome.verdict, outcome.resets), (Verdict::Responds, resets), "{what}: {outcome:?}");
         close(what, outcome.response.unwrap().delay, sound, 0.0005);
     }
-    // The counter stands still for a while and then shows all energy at once, or for a long time, which gives no usable interval.
+    // After a short freeze the counter shows all the energy at once; a long freeze leaves no usable interval.
     let short = changed(&|m| drop(m.drain(at(5.3)..at(5.6))));
     let long = changed(&|m| drop(m.drain(at(5.3)..at(9.6))));
     for (what, outcome, gaps) in [("short freeze", short, 0), ("long freeze", long, 1)] {
@@ -274,7 +274,7 @@ fn resets_wraps_jumps_and_freezes_change_nothing() {
 #[test]
 fn levels_of_few_steady_intervals_are_those_of_the_fit() {
     let found = response(&MadeUp { update: 0.14, duty: 0.15, noise: 10.0, ..MadeUp::default() });
-    assert_eq!(found.busy_noise, None, "no interval lies within 150 ms but by chance: {found:?}");
+    assert_eq!(found.busy_noise, None, "an interval lies within the 150 ms only by chance: {found:?}");
     close("busy", found.busy, 400.0, 25.0);
 }
 

@@ -1,8 +1,8 @@
-//! Reads the counters during the load, in a thread of its own, as often as the collector's sampler does.
+//! Reads the counters during the load, in a thread of its own.
 //!
-//! Every counter is read in every period and not, as in the sampler, only when it is due, because the time between its movements
-//! is to be measured. As in the sampler, a movement's time is that of the first reading that showed it, so the measured delay is
-//! that of the sampler's samples.
+//! Unlike the sampler, this reads a counter as often as it allows, because it measures the time between updates. As in the
+//! sampler, a movement's time is that of the first reading that showed it, so the measured delay is that of the sampler's
+//! samples.
 
 use super::load::monotonic_ns;
 use ampere_counters::{Device, Source};

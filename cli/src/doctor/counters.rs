@@ -63,8 +63,8 @@ pub fn look(program: &Path, config: Option<&Path>) -> (Vec<Check>, Vec<Source>) 
     let chosen = Chosen(SourceSettings::from_environment().names);
     let crashed = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && probed.bad_end.is_some());
     let has = |name: &str| asked.iter().any(|(asked, probed)| *asked == name && !probed.devices.is_empty());
-    // A run opens the sources together, so that no counter is there twice. A source that crashed when opened alone would end them
-    // all.
+    // A run opens the sources together, so that no counter is there twice. A source that crashed when opened alone would take
+    // the whole process down.
     let run_would_crash =
         asked.iter().any(|(name, probed)| probed.bad_end.is_some() && chosen.opens(name, &has));
     let run = (!run_would_crash).then(|| ask(program, config, "run", OPEN_LIMIT));
@@ -184,7 +184,7 @@ fn why_not(name: &str, probed: &Probed, chosen: &Chosen, has: &dyn Fn(&str) -> b
         (_, "amdsmi") => "rocm_smi has the same counters".to_owned(),
         (_, "rocm_smi") => "amdsmi has the same counters".to_owned(),
         (_, "estimate") => "there are counters".to_owned(),
-        _ => "other sources have the same".to_owned(),
+        _ => "other sources have the same counters".to_owned(),
     }
 }
 
@@ -220,11 +220,11 @@ fn tell(
             let version = shown.version.as_deref().unwrap_or_default();
             format!("; {version}, {}", path.display())
         });
-        let use_of_it = match &source.why_not {
+        let usage = match &source.why_not {
             None => "used by a run".to_owned(),
             Some(why) => format!("not used by a run: {why}"),
         };
-        group.ok(name, format!("{count}, {use_of_it}{library}"));
+        group.ok(name, format!("{count}, {usage}{library}"));
     }
     for shown in &source.devices {
         tell_device(group, source, shown);
@@ -282,7 +282,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
 fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen) {
     const NAME: &str = "a run reads";
     if let Some(how) = &run.bad_end {
-        let advice = format!("try sources one by one: export {ENV_COUNTERS}=estimate, for one");
+        let advice = format!("try sources one by one, for example: export {ENV_COUNTERS}=estimate");
         return group.problem(NAME, format!("all sources together: it {how}"), advice);
     }
     let used: Vec<&Source> = sources.iter().filter(|source| source.used).collect();
@@ -305,7 +305,7 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
         }
         (["estimate"], None) => {
             let advice = "see above what keeps the counters away, and set the estimate's watts ([estimate] in the settings), \
-                          idle and under load: the node's BMC tells them (ipmitool dcmi power reading), or Slurm (scontrol \
+                          idle and under load: the node's BMC reports them (ipmitool dcmi power reading), or Slurm (scontrol \
                           show node: CurrentWatts)";
             group.note(NAME, "no counter: energy is estimated from CPU time", Some(advice.to_owned()));
         }
@@ -313,7 +313,7 @@ fn tell_run(group: &mut Group, run: &Probed, sources: &[Source], chosen: &Chosen
     }
 }
 
-/// Returns the version of a vendor's library, which is after the model.
+/// Returns the version of a vendor's library, which follows the model in the description.
 fn version_of(device: &Device) -> Option<String> {
     let version = device.description.rsplit_once(", ").map(|(_, version)| version);
     version.filter(|_| ["rocm_smi", "amdsmi", "nvml"].contains(&device.source.as_str())).map(str::to_owned)

@@ -16,7 +16,7 @@ pub struct ProbeArguments {
     pub what: String,
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Facts about a library: its file, as the loader is asked for it, and a function that it must have
+    /// With `library`: the name to give to the loader, and a function it must export
     pub library: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ fn load(file: &str, function: &str) -> Message {
 }
 
 fn counters(what: &str, config: Option<&Path>) {
-    // Mistakes in the settings are the doctor's own findings.
+    // The doctor itself reports mistakes in the settings, so they are ignored here.
     let mut settings =
         Config::load(config).map_or_else(|_| SourceSettings::from_environment(), |config| config.sources);
     let run = what == "run";
@@ -159,7 +159,7 @@ pub fn mapped(wanted: impl Fn(&str) -> bool) -> Option<PathBuf> {
 /// What is seen of a device while it is watched.
 #[derive(Default)]
 struct Watched {
-    /// The latest value that changes when the counter moves.
+    /// The latest value: raw for an integrated power, otherwise nanojoules.
     value: Option<u64>,
     /// Time and nanojoules of the first change; `last` has those of the last one.
     first: Option<(Instant, u64)>,

@@ -1,4 +1,4 @@
-//! Single calls, with the joules of each, recorded only for views for which the caller wants them. See `view/recording.rs`.
+//! Single calls, with the joules of each, recorded only for the views that the caller selects. See `view/recording.rs`.
 
 use crate::engine::Engine;
 use crate::steps::{LocationIndex, NodeIndex, ViewIndex};

@@ -1,8 +1,8 @@
 //! A counter's raw readings as joules between two samples, and what was odd about them.
 //!
-//! Counters are not to be trusted. A reading can be no number, come out of order, be a driver's error code or any other
-//! misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker` decides
-//! which readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
+//! Counters are not to be trusted. A reading can be something other than a number, come out of order, be a driver's error code or
+//! any other misreading; a counter can be reset, wrap, stop for a while, start late, or not be read for seconds. The `tracker`
+//! decides which readings can be true. What it does not know yet waits: a reading becomes a sample when the next one confirms it.
 
 use crate::intervals::Intervals;
 use crate::tracker::{Decision, PlausibilityLimits, Reading, ReadingTracker, Value};
@@ -63,7 +63,7 @@ pub struct Limits {
     /// The device cannot draw more power than this.
     pub watts_max: f64,
     /// An interval that is longer than a second and than this multiple of the usual one (the median of those before) is a gap.
-    /// `None`: no interval is.
+    /// `None`: no interval is a gap.
     pub gap: Option<f64>,
     /// A counter that has not changed for this time is stale.
     pub stale_seconds: f64,
@@ -126,11 +126,11 @@ struct Power {
     changed: Timestamp,
 }
 
-/// With fewer intervals than this, none is usual yet.
+/// The usual length is unknown until there are this many intervals.
 const INTERVALS_MIN: usize = 5;
 
 impl Counter {
-    /// A counter of which nothing was read.
+    /// A counter that has not been read.
     pub fn new(kind: CounterKind, limits: Limits) -> Counter {
         let range = match kind {
             CounterKind::Cumulative { wraps_at, .. } => wraps_at.map_or(1 << 64, i128::from),

@@ -95,8 +95,8 @@ impl Engine {
     }
 
     /// Adds a second view of the same counter, which has had the same samples so far, and gets the same from now on. In it, each
-    /// of the present consumers is a member of the group that `group` returns for it (see [`Engine::bind_member`]), each of
-    /// another one, and further consumers may be bound. A view can have one such twin, and no groups of its own.
+    /// of the present consumers is in a group of its own, whose number `group` returns (see [`Engine::bind_member`]), and
+    /// further consumers may be bound. A view can have one such twin, and no groups of its own.
     pub fn fork(&mut self, view: ViewIndex, group: impl Fn(LocationIndex) -> Option<u64>) -> ViewIndex {
         let fork = ViewIndex(self.views.len() as u32);
         let forked = self.views[view.0 as usize].fork(|location| group(LocationIndex(location)));
@@ -224,8 +224,8 @@ impl Engine {
         self.change_frame(location, time, node, LEAVE.into());
     }
 
-    /// Takes steps of one location, in order, with the same result as one by one. What the location does between two breaks of
-    /// its views (see `view/share_clock.rs`) goes to each view in one call.
+    /// Takes steps of one location, in order, with the same result as taking them one by one. What the location does between two
+    /// breaks of its views (see `view/share_clock.rs`) goes to each view in one call.
     pub fn steps(&mut self, location: LocationIndex, steps: &[Step]) {
         for steps in steps.chunks(STEPS_MAX) {
             let mut done = 0;

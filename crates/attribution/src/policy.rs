@@ -3,13 +3,13 @@
 /// How the joules of a sample interval go to the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// Evenly over time; where no consumer is active they are idle.
+    /// They are divided evenly over time; while no consumer is active, they are idle.
     #[default]
     TimeSliced,
-    /// All to the frames that ran, by exclusive run time; idle only where none ran at all.
+    /// All of them go to the frames that ran, in proportion to their exclusive run time; they are idle only if none ran at all.
     BusyOnly,
-    /// What the device draws in any case as by [`Policy::TimeSliced`]; the rest to the frames that were active, by their active
-    /// time; idle where none was.
+    /// What the device draws in any case is divided as by [`Policy::TimeSliced`]. The rest goes to the frames that were active,
+    /// in proportion to their active time; it is idle if none was.
     Active,
 }
 
@@ -23,23 +23,22 @@ pub enum Sharing {
     Independent,
 }
 
-impl Policy {
-    /// The name in settings and in the summary.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Policy::TimeSliced => "time_sliced",
-            Policy::BusyOnly => "busy_only",
-            Policy::Active => "active",
+/// Gives each value of an enum its word. The compiler refuses a table without one of the values.
+macro_rules! words {
+    ($type:ident: $($value:ident $word:literal),*) => {
+        impl $type {
+            /// All values with their words, in the order in which they are listed for people.
+            pub const WORDS: &[(&str, $type)] = &[$(($word, $type::$value)),*];
+
+            /// The word for it in settings and in the summary.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($type::$value => $word),*
+                }
+            }
         }
-    }
+    };
 }
 
-impl Sharing {
-    /// The name in settings and in the summary.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Sharing::Shared => "shared",
-            Sharing::Independent => "independent",
-        }
-    }
-}
+words!(Policy: Active "active", TimeSliced "time_sliced", BusyOnly "busy_only");
+words!(Sharing: Shared "shared", Independent "independent");

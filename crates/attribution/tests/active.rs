@@ -5,7 +5,7 @@ use ampere_model::RegionRef;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// The locations; the last one is no consumer, and works for the first.
+/// The number of locations. The last one is not a consumer, and works for the first.
 const LOCATIONS: usize = 4;
 const CONSUMERS: usize = 3;
 

@@ -24,7 +24,7 @@ enum Meaning {
     Reset,
 }
 
-/// A call: location, start, end, depth. Calls without time have no joules, and nothing tells them apart.
+/// A call: location, start, end, depth. Calls without time have no joules, and nothing distinguishes them.
 type Key = (usize, u64, u64, usize);
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -286,8 +286,8 @@ proptest! {
     }
 }
 
-/// A device that becomes known while calls are open has these calls with their own start; what a location does before it is bound
-/// to any view is there, too, and what is due to one that is unbound stays its own.
+/// If a device becomes known while calls are open, these calls have their own start. What a location does before it is bound to
+/// any view is recorded, too, and a location that is unbound keeps what it is due.
 #[test]
 fn calls_are_recorded_before_between_and_after_bindings() {
     let mut engine = Engine::new();

@@ -182,7 +182,7 @@ fn a_counter_that_declares_its_range_wraps() {
     let figures =
         check(rapl(5000), LIMITS, "0 4900, 10 4950, 20 30, 30 100", "0 first, 10 +50, 20 +80, 30 +70");
     assert_eq!((figures.wraps, figures.misreadings), (1, 0));
-    // 64-bit nanojoules: a node of 3 kW is there after 71 days.
+    // 64-bit nanojoules: a node of 3 kW reaches the end of the range after 71 days.
     let nanojoules = CounterKind::Cumulative { joules_per_unit: 1e-9, wraps_at: None };
     check(
         nanojoules,
@@ -229,7 +229,7 @@ fn joules_of_a_gap_are_lost() {
     // Without a setting nothing is a gap, and before five intervals nothing is usual.
     assert_eq!(with("370 10", "370 +4", Limits { gap: None, ..LIMITS }).gaps, 0);
     check(JOULES, LIMITS, "0 1, 4 2, 8 3, 370 9", "0 first, 4 +1, 8 +1, 370 +6");
-    // Less than a second is no gap either.
+    // Less than a second is not a gap either.
     let fast = "0 1, 1 2, 2 3, 3 4, 4 5, 5 6";
     let steps = "0 first, 1 +1, 2 +1, 3 +1, 4 +1, 5 +1";
     check(JOULES, LIMITS, &format!("{fast}, 15 10"), &format!("{steps}, 15 +4"));
@@ -271,7 +271,7 @@ fn large_counters_keep_their_last_digit() {
     assert_eq!(figures.longest_still_ticks, 0);
 }
 
-/// A device that is there only for a part of the run: what was spent before and after is nobody's, and not unknown.
+/// The device exists only for a part of the run: what was spent before and after belongs to nobody, and is not unknown.
 #[test]
 fn a_device_appears_late_and_goes_early() {
     let mut engine = Engine::new();

@@ -4,7 +4,7 @@
 //! for another virtual machine, which pays for it.
 //!
 //! Two files have it, and the finer one is used:
-//! - `cpu.stat` of the root control group (version 2, also if it is mounted besides version 1): sums of the kernel's
+//! - `cpu.stat` of the root control group (version 2, also if it is mounted in addition to version 1): sums of the kernel's
 //!   ticks, so steps of 1 to 4 ms for each CPU, and 1 us a read (Linux 6.18, 2 CPUs).
 //! - the first line of `/proc/stat`: the same sums rounded to 10 ms; 7 us a read there, and hundreds on a large node,
 //!   as the kernel always writes the whole file with a line per CPU and a figure per interrupt. So it is read at most

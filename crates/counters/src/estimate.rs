@@ -3,9 +3,10 @@
 //! For a run ([`Source::count_for`]): energy = idle watts * the run's share of the node's CPUs * time since boot
 //!                                           + watts per core * CPU time of the run's own processes
 //!
-//! What other users do on the node is not in it. Without a run it is for the node: all of its CPUs, and the busy time of all.
-//! That is absolute, so the counter has no state: two readers, in one process or in two, see the same one, and a pause between
-//! reads loses nothing. The first part is smooth, the second moves in the steps of [`CpuTime`], or of the scheduler's ticks.
+//! What other users do on the node is not included. Without a run, the estimate is for the whole node: all of its CPUs, and
+//! their whole busy time. That is absolute, so the counter has no state: two readers, in one process or in two, see the same one,
+//! and a pause between reads loses nothing. The first part is smooth, the second moves in the steps of [`CpuTime`], or of the
+//! scheduler's ticks.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::{Device, Kind, LastReading, Quality, ReadError, Reading, Settings, So
 
 pub(crate) const NAME: &str = "estimate";
 
-/// No node draws more; above it, a unit was mistaken.
+/// No node draws more: a larger number was meant in another unit.
 const WATTS_MAX: f64 = 1e6;
 
 /// The model, in whole microwatts so that sums are exact.

@@ -35,7 +35,7 @@ pub enum Quantity {
     MemorySize,
 }
 
-/// Below absolute zero, or above what any chip survives, a value is no temperature.
+/// Below absolute zero, or above what any chip survives, a value is not a temperature.
 const CELSIUS: std::ops::RangeInclusive<f64> = -273.15..=1000.0;
 
 impl Gauge {

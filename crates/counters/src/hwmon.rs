@@ -170,7 +170,7 @@ impl Hwmon {
         ));
     }
 
-    /// Whether the GPU to which a tile belongs is counted; any GPU, if it is not known which one that is.
+    /// Whether the GPU to which a tile belongs is counted. If it is not known which one that is, whether any GPU is.
     fn has_gpu_at(&self, tile: &Path) -> bool {
         let own = std::fs::canonicalize(tile.join("device")).ok();
         let gpus =

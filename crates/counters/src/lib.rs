@@ -232,12 +232,12 @@ pub trait Source: Send {
 pub struct Opened {
     /// The opened sources. If there is none, energy is not known at all, and the notes contain the reasons.
     pub sources: Vec<Box<dyn Source>>,
-    /// One line for each thing that was requested and not found, or is there and not usable, and what to do.
+    /// One line for each thing that was requested and not found, or exists and is not usable, and what to do.
     pub notes: Vec<String>,
     /// One line for each thing that the node does not have and that was not requested.
     pub absent: Vec<String>,
-    /// Whether one of the notes is about a counter that the node has and that cannot be read, while others are: the joules that
-    /// it counts are in none of theirs.
+    /// Whether one of the notes is about a counter of the node that cannot be read, although others can: the joules that it
+    /// counts are missing.
     pub is_incomplete: bool,
 }
 

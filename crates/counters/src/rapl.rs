@@ -86,7 +86,7 @@ impl Rapl {
         };
         if name.starts_with("psys-") {
             let why =
-                "the platform's counter of a further package, and what it counts beside psys is not known";
+                "the platform's counter of a further package, and what it counts besides psys is not known";
             return Err(Unusable::LeftOut(format!("{name}: {shown} is {why}")));
         }
         let mut file = ValueFile::open(path.join("energy_uj")).map_err(|error| match error.kind() {

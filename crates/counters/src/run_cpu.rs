@@ -51,8 +51,9 @@ pub struct ProcessCpu {
     pub children_ns: u64,
 }
 
-/// Ended processes that used less are not kept for [`RunCpu::processes`], and at most this many are.
+/// Ended processes that used less are not kept for [`RunCpu::processes`].
 const KEPT_NS: u64 = 20_000_000;
+/// At most this many ended processes are kept.
 const KEPT_MAX: usize = 4096;
 
 /// The processes of a run, and the CPU time that they have used.

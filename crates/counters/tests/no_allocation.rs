@@ -73,7 +73,7 @@ fn a_read_allocates_nothing() {
     let mut sets = [open(&["hwmon", "rocm_smi", "nvml", "cray_pm", "rapl", "estimate"]), open(&["amdsmi"])];
     assert_eq!((sets[0].sources.len(), sets[1].sources.len()), (6, 1), "{:?}", sets[0].notes);
     let mut read_all = |good: bool| {
-        let mut asked = 0;
+        let mut calls = 0;
         let before = ALLOCATIONS.get();
         for source in sets.iter_mut().flat_map(|set| &mut set.sources) {
             for _ in 0..100 {
@@ -84,7 +84,7 @@ fn a_read_allocates_nothing() {
                     }
                     for at in 0..source.gauges(device).len() {
                         let gauge = source.gauges(device)[at];
-                        asked += 1;
+                        calls += 1;
                         let value = source.gauge(device, gauge);
                         assert!(value.is_some() || !good, "{} {gauge:?}", source.name());
                     }
@@ -95,7 +95,7 @@ fn a_read_allocates_nothing() {
             }
         }
         assert_eq!(ALLOCATIONS.get(), before);
-        assert!(asked >= 100 * (8 + 5 + 1 + 1 + 8), "{asked}");
+        assert!(calls >= 100 * (8 + 5 + 1 + 1 + 8), "{calls}");
     };
     read_all(true);
     // With everything gone, errors are returned a thousand times a second: without allocating, too.

@@ -321,7 +321,7 @@ fn an_accelerator_is_the_gpu_at_its_place() {
     for (gpus, accelerators, expected) in [
         // An MI300A is one accelerator.
         (&[0, 1, 2, 3][..], &[0, 1, 2, 3][..], &[(0, Some(0)), (3, Some(3))][..]),
-        // An MI250X has two dies, of which one has a counter, or both are listed.
+        // An MI250X has two dies: one of them has a counter, or both are listed.
         (&[0, 2, 4, 6], &[0, 1, 2, 3], &[(0, Some(0)), (2, Some(1)), (6, Some(3))]),
         (&[0, 1, 2, 3, 4, 5, 6, 7], &[0, 1, 2, 3], &[(0, Some(0)), (1, Some(0)), (7, Some(3))]),
         (&[0], &[0, 1, 2, 3], &[(0, Some(0))]),

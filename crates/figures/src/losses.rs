@@ -81,7 +81,7 @@ counts! {
             "Enter and leave events taken from the rings";
         coalesced_calls: Kind::Normal, "coalesced", "calls coalesced: recorded in groups",
             "Calls that were recorded together with others, without loss";
-        suppressed_calls: Kind::Loss, "suppressed", "calls suppressed: they found no room",
+        suppressed_calls: Kind::Loss, "suppressed", "calls suppressed: left out because a ring was too full",
             "Calls whose enter and leave were left out because a ring was too full";
         unrecorded_calls: Kind::RareLoss, "unrecorded", "calls unrecorded: their threads had no ring",
             "Calls of locations without a ring, and of frames that were too deep; known when the process ends";

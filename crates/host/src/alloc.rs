@@ -47,8 +47,8 @@ impl Pages {
     /// are lost.
     pub fn forked(&self) {
         if self.locked.load(Ordering::Relaxed) {
-            // SAFETY: a child has one thread. If a handler that forked had interrupted this thread in the lists, this thread
-            // still returns its block later.
+            // SAFETY: a child has one thread. If a signal handler forked while it interrupted this thread's use of the lists,
+            // the interrupted code still returns its block later.
             unsafe { *self.lists.get() = Lists::EMPTY };
             self.unlock();
         }
@@ -148,7 +148,7 @@ fn map_aligned(size: usize, align: usize) -> *mut u8 {
 /// Unmaps pages.
 ///
 /// # Safety
-/// `address` and `size` are those of one `map`, or of a part of it, which is no longer used.
+/// `address` and `size` describe what `map` returned, or a part of it, and it is no longer used.
 pub unsafe fn unmap(address: *mut u8, size: usize) {
     // SAFETY: the caller gives a mapping of its own.
     unsafe { libc::munmap(address.cast(), size) };

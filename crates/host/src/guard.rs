@@ -113,7 +113,8 @@ pub fn count_missed(slot: &Slot) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Reports calls that were not recorded. The caller is inside the host, and is the location's thread or comes after `drain`.
+/// Reports calls that were not recorded. The caller is inside the host; it is the location's thread, or `drain` has
+/// returned.
 pub fn report_missed(missed: &AtomicU64, location: *mut Location) {
     let calls = missed.swap(0, Ordering::Relaxed);
     if calls > 0 {

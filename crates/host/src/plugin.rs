@@ -20,10 +20,10 @@ const ENTRY: &CStr = c"SCOREP_SubstratePlugin_ampere_get_info";
 static INFO: OnceLock<SubstratePluginInfo> = OnceLock::new();
 static EVENTS: OnceLock<Events> = OnceLock::new();
 
-/// The handle of a program's name that is not known: Score-P's "invalid" handle.
+/// The handle for an unknown program name: Score-P's "invalid" handle.
 const NO_NAME: AnyHandle = 0;
 
-/// An addition to Score-P's interface: reports calls without events to our plugin. The location may be null.
+/// An addition to Score-P's interface: reports to our plugin calls for which no event was sent. The location may be null.
 type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 /// An addition to Score-P's interface: reports an unfinished event that was abandoned.
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
@@ -222,7 +222,7 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         EXIT.store(exit as *mut c_void, Ordering::Relaxed);
     }
     // SAFETY: the entries of these indices have these types, by Score-P's interface, and so have the symbols of
-    // these names; a function pointer keeps its size, and None and null are None.
+    // these names; an Option of a function pointer has a pointer's size, and null is None.
     let events = unsafe {
         let missed_calls = libc::dlsym(library, c"ampere_missed_calls".as_ptr());
         let event_was_abandoned = libc::dlsym(library, c"ampere_event_was_abandoned".as_ptr());
@@ -275,7 +275,7 @@ fn close(library: *mut c_void) {
 
 pub fn program_begin(location: *mut Location, time: u64, region: AnyHandle) {
     if let Some(function) = EVENTS.get().and_then(|events| events.program_begin) {
-        // SAFETY: the plugin's own function; pid and tid are passed as by Score-P.
+        // SAFETY: the plugin's own function; it gets pid and tid as from Score-P.
         unsafe {
             let (process, thread) = (libc::getpid() as u64, libc::syscall(libc::SYS_gettid) as u64);
             function(location, time, NO_NAME, 0, null(), region, process, thread);
@@ -293,14 +293,14 @@ pub fn message(location: *mut Location, message: &Message) {
     let &Message { is_sent, rank, communicator, tag, bytes } = message;
     if let Some(messages) = MESSAGES.get() {
         let function = if is_sent { messages.send } else { messages.receive };
-        // SAFETY: the plugin's own function; Score-P's ranks are C's.
+        // SAFETY: the plugin's own function; in Score-P's interface a rank is a signed number.
         unsafe { function(location, clock::now(), rank as i32, communicator, tag, bytes) };
     }
 }
 
 /// A message that was sent or received.
 pub struct Message {
-    /// Whether it was sent, and not received.
+    /// Whether this process sent the message; otherwise it received it.
     pub is_sent: bool,
     /// The rank of the other side.
     pub rank: u32,

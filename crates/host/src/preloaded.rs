@@ -1,8 +1,9 @@
 //! What the preloaded library gives to the host: a record for each thread, and the treatment of objects that the program opens.
 //!
-//! A thread's record is reached in two instructions. It is in the thread-local storage of the preloaded library (`crates/preload`), which lies at a fixed distance from the
-//! thread pointer. The host is opened later: storage of its own would cost a function call per access, which the event path
-//! cannot afford, or take from the little room that the loader keeps for other libraries.
+//! A thread's record is reached in two instructions. It is in the thread-local storage of the preloaded library
+//! (`crates/preload`), at a fixed distance from the thread pointer. The host is opened later: storage of its own would cost a
+//! function call per access, which the event path cannot afford, or take from the little room that the loader keeps for other
+//! libraries.
 
 use crate::thread::Slot;
 use std::sync::OnceLock;
@@ -33,7 +34,7 @@ pub fn is_taken() -> bool {
     OFFSET.load(Ordering::Relaxed) != 0
 }
 
-/// Wraps functions in the objects that the program has opened meanwhile. Takes the loader's lock for a moment.
+/// Wraps functions in the objects that the program has opened since the last call. Takes the loader's lock for a moment.
 pub fn treat_new_objects() {
     if let Some(treat) = TREAT_NEW_OBJECTS.get() {
         treat();

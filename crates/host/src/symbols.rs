@@ -85,8 +85,8 @@ pub fn resolve(place: Place) -> Symbol {
     let Place { address, object: Some(object) } = place else { return nameless(place.address) };
     let Ok(mut modules) = MODULES.lock() else { return nameless(address) };
     // The path is compared as well: another library may be mapped where one was closed.
-    let is_it = |module: &Module| module.object.base == object.base && module.object.path == object.path;
-    let position = modules.iter().position(is_it).unwrap_or_else(|| {
+    let is_same = |module: &Module| module.object.base == object.base && module.object.path == object.path;
+    let position = modules.iter().position(is_same).unwrap_or_else(|| {
         modules.push(Module::read(object));
         modules.len() - 1
     });

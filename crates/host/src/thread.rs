@@ -77,7 +77,7 @@ pub struct Thread {
     id: libc::pid_t,
 }
 
-/// The number of calls without a location that have not been reported: of threads without one, or in frames that are too deep.
+/// The number of unreported calls without a location: their threads have none, or their frames are too deep.
 pub static MISSED_WITHOUT_LOCATION: AtomicU64 = AtomicU64::new(0);
 impl Thread {
     /// The calling thread, without frames. `None` if there is no memory.

@@ -244,7 +244,7 @@ fn errno_and_cancellation_are_preserved() {
     let subject = bench.compile("cc", OPTIONS, "errno_and_cancellation.c");
     assert_eq!(ok(bench.command(&subject).arg("errno")).0, "errno stays\n");
     for arguments in [&[][..], &["started"]] {
-        // An event of the logging plugin writes, which is a cancellation point. Events of our own plugin are none.
+        // The logging plugin calls `write` in an event, which is a cancellation point. Our own plugin's events contain none.
         let mut command = bench.command(&subject);
         let (out, _) = ok(command.args(arguments).env("LOGGER_QUIET", "1"));
         assert_eq!(out, "cancelled, as asked\n", "{arguments:?}");
@@ -284,7 +284,7 @@ fn threads_and_handlers_with_small_stacks_are_recorded() {
     }
 }
 
-/// No thread waits for the loader's lock while it holds a lock that the loader's holder may want.
+/// No thread waits for the loader's lock while it holds a lock that the holder of the loader's lock may want.
 #[test]
 fn first_uses_do_not_deadlock_with_the_loader() {
     let bench = Bench::new();

@@ -460,7 +460,7 @@ fn a_process_with_little_room_is_left_alone() {
     assert_eq!(bench.logs().len(), 1);
 }
 
-/// A seccomp filter forbids it before the loader runs.
+/// A seccomp filter forbids making pages writable before the loader runs.
 #[test]
 fn where_pages_cannot_be_made_writable_nothing_is_changed() {
     let text = "#define _GNU_SOURCE

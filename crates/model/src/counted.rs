@@ -146,7 +146,7 @@ impl Counted {
         let package = number_of(&PACKAGES);
         let core = number_of(&["core", "cores", "ccd", "ccx"]);
         let level = match () {
-            // Of both, as `CPU + GPU`.
+            // The metric covers both, as in `CPU + GPU`.
             () if !is_of_processors && has(&["cpu"]) && has(&["gpu"]) => Level::Node,
             () if !is_of_processors && has(&GPUS) => {
                 let number = number_of(&["device", "gpu", "accel", "acc", "accelerator", "card"]);
@@ -189,8 +189,8 @@ impl Counted {
     }
 }
 
-/// Words in the names of metrics in watts or joules that are no consumption.
-const NO_CONSUMPTION: [&str; 25] = [
+/// Words in the names of metrics that are in watts or joules but do not measure consumption.
+const NOT_CONSUMPTION: [&str; 25] = [
     "cap",
     "limit",
     "limits",
@@ -215,13 +215,13 @@ const NO_CONSUMPTION: [&str; 25] = [
     "efficiency",
     "state",
     "uncertainty",
-    // What was used since the reading before: the running sum is another metric.
+    // A delta is what was used since the previous reading; another metric has the running sum.
     "delta",
 ];
 
-/// Whether a metric of this name is no consumption, but for example a limit.
-pub fn is_no_consumption(name: &str) -> bool {
-    let is_one = |word: &str| NO_CONSUMPTION.contains(&word);
+/// Whether a metric of this name does not measure consumption, but is for example a limit.
+pub fn is_not_consumption(name: &str) -> bool {
+    let is_one = |word: &str| NOT_CONSUMPTION.contains(&word);
     words(name).iter().any(|(word, _)| is_one(word))
         || name.ends_with("_CNT")
         || name.contains("_CNT:")
@@ -262,7 +262,7 @@ pub fn is_output_of(input: &str, output: &str) -> bool {
     out != into && out == words(output)
 }
 
-/// What a name with parts is about: `elab.ariel` of `elab.ariel.power`. Only of names that end with what is measured.
+/// What a name with parts is about: `elab.ariel` for `elab.ariel.power`. `None` if the name does not end with what is measured.
 pub fn path_of(name: &str) -> Option<&str> {
     let (path, last) = name.rsplit_once(['.', '/'])?;
     let is_quantity = ["energy", "power"].contains(&last.to_lowercase().as_str());
@@ -361,10 +361,10 @@ mod tests {
             "package TDP",
             "power_factor",
         ] {
-            assert!(is_no_consumption(name), "{name}");
+            assert!(is_not_consumption(name), "{name}");
         }
         for name in ["rapl:::PACKAGE_ENERGY:PACKAGE0", "powercap:::ENERGY_UJ:ZONE0", "node power"] {
-            assert!(!is_no_consumption(name) && looks_like_energy(name), "{name}");
+            assert!(!is_not_consumption(name) && looks_like_energy(name), "{name}");
         }
         assert!(
             looks_like_energy("nvmlPowerUsage")

@@ -21,7 +21,7 @@ pub enum Definition {
     Location(Location),
     /// An energy counter (sampler's log only).
     Device(Device),
-    /// What this process has not recorded so far: locations that got no ring, and calls that were in none.
+    /// What this process has not recorded so far: locations that got no ring, and calls that are in no ring.
     Unrecorded {
         /// The number of locations without a ring.
         locations: u64,
@@ -162,8 +162,8 @@ pub enum LocationKind {
     Gpu,
     /// A recorder of metrics.
     Metric,
-    /// No location of its own in a trace: the CPU time of the location with the same thread, or, without a thread, of all threads of
-    /// the process that have no location.
+    /// The CPU time of the location with the same thread, or, without a thread, of all threads of the process that have no
+    /// location. In a trace it is not a location of its own.
     CpuTime,
 }
 

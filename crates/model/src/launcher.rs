@@ -1,6 +1,7 @@
 //! A rank's place in the job, and on its node, from its launcher's variables.
 
-/// The variables of size and rank, by launcher. Those of srun are not set in a batch script, or it is the only task.
+/// The variables of size and rank, by launcher. In a batch script, srun's are not set, or the script is
+/// the only task.
 const SIZE_AND_RANK: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
     ("MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),
@@ -26,8 +27,8 @@ const RANK_ALONE: [&str; 8] = [
     "PMIX_RANK",
     "PMI_RANK",
 ];
-/// Set everywhere in a Flux instance, also in its batch script. The instance may be a step of srun's, whose variables older
-/// brokers leave there: they are about the brokers.
+/// This is set everywhere in a Flux instance, also in its batch script. If srun started the instance, older brokers leave srun's
+/// variables set, which describe the brokers.
 const IN_FLUX: &str = "FLUX_URI";
 /// The number of components of a heterogeneous Slurm job. The size of a step is that of one component.
 const SLURM_COMPONENTS: &str = "SLURM_HET_SIZE";
@@ -61,7 +62,8 @@ pub fn launched_rank(variable: impl Fn(&str) -> Option<String>) -> Option<Launch
         TORCHRUN => number(TORCHRUN_LOCAL_RANK).is_some(),
         _ => true,
     };
-    // The variables of an outer launcher may be there, too. The one that has started several ranks with this number is meant.
+    // Variables of an outer launcher may be set, too: the first launcher that has started several ranks, with this one among
+    // them, counts.
     let launchers = SIZE_AND_RANK.iter().filter(|launcher| is_meant(launcher));
     let mut sized =
         launchers.filter_map(|(size, rank)| Some((number(rank)?, number(size)?, *rank))).peekable();
@@ -94,7 +96,7 @@ pub const LOCAL_RANK_AND_SIZE: [(&str, &str); 8] = [
     (TORCHRUN_LOCAL_RANK, "LOCAL_WORLD_SIZE"),
 ];
 
-/// What else says how many ranks of a launch a node has.
+/// Further variables that show how many ranks of a launch run on a node.
 const ON_THE_NODE: [&str; 4] =
     ["FLUX_JOB_NNODES", "FLUX_JOB_SIZE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID"];
 
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(rank(&[&of_slurm[..], &of_flux].concat()), Some((5, 16)));
     }
 
-    /// The variables of the launcher that started a script are there in what the script's launcher starts.
+    /// Ranks that a script's launcher starts also have the variables of the launcher that started the script.
     #[test]
     fn a_rank_of_a_launcher_inside_another_one_is_known() {
         let rank = |variables: &[(&str, &str)]| {
@@ -198,7 +200,7 @@ mod tests {
             (hydra("1", "2"), open_mpi("0", "1")),
             (open_mpi("1", "2"), srun("0", "1")),
             (open_mpi("1", "2"), hydra("0", "4")),
-            // A rank that its size excludes is no rank of that launcher.
+            // A rank that is not below its launcher's size does not belong to that launcher.
             (srun("1", "2"), hydra("7", "2")),
         ] {
             assert_eq!(rank(&[inner, outer].concat()), Some((1, Some(2))), "{inner:?} in {outer:?}");

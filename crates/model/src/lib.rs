@@ -44,8 +44,8 @@ pub const VISIBLE_DEVICES: [&str; 4] =
 /// Among a sampled process' variables: nanoseconds of CPU time between two samples of a thread's stack.
 pub const STACK_PERIOD: &str = "ampere::stack_period_ns";
 
-/// Among a process' variables: the PCI addresses, separated by commas, of the GPUs where AMD's driver has had queues of it, or
-/// NVIDIA's driver contexts. If empty, it has not opened AMD's driver.
+/// Among a process' variables: the PCI addresses, separated by commas, of the GPUs on which the process has had queues of AMD's
+/// driver or contexts of NVIDIA's. If empty, the process has not opened AMD's driver.
 pub const QUEUES: &str = "ampere::queues";
 
 /// Variables of launchers and MPI libraries that number the ranks of a node, from 0. The MPI library's own come first: under
@@ -87,7 +87,7 @@ pub fn switches_off(value: &str) -> bool {
     !value.is_empty() && value != "0"
 }
 
-/// A time in ticks of the node's event clock, whose length the session's clock knows.
+/// A time in ticks of the node's event clock.
 pub type Timestamp = u64;
 
 /// Score-P's handle of a region, which is valid in one process.

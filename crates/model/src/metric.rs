@@ -1,6 +1,6 @@
 //! Rules on which live runs and existing traces must agree: what a metric's name and unit mean for its device.
 
-use crate::counted::is_no_consumption;
+use crate::counted::is_not_consumption;
 use std::collections::BTreeSet;
 
 /// A device's name from its metric's name: `rocm_smi:::energy_count:device=0` is `GPU-0`, `rapl:::energy:package-0` is
@@ -70,7 +70,7 @@ pub enum Quantity {
 }
 
 impl Quantity {
-    /// The quantity of a unit that is `factor` of these.
+    /// The quantity of a unit that is `factor` times as large.
     #[must_use]
     pub fn times(self, factor: f64) -> Quantity {
         match self {
@@ -80,7 +80,8 @@ impl Quantity {
     }
 }
 
-/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. Longer names precede their own ends.
+/// A name of joules or watts, in lower case and without separators, and whether it is a symbol. A name precedes every name
+/// that it ends with.
 type NamedUnit = (&'static str, bool, Quantity);
 const UNITS: [NamedUnit; 17] = {
     use Quantity::{Energy, Power};
@@ -144,7 +145,7 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let lower = compact.to_ascii_lowercase();
     let (name, is_symbol, quantity) = UNITS.iter().find(|(name, ..)| lower.ends_with(name))?;
     let (prefix, written) = compact.split_at(compact.len() - name.len());
-    // A single small letter is a unit of other things.
+    // A single lower-case letter is a unit of something else.
     let is_other = *is_symbol && prefix.is_empty() && !written.starts_with(['J', 'W']);
     factor_of_prefix(prefix, *is_symbol).filter(|_| !is_other).map(|factor| quantity.times(factor))
 }
@@ -152,7 +153,7 @@ pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
 /// The quantity of metrics of known names, whatever their unit is. PAPI's are among them, which Score-P records without a unit
 /// and, including those of power, as accumulated since the start.
 pub fn quantity_of_name(metric: &str) -> Option<Quantity> {
-    if is_no_consumption(metric) {
+    if is_not_consumption(metric) {
         return None;
     }
     let begins = |all: &[&str]| all.iter().any(|begin| metric.contains(begin));

@@ -55,7 +55,7 @@ impl Regions {
     }
 
     /// The first region of the same name. Figures distinguish regions only by name, so functions of one name, such as static ones
-    /// of several files, are one there. In the trace they are separate.
+    /// of several files, count as one there. In the trace they are separate.
     pub fn of_name(&self, region: RegionRef) -> RegionRef {
         self.of_name.get(region.0 as usize).copied().unwrap_or(region)
     }

@@ -2,7 +2,7 @@
 //!
 //! OTF2 reads its files in chunks of a fixed size and treats a short read as a success: in a truncated file it continues with
 //! whatever the memory of an earlier chunk holds, delivers old events again, or searches for a next chunk until the stack
-//! overflows. Therefore the end is found here, before OTF2 reads anything. OTF2 is then asked for exactly the events that
+//! overflows. Therefore the end is found here, before OTF2 reads anything. OTF2 then reads exactly the events that
 //! exist, and definitions are read only if they are complete.
 //!
 //! This is the part of the format that is needed here. A file is a sequence of chunks, whose size is in the anchor file; only

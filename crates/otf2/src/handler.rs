@@ -11,7 +11,7 @@ pub type Flow = ControlFlow<()>;
 ///
 /// Times are in ticks of the trace's clock, with the offsets in the location's definitions applied, as OTF2 does. Regions
 /// and metrics are references into [`Trace::definitions`], which may be undefined there in a damaged trace. Enters and leaves
-/// of a location are nested: each leave is of the innermost region. Other leaves in a trace are matched by name: see
+/// of a location are nested: each leave ends the innermost region. Other leaves in a trace are matched by name: see
 /// [`Nesting`].
 pub trait EventHandler {
     /// The attribute of enters that the handler wants. Called once, before the first event.

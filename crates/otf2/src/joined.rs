@@ -27,7 +27,7 @@ pub struct JoinedDefinitions {
 
 /// How an archive that was added is mapped.
 pub struct Added {
-    /// The own definitions of its locations, still without clock offsets.
+    /// Its locations' own definitions, without clock offsets so far.
     pub local: LocalDefinitions,
     /// Its locations, each with its reference in the archive and in the whole.
     pub locations: Vec<(LocationRef, LocationRef)>,
@@ -159,8 +159,8 @@ impl JoinedDefinitions {
         }
     }
 
-    /// Adds the groups. The members of a communicator are places in the list of all communicating locations, of which an archive
-    /// has one for each paradigm.
+    /// Adds the groups. The members of a communicator are places in the list of all communicating locations; an archive has
+    /// one such list for each paradigm.
     fn add_groups(&mut self, other: &Definitions, places: &mut Places, is_one_world: bool) {
         for (own, group) in other.groups.iter().filter(|(_, group)| group.kind == GroupType::CommLocations) {
             let added = CommunicatingLocations::of(locations_of(group, places));
@@ -424,8 +424,9 @@ impl CommunicatingLocations {
 
 /// The list of communicating locations with the paradigm of `group`.
 fn communicating(definitions: &Definitions, group: &Group) -> Option<(GroupRef, CommunicatingLocations)> {
-    let is_it = |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;
-    let (own, known) = definitions.groups.iter().find(|(_, known)| is_it(known))?;
+    let has_paradigm =
+        |known: &&Group| known.kind == GroupType::CommLocations && known.paradigm == group.paradigm;
+    let (own, known) = definitions.groups.iter().find(|(_, known)| has_paradigm(known))?;
     Some((own, CommunicatingLocations::of(known.members.iter().copied())))
 }
 

@@ -1,7 +1,7 @@
 //! Merges the events of many locations in the order of time.
 //!
 //! OTF2 has a global reader for this, but it fails as a whole when one location's file is damaged: if the first event is, it does
-//! not even start, and later it would deliver the last event again when told to continue. Therefore each location is read
+//! not even start, and later it would deliver the last event again when it continues. Therefore each location is read
 //! separately, about a hundred events at a time, and merged here. The order is that of OTF2: by time, at the same time by
 //! location, and within a location as in the file, except that leaves are matched by name (`nesting.rs`).
 
@@ -52,16 +52,16 @@ impl<'a> Stream<'a> {
             self.next = 0;
             self.batch.events.clear();
             let Some(reader) = &mut self.reader else { return Ok(()) };
-            let asked = self.left.map_or(BATCH as u64, |left| left.min(BATCH as u64));
-            if asked == 0 {
+            let wanted = self.left.map_or(BATCH as u64, |left| left.min(BATCH as u64));
+            if wanted == 0 {
                 self.reader = None;
                 return Ok(());
             }
-            let read = reader.read(asked, &mut self.batch);
+            let read = reader.read(wanted, &mut self.batch);
             *records += *read.as_ref().unwrap_or(&(self.batch.events.len() as u64));
             let known = self.left.take();
             match read {
-                Ok(read) if read == asked => self.left = known.map(|left| left - read),
+                Ok(read) if read == wanted => self.left = known.map(|left| left - read),
                 Ok(read) => {
                     // The file has ended: too early, if the number of events is known.
                     self.reader = None;

@@ -98,7 +98,7 @@ impl Nest {
         ControlFlow::Continue(())
     }
 
-    /// Whether the leave of a region that is entered now came before, and is held. Such a leave is removed.
+    /// Whether a leave of this region, which is entered only now, is held. Removes that leave.
     #[cold]
     fn is_reversed(&mut self, region: RegionRef) -> bool {
         let Some(at) = self.held.iter().position(|held| *held == region) else { return false };

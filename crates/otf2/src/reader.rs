@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// The magic of an anchor file, which follows the first two bytes.
 const MAGIC: &[u8; 5] = b"OTF2\0";
 
-/// More bytes of an anchor file are not read: the names and properties of a trace need far less.
+/// The maximal number of bytes of an anchor file that are read: the names and properties of a trace need far less.
 const ANCHOR_BYTES_MAX: u64 = 16 << 20;
 
 /// A trace with its global definitions read.

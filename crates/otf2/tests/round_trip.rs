@@ -174,7 +174,7 @@ proptest! {
                 let writer = writers.entry(location).or_insert_with(|| archive.event_writer(location).unwrap());
                 let time = &mut times[step.location as usize];
                 *time += step.after;
-                // A leave is of the innermost region, so that the events nest.
+                // Each leave ends the innermost region, so that the events nest.
                 let open = &mut open[step.location as usize];
                 let event = match &step.event {
                     Event::Leave(region) => open.pop().map_or(Event::Enter(*region), Event::Leave),
@@ -229,7 +229,7 @@ fn otf2_print_reads_it() {
     ] {
         assert!(definitions.contains(word), "{word} in {definitions}");
     }
-    // The local definitions, which are empty, are there and read.
+    // The local definitions, which are empty, exist and are read.
     let (_, warnings) = output("otf2-print", &["-I", anchor]).unwrap();
     assert_eq!(warnings, "");
 }

@@ -9,7 +9,7 @@
 //! twin.s      an empty library for 32-bit programs
 //! ```
 //!
-//! The library lies in one directory for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit
+//! There is a directory with the library for each value of the loader's `$PLATFORM`: 64-bit programs find the library, 32-bit
 //! programs its empty twin, and programs of another C library than glibc find nothing. `docs/src/decisions/preload.md` explains
 //! why.
 #![warn(missing_docs)]

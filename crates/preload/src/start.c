@@ -32,7 +32,7 @@ static int find_own(struct info *info, size_t size, void *data) {
 	return 0;
 }
 
-/* This library is DIRECTORY/ampere-preload/PLATFORM/FILE, and the host lies in DIRECTORY. */
+/* This library is DIRECTORY/ampere-preload/PLATFORM/FILE, and the host is in DIRECTORY. */
 static int find_host(void) {
 	static const char name[] = "libampere_host.so";
 	size_t end = length(stub.path);

@@ -14,33 +14,49 @@ use std::sync::Arc;
 /// A row group is what a reader may skip as a whole; its columns are in memory while it is written.
 const ROWS_A_GROUP: usize = 1 << 16;
 
-/// A column's value, by its name's place among [`COLUMNS`].
+/// How the value of a column is written.
 enum Column {
     Text(fn(&Row) -> ByteArray),
     Count(fn(&Row) -> Option<i64>),
     Figure(fn(&Row) -> Option<f64>),
 }
 
-const VALUES: [Column; COLUMNS.len()] = [
-    Column::Text(|row| row.node.into()),
-    Column::Text(|row| row.device.into()),
-    Column::Text(|row| row.energy.into()),
-    Column::Text(|row| row.unit.into()),
-    Column::Text(|row| row.view.into()),
-    Column::Text(|row| row.location_group.into()),
-    Column::Text(|row| row.location.into()),
-    Column::Text(|row| row.path.as_str().into()),
-    Column::Text(|row| row.region.into()),
-    Column::Count(|row| row.calls.map(|calls| i64::try_from(calls).unwrap_or(i64::MAX))),
-    Column::Figure(|row| Some(row.exclusive_joules)),
-    Column::Figure(|row| Some(row.inclusive_joules)),
-    Column::Figure(|row| row.resolved_joules),
-    Column::Figure(|row| row.possible_joules),
-    Column::Figure(|row| row.exclusive_seconds),
-    Column::Figure(|row| row.mean_watts),
-    Column::Figure(|row| row.sampled_error_joules),
-    Column::Figure(|row| row.static_joules),
-    Column::Figure(|row| row.dynamic_joules),
+/// A column with its name, which is that of the field of [`Row`].
+macro_rules! column {
+    (Text $field:ident) => {
+        (stringify!($field), Column::Text(|row| ByteArray::from(&*row.$field)))
+    };
+    (Count $field:ident) => {
+        (
+            stringify!($field),
+            Column::Count(|row| row.$field.map(|count| i64::try_from(count).unwrap_or(i64::MAX))),
+        )
+    };
+    (Figure $field:ident) => {
+        (stringify!($field), Column::Figure(|row| row.$field.into()))
+    };
+}
+
+const ALL: [(&str, Column); COLUMNS.len()] = [
+    column!(Text node),
+    column!(Text device),
+    column!(Text energy),
+    column!(Text unit),
+    column!(Text view),
+    column!(Text location_group),
+    column!(Text location),
+    column!(Text path),
+    column!(Text region),
+    column!(Count calls),
+    column!(Figure exclusive_joules),
+    column!(Figure inclusive_joules),
+    column!(Figure resolved_joules),
+    column!(Figure possible_joules),
+    column!(Figure exclusive_seconds),
+    column!(Figure mean_watts),
+    column!(Figure sampled_error_joules),
+    column!(Figure static_joules),
+    column!(Figure dynamic_joules),
 ];
 
 pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
@@ -62,7 +78,7 @@ pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
             return file.into_inner();
         }
         let mut writer = file.next_row_group()?;
-        for column in &VALUES {
+        for (_, column) in &ALL {
             write_column(&mut writer, column, &group)?;
         }
         writer.close()?;
@@ -70,7 +86,7 @@ pub fn render(summary: &Summary) -> Result<Vec<u8>, ParquetError> {
 }
 
 fn schema() -> Result<Type, ParquetError> {
-    let fields = COLUMNS.iter().zip(&VALUES).map(|(name, column)| {
+    let fields = ALL.iter().map(|(name, column)| {
         let of = |physical| Type::primitive_type_builder(name, physical);
         let field = match column {
             Column::Text(_) => of(Physical::BYTE_ARRAY)

@@ -11,54 +11,42 @@ const FRAMES_MAX: usize = 256;
 /// Rows for the joules of no call path have these in the place of the region.
 const REST: [&str; 2] = ["(idle)", "(lost)"];
 
-/// A row; its columns have the fields' names.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Row<'a> {
-    pub node: &'a str,
-    pub device: &'a str,
-    pub energy: &'a str,
-    pub unit: &'a str,
-    pub view: &'a str,
-    pub location_group: &'a str,
-    pub location: &'a str,
-    /// From the outermost region in, joined by " > ".
-    pub path: String,
-    pub region: &'a str,
-    /// `None` of sampled rows: they are not counted.
-    pub calls: Option<u64>,
-    pub exclusive_joules: f64,
-    pub inclusive_joules: f64,
-    pub resolved_joules: Option<f64>,
-    pub possible_joules: Option<f64>,
-    pub exclusive_seconds: Option<f64>,
-    pub mean_watts: Option<f64>,
-    pub sampled_error_joules: Option<f64>,
-    /// The parts of the exclusive joules, under the policy *active*.
-    pub static_joules: Option<f64>,
-    pub dynamic_joules: Option<f64>,
+macro_rules! row {
+    ($($(#[doc = $doc:literal])? $field:ident: $type:ty,)*) => {
+        /// A row; its columns have the fields' names.
+        #[derive(Clone, Debug, Default, Serialize)]
+        pub struct Row<'a> {
+            $($(#[doc = $doc])? pub $field: $type,)*
+        }
+
+        pub const COLUMNS: &[&str] = &[$(stringify!($field)),*];
+    };
 }
 
-pub const COLUMNS: [&str; 19] = [
-    "node",
-    "device",
-    "energy",
-    "unit",
-    "view",
-    "location_group",
-    "location",
-    "path",
-    "region",
-    "calls",
-    "exclusive_joules",
-    "inclusive_joules",
-    "resolved_joules",
-    "possible_joules",
-    "exclusive_seconds",
-    "mean_watts",
-    "sampled_error_joules",
-    "static_joules",
-    "dynamic_joules",
-];
+row! {
+    node: &'a str,
+    device: &'a str,
+    energy: &'a str,
+    unit: &'a str,
+    view: &'a str,
+    location_group: &'a str,
+    location: &'a str,
+    /// From the outermost region in, joined by " > ".
+    path: String,
+    region: &'a str,
+    /// `None` of sampled rows: they are not counted.
+    calls: Option<u64>,
+    exclusive_joules: f64,
+    inclusive_joules: f64,
+    resolved_joules: Option<f64>,
+    possible_joules: Option<f64>,
+    exclusive_seconds: Option<f64>,
+    mean_watts: Option<f64>,
+    sampled_error_joules: Option<f64>,
+    /// The parts of the exclusive joules, under the policy *active*.
+    static_joules: Option<f64>,
+    dynamic_joules: Option<f64>,
+}
 
 pub fn rows(summary: &Summary) -> impl Iterator<Item = Row<'_>> {
     let views = summary.devices.iter().flat_map(|device| device.views.iter().map(move |view| (device, view)));

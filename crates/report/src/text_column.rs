@@ -1,5 +1,5 @@
-//! A Parquet column of text of which each value is known by a number: only each name once is looked up, not each row's. The
-//! library's own writer takes a hash of every value, which costs more than everything else that a call costs.
+//! A Parquet column of text whose values are given as numbers of names: each name is looked up once, not once per row. The
+//! library's own writer hashes every value, which costs more than everything else that is done for a call.
 
 use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
@@ -10,10 +10,10 @@ use parquet::file::writer::{SerializedPageWriter, SerializedRowGroupWriter, Trac
 use parquet::schema::types::ColumnDescPtr;
 use std::io::Write;
 
-/// Numbers the names of a column's part anew, from 0 on.
+/// Renumbers the names in a row group from 0.
 #[derive(Default)]
 pub struct Dictionary {
-    /// By name: its number in the part, or [`NONE`].
+    /// By name: its number in the row group, or [`NONE`].
     numbers: Vec<u32>,
     used: Vec<u32>,
     /// The index of each row's text.
@@ -123,7 +123,7 @@ impl Dictionary {
 /// The number of values that are packed together.
 const PACKED: usize = 8;
 
-/// Packs values up to the next long run. Only the last ones of all may be fewer than [`PACKED`]. Returns those that are left.
+/// Packs values up to the next long run. Only the very last pack may be incomplete. Returns the values that are left.
 fn put_packed<'a>(out: &mut Vec<u8>, values: &'a [u32], bits: u32) -> &'a [u32] {
     let is_run = |values: &[u32]| values.len() == PACKED && values.iter().all(|value| *value == values[0]);
     let packs = values.chunks(PACKED).take_while(|pack| !is_run(pack)).count();

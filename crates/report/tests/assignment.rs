@@ -307,7 +307,7 @@ fn both_dies_of_a_package_draw_from_its_counter() {
     ]);
 }
 
-/// The driver tells addresses of GPUs where a process has had queues.
+/// The driver reports addresses of GPUs on which a process has had queues.
 #[test]
 fn queues_show_which_gpus_a_rank_uses() {
     let gpus = |model: &str| {
@@ -323,8 +323,8 @@ fn queues_show_which_gpus_a_rank_uses() {
         // Its streams tell more.
         .rank("ampere::queues=0000:c1:00.0", &["HIP[2:0]"])
         .gives(&[
-            "GPU-0 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c1:00.0",
-            "GPU-2 <- MPI Rank 0-1: the driver has had queues of it at PCI address 0000:c9:00.0",
+            "GPU-0 <- MPI Rank 1: the driver reported its queues at PCI address 0000:c1:00.0",
+            "GPU-2 <- MPI Rank 0-1: the driver reported its queues at PCI address 0000:c9:00.0",
             "GPU-2 <- MPI Rank 2: its GPU stream HIP[2:0] ran on it",
             "GPU-2 <- MPI Rank 2/HIP[2:0]: device 2 in its name",
         ]);
@@ -334,7 +334,7 @@ fn queues_show_which_gpus_a_rank_uses() {
         .rank("ampere::queues=0000:01:00.0 ROCR_VISIBLE_DEVICES=3", &[])
         .rank("ampere::queues=0000:01:00.0", &[])
         .gives(&[
-            "GPU-0 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c6:00.0, the second die of the package \
+            "GPU-0 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c6:00.0, the second die of the package \
              that is counted at 0000:c1:00.0",
             "GPU-0, 2 <- MPI Rank 2: the ranks' GPUs are not known: shared by all ranks of the node",
             "GPU-2 <- MPI Rank 1: ROCR_VISIBLE_DEVICES=3; second die of the package that GPU 2 counts",
@@ -355,7 +355,7 @@ fn queues_show_which_gpus_a_rank_uses() {
     ])
     .rank("ampere::queues=0000:c1:00.0 CUDA_VISIBLE_DEVICES=0", &[])
     .gives(&[
-        "GPU-0 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c1:00.0",
+        "GPU-0 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c1:00.0",
         "GPU-0-nvml <- MPI Rank 0: CUDA_VISIBLE_DEVICES=0",
     ]);
     // NVIDIA's driver lists the processes that it has contexts of.
@@ -365,7 +365,7 @@ fn queues_show_which_gpus_a_rank_uses() {
     Made::counters(&[&nvidia(0), &nvidia(1)]).rank("ampere::queues=0000:03:00.0", &[]).rank("", &[]).gives(
         &[
             "GPU-0..1 <- MPI Rank 1: the ranks' GPUs are not known: shared by all ranks of the node",
-            "GPU-1 <- MPI Rank 0: NVIDIA's driver has had it at PCI address 0000:03:00.0",
+            "GPU-1 <- MPI Rank 0: NVIDIA's driver reported it at PCI address 0000:03:00.0",
         ],
     );
     // Where counters have no addresses, the list is of no use; numbers are not needed for it.
@@ -377,7 +377,7 @@ fn queues_show_which_gpus_a_rank_uses() {
         "hwmon:::energy:amdgpu-1; kind=gpu; pci=0000:c9:00.0",
     ])
     .rank("ampere::queues=0000:c9:00.0", &[])
-    .gives(&["amdgpu-1 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c9:00.0"]);
+    .gives(&["amdgpu-1 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c9:00.0"]);
 }
 
 /// What is measured is more than a name.

@@ -40,17 +40,18 @@ pub struct Node {
     /// The time at which the open call began.
     pub start: u64,
     pub region: u32,
-    /// Equal to `region` while its calls are coalesced and it has something to write, else [`NO_REGION`]. If it is equal, an
-    /// enter and a leave have nothing to do but to count.
+    /// Equal to `region` while its calls are coalesced and it has something to write, else [`NO_REGION`]. While it is equal, an
+    /// enter or a leave only has to count.
     pub ready: u32,
     /// The call path that this one extends by its region.
     pub parent: NodeIndex,
     first_child: NodeIndex,
     next_sibling: NodeIndex,
-    /// The child that was entered last, and the one that is expected next.
+    /// The child that was entered last.
     last_child: NodeIndex,
+    /// The child that is expected to be entered next.
     expected_child: NodeIndex,
-    /// The sibling that was last entered after it, at first itself: this predicts the sequence of callees in a loop.
+    /// The sibling that was last entered after this one, at first this one itself. It predicts the sequence of callees in a loop.
     follower: NodeIndex,
     /// The number of short calls in a row.
     streak: u16,
@@ -182,7 +183,7 @@ impl CallTree {
     }
 
     /// Repairs the tree after a signal handler left one of these functions by `longjmp`: marks the ancestors that the function
-    /// had not reached. It also makes no call path ready, because a ready one might have nothing to write.
+    /// had not reached. It also marks every call path as not ready, because a ready one might have nothing to write.
     #[cold]
     pub fn repair(&mut self) {
         // A call path has a larger number than its parent.
@@ -277,7 +278,8 @@ impl CallTree {
     }
 }
 
-/// The number of short calls in a row that make a call path short. It is four times as many after each call that was long.
+/// The number of short calls in a row that make a call path short. After each long call it is multiplied by
+/// four, up to [`SURPRISES_MAX`] times.
 const SHORT_CALLS: u16 = 16;
 const SURPRISES_MAX: u8 = 5;
 

@@ -59,7 +59,7 @@ impl Moment {
             let before = usual();
             let other = other();
             let after = usual();
-            // If the other reading lies between ours, it is the same clock: nothing is rounded.
+            // If the other reading is between ours, it is the same clock: nothing is rounded.
             let same = (before..=after).contains(&other);
             let usual = if same { other } else { before + after.saturating_sub(before) / 2 };
             (after.saturating_sub(before), Moment { usual, other })
@@ -68,7 +68,7 @@ impl Moment {
         (0..7).map(|_| read()).fold(first, |best, new| if new.0 < best.0 { new } else { best }).1
     }
 
-    /// Converts a time of [`usual`] to the other clock, linearly between two moments. `None` if it lies before `begin`, or if
+    /// Converts a time of [`usual`] to the other clock, linearly between two moments. `None` if it is before `begin`, or if
     /// the moments do not increase.
     pub fn convert(begin: Moment, end: Moment, usual: u64) -> Option<u64> {
         let ours = u128::from(end.usual.checked_sub(begin.usual).filter(|ticks| *ticks > 0)?);

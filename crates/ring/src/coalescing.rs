@@ -10,7 +10,7 @@
 //! more short calls in a row before it is coalesced again. A frame that is open at the end of a millisecond is written in
 //! slices, so that a group never covers much more than a millisecond.
 //!
-//! A group lies between two other records and covers what ran between them: it is written before the next record. If the ring
+//! A group is between two other records and covers what ran between them: it is written before the next record. If the ring
 //! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.
 
 use crate::calltree::{CallTree, NodeIndex, ROOT};
@@ -93,8 +93,8 @@ impl Coalescing {
         self.from_start || self.is_too_fast(position, timestamp)
     }
 
-    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could follow for a
-    /// while, but on a core that the program needs.
+    /// Whether more than [`RECORDS_PER_SECOND`] were written since the rate was last measured. A collector could keep up
+    /// for a while, but only on a core that the program needs.
     fn is_too_fast(&mut self, position: u64, timestamp: u64) -> bool {
         let (before, time) = self.measured_from;
         let records = position - before;
@@ -160,7 +160,7 @@ impl Coalescing {
         true
     }
 
-    /// Handles a leave of another frame than the innermost: frames were entered or left while recording was switched off. The
+    /// Handles the leave of a frame that is not the innermost: frames were entered or left while recording was switched off. The
     /// open frames are written, and the decoder repairs the nesting.
     #[cold]
     fn leave_other(&mut self, output: &mut Output, timestamp: u64, region: u32) {
@@ -361,7 +361,7 @@ impl Coalescing {
     }
 
     /// Leaves the innermost frame if its call path is ready, which also means that its enter is not in the ring. Otherwise
-    /// returns `false`, with nothing changed. A long call need not be detected here: it is at the end of a period.
+    /// returns `false`, with nothing changed. A long call need not be detected here: the end of the period detects it.
     #[inline(always)]
     pub fn leave_short(&mut self, timestamp: u64, region: u32) -> bool {
         let path = &mut self.tree[self.current];

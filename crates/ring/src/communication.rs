@@ -1,4 +1,4 @@
-//! Messages, collectives, requests, teams of threads and whether they record: events that take several records.
+//! Events that take several records: messages, collectives, requests, teams of threads, and recording switched on or off.
 //!
 //! ```text
 //! Communication   word 0  timestamp                    argument: the first number of the event
@@ -215,7 +215,7 @@ pub(crate) fn decode_whole(records: &[Record]) -> Option<Communication> {
     Communication::of_numbers(Numbers::of_records(*records.first()?, payloads))
 }
 
-/// An event of which only some records have been read.
+/// An event whose records have been read only in part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partial {
     head: Record,

@@ -1,5 +1,5 @@
-//! The CPU time of a location, from all records about it: those of a collector that was killed, for example, and those of the one that
-//! took over, which start from 0 again.
+//! Adds up the CPU time of a location from all records about it: if a collector is killed, the records of the one that takes over
+//! start from 0 again.
 
 use ampere_model::Timestamp;
 

@@ -17,8 +17,8 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// The timestamp, the device index and the nanojoules.
     Sample(Timestamp, u32, u64),
-    /// The CPU time of the location: the timestamp, the ticks before it during which the time rose, or 0 if it rose since the
-    /// event of this kind before, and the nanoseconds from 0.
+    /// The CPU time of the location: the timestamp; the number of ticks before it during which the time rose, or 0 if it rose
+    /// since the previous event of this kind; and the nanoseconds in total.
     CpuTime(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
@@ -55,7 +55,7 @@ pub struct Decoder {
     pub repairs: Repairs,
 }
 
-/// An event or group of several records, of which only some have been read.
+/// An event or group of several records that have been read only in part.
 #[derive(Clone, Copy, Debug, Default)]
 enum Incomplete {
     #[default]
@@ -127,7 +127,7 @@ impl Decoder {
         self.decode_any(record, out);
     }
 
-    /// Decodes records, with the same result as one by one.
+    /// Decodes several records, with the same result as decoding them one by one.
     #[inline]
     pub fn decode_all(&mut self, records: &[Record], out: &mut impl FnMut(Event)) {
         let mut at = 0;
@@ -142,8 +142,8 @@ impl Decoder {
         }
     }
 
-    /// Decodes what these records begin with and returns the number of records used. A function of its own, so that `out` is
-    /// specialized for common records.
+    /// Decodes what these records begin with and returns the number of records used. This is a function of its own so
+    /// that `out` is specialized for common records.
     #[inline(never)]
     fn decode_others(&mut self, records: &[Record], out: &mut impl FnMut(Event)) -> usize {
         if let Some((event, count)) = self.decode_communication(records) {

@@ -28,13 +28,14 @@ use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"AMPDEFS1";
-/// A longer entry is damage.
+/// An entry that is longer counts as damaged.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 /// The writer's buffer for an entry. A longer entry allocates.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The size of a read.
 const READ_BYTES: usize = 256 << 10;
-/// A longer log, or one with more entries, is damaged: a program with two million functions needs less, and reading must end.
+/// A log that is longer or has more entries counts as damaged: a program with two million functions needs less, and reading must
+/// end.
 const LOG_BYTES_MAX: u64 = 256 << 20;
 const ENTRIES_MAX: u64 = 1 << 21;
 
@@ -255,7 +256,7 @@ impl LogReader {
         &self.path
     }
 
-    /// Whether the program that writes the log is still running, by its lock.
+    /// Whether the program that writes the log still holds its lock, and so is still running.
     pub fn is_held(&self) -> bool {
         let is_held = |file: &OwnedFd| {
             let held = rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)

@@ -63,7 +63,7 @@ impl Overload {
 
 /// If calls are to be coalesced from the start, the number of events after which coalescing is tried again.
 const COALESCING_RETRY: u64 = 64;
-/// Suppressed frames beyond this number are written again only when the stack is not deeper than that.
+/// The regions of this number of suppressed frames are remembered. While more frames are suppressed, none is entered again.
 const SUPPRESSED_REMEMBERED: usize = 64;
 
 impl EventWriter {
@@ -234,8 +234,8 @@ impl EventWriter {
         loop {
             let free = self.output.ring.free();
             let (kept, checked_again_after) = match &self.overload {
-                // Coalescing begins while there is room for its groups. If it is to begin at the start, the clock is not known
-                // yet.
+                // Coalescing begins while there is room for its groups. At the start of the program it must be
+                // tried again, because the clock is not known yet.
                 Overload::Coalesce(coalescing) => {
                     let retry = if coalescing.from_start { COALESCING_RETRY } else { MEASURED_RECORDS };
                     (self.output.ring.capacity_records() / 2, retry)
@@ -302,7 +302,7 @@ impl EventWriter {
 
     /// Records a message, a collective, a request or what a team of threads does. It is written as a whole. Without room for
     /// it, or inside suppressed calls, it is counted as dropped. Enters are written first for the frames around it that are
-    /// being coalesced, so that it lies in them at its own time.
+    /// being coalesced, so that it is inside them at its own time.
     #[inline(never)]
     pub fn communication(&mut self, timestamp: u64, event: Communication) {
         let frames_are_in_ring = match (self.mode, &mut self.overload) {
@@ -377,8 +377,8 @@ impl EventWriter {
         }
     }
 
-    /// Writes the CPU time that the location has used, from 0, up to this time. It rose for this number of ticks before; with 0,
-    /// since the last one. If the ring is full, it is dropped and counted.
+    /// Writes the CPU time in total that the location has used up to this time. It rose during the `rose_ticks` before this time,
+    /// or, if that is 0, since the previous record of this kind. If the ring is full, the record is dropped and counted.
     pub fn cpu_time(&mut self, timestamp: u64, rose_ticks: u32, nanoseconds: u64) {
         if self.output.ring.has_room(2 + RESERVE) {
             let head = Record::new(Kind::CpuTime, timestamp, rose_ticks);

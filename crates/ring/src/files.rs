@@ -74,7 +74,8 @@ pub fn unfinished(path: &Path) -> PathBuf {
     path.with_file_name(format!(".ampere-{name}.part"))
 }
 
-/// Copies the file to its name. The original is removed only when the copy is complete.
+/// Copies the file to its final name, if the file system cannot rename it. The original is removed only when the copy is
+/// complete.
 fn put_without_rename(
     unfinished: &Path,
     path: &Path,

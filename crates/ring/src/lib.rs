@@ -51,8 +51,8 @@
 //! Positions count records since the start and never wrap (2^64 records are 1,800 years at 10 GHz); the slot is
 //! `position mod capacity`. The producer writes the record, then publishes it by storing the write position with
 //! release order; the consumer loads it with acquire order, copies the records out, then stores the read position with
-//! release order, which hands the slots back. Each side keeps a copy of the other's position and looks again only when
-//! by that copy the ring may be full or empty ([`protocol`]).
+//! release order, which hands the slots back. Each side keeps a copy of the other's position and reads the position again
+//! only when, by that copy, the ring may be full or empty ([`protocol`]).
 //!
 //! # A record
 //!

@@ -30,7 +30,7 @@ impl Mapping {
         self.0.len()
     }
 
-    /// Removes the pages from byte `from` on from this process' memory. They stay in the file, and come back when touched.
+    /// Removes the pages from byte `from` onwards from this process' memory. They stay in the file, and come back when touched.
     pub(crate) fn release_pages(&self, from: usize) {
         let (start, bytes) = (self.0.as_mut_ptr(), self.0.len());
         if from < bytes {

@@ -21,7 +21,7 @@ impl Output {
         Output { ring, open: 0, suppressed_calls: 0, reported_calls: 0, dropped_records: 0 }
     }
 
-    /// Whether records find room, beside the leaves of all open frames.
+    /// Whether there is room for this number of records in addition to the leaves of all open frames.
     pub fn has_room(&mut self, records: u64) -> bool {
         self.ring.has_room(self.open + records + RESERVE)
     }

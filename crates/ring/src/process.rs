@@ -22,7 +22,8 @@ fn start_time_of(stat: &str) -> Option<u64> {
     fields.nth(1)?.parse().ok().map(ticks_since_boot)
 }
 
-/// Whether any process with this pid is alive, possibly a later one. A zombie is not alive. Does not allocate.
+/// Whether a process with this pid is alive, not necessarily the one that had the pid before. A zombie is not alive. Does not
+/// allocate.
 pub fn seems_alive(pid: u32) -> bool {
     use std::io::Write;
     let mut path = [0u8; 32];
@@ -58,8 +59,8 @@ fn proc_is_there() -> bool {
 
 fn has_pid(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let asked = |pid| rustix::process::test_kill_process(pid);
-    pid.is_some_and(|pid| matches!(asked(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
+    let probe = |pid| rustix::process::test_kill_process(pid);
+    pid.is_some_and(|pid| matches!(probe(pid), Ok(()) | Err(rustix::io::Errno::PERM)))
 }
 
 /// The id of the node's boot; 0, 0 if it is not known. After another boot, pids and start times repeat. Source:
@@ -82,7 +83,7 @@ pub fn pid_namespace() -> u64 {
     rustix::fs::stat(c"/proc/self/ns/pid").map_or(0, |found| found.st_ino)
 }
 
-/// A name that no other process of the node has, for files: the pid and its namespace.
+/// A name for files that no other process of the node uses: the pid and its namespace.
 pub fn own_name() -> String {
     format!("{}.{}", std::process::id(), pid_namespace())
 }
@@ -115,7 +116,7 @@ pub fn is_this_node(name: &str) -> bool {
     names_of_this_node().iter().any(|own| own == name)
 }
 
-/// The name that a run uses for the node of a process with this host name. `node` is the name of the collector's node.
+/// Returns `node`, the name of the collector's node in a run, if it is `hostname` plus the suffix of [`distinct_node_name`].
 pub fn name_in_run(hostname: &str, node: &str) -> Option<String> {
     let number = node.strip_prefix(hostname)?.strip_prefix('-')?;
     let is_distinct = number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -152,7 +153,7 @@ pub fn is_ending(pid: u32) -> bool {
             .is_ok_and(|threads| threads.flatten().all(|thread| is_exiting(&thread.path())))
 }
 
-/// A handle for asking often whether a process is running. It takes one system call instead of reading a file of /proc.
+/// A handle for checking frequently whether a process is running. It takes one system call instead of reading a file of /proc.
 pub struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
@@ -167,9 +168,9 @@ impl ProcessHandle {
     /// Whether the process is still running.
     pub fn is_alive(&self) -> bool {
         // The handle becomes readable when the process ends.
-        let mut asked = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
+        let mut poll = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        !matches!(rustix::event::poll(&mut asked, Some(&now)), Ok(ended) if ended > 0)
+        !matches!(rustix::event::poll(&mut poll, Some(&now)), Ok(ended) if ended > 0)
     }
 }
 
@@ -211,7 +212,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let pid = child.id();
         let begun = std::time::Instant::now();
-        // A zombie, until it is waited for.
+        // The child is a zombie until it is waited for.
         while seems_alive(pid) || start_time(pid).is_some() {
             assert!(begun.elapsed().as_secs() < 10, "a process that has ended is not alive");
         }
@@ -222,9 +223,9 @@ mod tests {
 
     #[test]
     fn a_process_is_of_the_node_that_a_run_has_renamed() {
-        for (host, node, is_it) in [
+        for (host, node, is_same_node) in [
             ("n1", "n1-0a1b2c3d", true),
-            // A name with an end like that, and one that is a part of another node's.
+            // A host name that itself ends like the suffix, and one that is a prefix of another node's.
             ("n1-0a1b2c3d", "n1-0a1b2c3d-00000001", true),
             ("n1", "n1-0a1b2c3d-00000001", false),
             ("n", "n1-0a1b2c3d", false),
@@ -234,7 +235,7 @@ mod tests {
             ("n1", "n1-compute0", false),
             ("n1.cluster", "n1-0a1b2c3d", false),
         ] {
-            assert_eq!(name_in_run(host, node), is_it.then(|| node.to_owned()), "{host} {node}");
+            assert_eq!(name_in_run(host, node), is_same_node.then(|| node.to_owned()), "{host} {node}");
         }
         let distinct = distinct_node_name();
         assert_eq!(name_in_run(&node_name(), &distinct), Some(distinct.clone()));

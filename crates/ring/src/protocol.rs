@@ -27,7 +27,7 @@ impl Position for std::sync::atomic::AtomicU64 {
 
 /// The pid of the process that holds one end; 0 when it is free.
 pub trait Hold {
-    /// The pid that is there now.
+    /// The pid of the present holder.
     fn holder(&self) -> u32;
     /// Replaces `from` with `to`. `Err` has the pid that was there instead.
     fn replace(&self, from: u32, to: u32) -> Result<(), u32>;

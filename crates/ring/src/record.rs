@@ -29,8 +29,8 @@ pub enum Kind {
     Communication = 12,
     /// The further numbers of a `Communication`.
     Payload = 13,
-    /// The CPU time that the location has used, from 0, up to this time follows in the next record; argument: for how many ticks
-    /// before this time it rose, 0 if it rose since the record of CPU time before.
+    /// The CPU time in total that the location has used up to this time follows in the next record; argument: the number of ticks
+    /// before this time during which it rose, or 0 if it rose since the previous record of CPU time.
     CpuTime = 14,
 }
 

@@ -38,7 +38,7 @@ impl Shared {
         // SAFETY: the mapping is page-aligned and at least HEADER_BYTES long.
         let state = unsafe { &*addr_of!((*identity).state) };
         if state.load(Ordering::Acquire) == STATE_MAKING {
-            return Err(Error::malformed(path, "still in the making"));
+            return Err(Error::malformed(path, "its creator has not finished it"));
         }
         // SAFETY: see above; the identity is plain data, read once by copy, and any bytes are valid for its types.
         let (magic, version, header_bytes, record_bytes, capacity) = unsafe {
@@ -178,7 +178,7 @@ impl RingProducer {
         self.cursor.free(&self.shared.header().consumer.read)
     }
 
-    /// Writes and publishes one record. The caller has asked `has_room`; without room the oldest record is overwritten.
+    /// Writes and publishes one record. The caller has checked `has_room`; without room the oldest record is overwritten.
     #[inline(always)]
     pub fn push_with_room(&mut self, record: Record) {
         self.shared.store(self.cursor.write(), record);
@@ -390,7 +390,7 @@ impl RingConsumer {
         self.shared.map.release_pages(HEADER_BYTES);
     }
 
-    /// Whether the producer has closed the ring. Must be asked before the last `copy_out`, not after it.
+    /// Whether the producer has closed the ring. Must be called before the last `copy_out`, not after it.
     pub fn is_closed(&self) -> bool {
         // Pairs with the release in RingProducer::close.
         self.shared.header().identity.state.load(Ordering::Acquire) == STATE_CLOSED

@@ -12,7 +12,7 @@
 //!
 //! Times are of [`crate::clock::usual`], whatever the clock of the session's events: the plugin converts to Score-P's clock.
 //!
-//! **Limit.** When a file has [`SAMPLES_MAX`], every second one is removed, and from then on only every second (fourth,
+//! **Limit.** When a file has [`SAMPLES_MAX`] samples, every second one is removed, and from then on only every second (fourth,
 //! eighth ...) sample is written. Energy is cumulative, so this costs resolution in time and no joules. The thinner file
 //! replaces the other one by renaming, so that a reader always has a complete file.
 
@@ -149,7 +149,7 @@ impl Series {
     fn flush(&mut self, until: u64, most: usize) {
         let Some(file) = &self.file else { return };
         let at = HEADER_BYTES + self.written * SAMPLE_BYTES;
-        // The samples are written first, because the header promises that they are there.
+        // The samples are written first, because the header states that they are in the file.
         let done = write_all(file, &self.pending, at).and_then(|()| write_all(file, &self.header(until), 0));
         if done.is_err() {
             self.file = None;
@@ -272,5 +272,5 @@ fn read_header(file: &OwnedFd, path: &Path) -> Result<[u8; HEADER_BYTES], Error>
             Err(e) => return Err(Error::io("read", path, e)),
         }
     }
-    Err(Error::malformed(path, "its header changes all the time"))
+    Err(Error::malformed(path, "its header changed at every reading"))
 }

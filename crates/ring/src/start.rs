@@ -138,10 +138,10 @@ pub fn seconds_from(variable: &str) -> Option<Duration> {
 /// The reason that the collector left when it gave up.
 fn failure(session: &Session) -> StartError {
     let why = crate::files::read_text(&session.directory().join("failure"));
-    let said = "energy is not measured";
+    let consequence = "energy is not measured";
     StartError::CollectorFailed(match why.trim() {
-        "" => format!("{said}: the collector failed"),
-        why if why.contains(said) => why.to_owned(),
-        why => format!("{said}: {why}"),
+        "" => format!("{consequence}: the collector failed"),
+        why if why.contains(consequence) => why.to_owned(),
+        why => format!("{consequence}: {why}"),
     })
 }

@@ -80,8 +80,8 @@ fn slots_are_handed_over_in_both_directions() {
     });
 }
 
-/// A consumer was killed when it had read a record and not yet handed its slot back. Two others want its end while the producer
-/// continues: one gets it, and with it every record from there on, once and in order.
+/// A consumer was killed when it had read a record and not yet handed its slot back. Two others try to take its end while the
+/// producer continues: one gets it, and with it every record from there on, once and in order.
 #[test]
 fn one_consumer_takes_over_from_a_dead_one_and_misses_no_record() {
     const DEAD: u32 = 7;

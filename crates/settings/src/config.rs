@@ -31,7 +31,8 @@ pub struct Config {
     pub group_writable: bool,
     /// Whether rank n of a node is assumed to use GPU n if nothing else shows which GPU it uses.
     pub by_local_rank: bool,
-    /// Where the collector runs; `None` for where `ampere run` was started, or else the CPU set of the job's control group.
+    /// The CPUs on which the collector runs. `None`: those on which `ampere run` was started, or else those of the job's control
+    /// group.
     pub cpus: Option<Cpus>,
     /// Variables of counter sources that are ignored because of their values, one line each.
     pub left_out: Vec<String>,
@@ -61,7 +62,7 @@ pub struct AttributionSettings {
 pub struct SamplerSettings {
     /// How often a counter that is about to change is read.
     pub period: Duration,
-    /// How often devices are asked for what they report besides their energy.
+    /// How often devices' gauges are read: what they report besides their energy.
     pub gauges: GaugePeriod,
     /// How often the stacks of threads are sampled. `None`: as with `auto` if `ampere run` measures, otherwise never.
     pub stacks: Option<StackPeriod>,
@@ -73,7 +74,8 @@ pub struct CounterLimits {
     /// No device draws more than this. `None`: the limit of the device's kind if the metric is an energy or a power by its
     /// definition, otherwise no limit.
     pub watts_max: Option<f64>,
-    /// An interval that is longer than this multiple of the usual one is a gap: its joules are lost. `None`: no interval is.
+    /// An interval that is longer than this multiple of the usual one is a gap: its joules are lost. `None`: no interval is a
+    /// gap.
     pub gap: Option<f64>,
     /// A counter that has not changed for this time is stale.
     pub stale: Duration,

@@ -17,7 +17,7 @@ pub struct DeviceSetting {
     pub node: Option<Regex>,
     /// The metric that counts its energy.
     pub metric: Regex,
-    /// Whether the metric is a power; `None` for what the metric's definition has, or else cumulative.
+    /// Whether the metric is a power. `None`: as in the metric's definition; without one, it is cumulative.
     pub instantaneous: Option<bool>,
     /// The factor from raw values to joules (or watts); `None` for that of the metric's definition.
     pub scale: Option<f64>,
@@ -259,7 +259,7 @@ impl DeviceSetting {
         }
     }
 
-    /// Why the setting can never be used as it is written, after those before it.
+    /// Why the setting can never be used as it is written, given those before it.
     fn impossible(&self, before: &[DeviceSetting]) -> Option<String> {
         let metric = plain(self.metric.as_str());
         if let Some(first) = before.iter().find(|first| first.patterns() == self.patterns()) {

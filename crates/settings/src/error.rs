@@ -38,7 +38,7 @@ pub enum WrongValue {
     /// A value outside of what is allowed.
     #[error("{found}: use {allowed}")]
     Range { found: String, allowed: String },
-    /// A text that is no list of CPUs, or names a CPU that no machine has.
+    /// A text that is not a list of CPUs, or names a CPU that no machine has.
     #[error("{found:?} is not a list of CPUs: {advice}")]
     Cpus { found: String, advice: String },
     /// The name of a counter source that does not exist.

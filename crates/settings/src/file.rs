@@ -57,7 +57,7 @@ impl Config {
     /// Reads the text of a file. `origin` is the file's name, for messages.
     ///
     /// # Errors
-    /// Returns an error if the text is no TOML, a key is unknown, or a value cannot be used.
+    /// Returns an error if the text is not TOML, a key is unknown, or a value cannot be used.
     pub fn parse(text: &str, origin: &str) -> Result<Config, ConfigError> {
         let source = Source { origin, text };
         let root = DeTable::parse(text).map_err(|error| {
@@ -91,7 +91,7 @@ impl Config {
     }
 }
 
-/// Reads a file, which may be a pipe, but not one without end.
+/// Reads a file, which may be a pipe. A file without an end is an error.
 fn read(path: &Path) -> std::io::Result<String> {
     const BYTES_MAX: u64 = 1 << 20;
     let mut text = String::new();

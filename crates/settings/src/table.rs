@@ -45,7 +45,7 @@ pub(crate) enum Keeper {
     Config(fn(&mut Config) -> &mut dyn Value),
     /// In the part of ampere that reads the variable: the plugin, the host, the command line.
     Elsewhere(Form),
-    /// In the part of ampere that reads the variable, which ampere sets for its other processes, or a test does.
+    /// In the part of ampere that reads the variable. Only ampere, for its other processes, and tests set it.
     Internal,
 }
 

@@ -46,13 +46,11 @@ pub(crate) trait Word: Copy + PartialEq + 'static {
 }
 
 impl Word for Policy {
-    const WORDS: &'static [(&'static str, Policy)] =
-        &[("active", Policy::Active), ("time_sliced", Policy::TimeSliced), ("busy_only", Policy::BusyOnly)];
+    const WORDS: &'static [(&'static str, Policy)] = Policy::WORDS;
 }
 
 impl Word for Sharing {
-    const WORDS: &'static [(&'static str, Sharing)] =
-        &[("shared", Sharing::Shared), ("independent", Sharing::Independent)];
+    const WORDS: &'static [(&'static str, Sharing)] = Sharing::WORDS;
 }
 
 /// Which threads of a process share what the process gets.
@@ -187,7 +185,7 @@ impl<'a> Written<'a> {
 /// Parses a time in the form that settings have: "250us", "1ms", "1.5 s".
 ///
 /// # Errors
-/// Returns an error if the text is no time, or a negative one.
+/// Returns an error if the text is not a time, or a negative one.
 pub fn parse_duration(text: &str) -> Result<Duration, WrongValue> {
     let wrong = || WrongValue::Time(text.to_owned());
     let trimmed = text.trim();
@@ -428,7 +426,7 @@ impl Cpus {
     /// Parses a list in the form of Slurm, taskset and the kernel: "0-3,8".
     ///
     /// # Errors
-    /// Returns an error if the text is no such list, or names a CPU that no machine has.
+    /// Returns an error if the text is not such a list, or names a CPU that no machine has.
     pub fn parse(text: &str) -> Result<Cpus, WrongValue> {
         let wrong = |advice: String| WrongValue::Cpus { found: text.to_owned(), advice };
         let unreadable = || wrong("write it like 0-3,8".to_owned());

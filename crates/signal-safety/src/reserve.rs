@@ -34,7 +34,7 @@ impl<const BYTES: usize> Reserve<BYTES> {
         (start..start + BYTES).contains(&block.addr())
     }
 
-    /// A block. Null when the reserve is used up or an alignment larger than a page is asked for.
+    /// Takes a block. Returns null if the reserve is used up, or if an alignment larger than a page is requested.
     pub fn take(&self, size: usize, align: usize) -> *mut u8 {
         if align > PAGE {
             return null_mut();

@@ -42,8 +42,8 @@ pub fn preserving_thread_state<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Sleeps for `duration` or until a signal has been handled. This is no cancellation point, errno is preserved, and a handler may
-/// leave it by `longjmp`.
+/// Sleeps for `duration` or until a signal has been handled. This is not a cancellation point, errno is preserved, and a handler
+/// may leave it by `longjmp`.
 pub fn sleep(duration: std::time::Duration) {
     let time = libc::timespec {
         tv_sec: duration.as_secs() as libc::time_t,

@@ -6,9 +6,9 @@
 //! | `counter` | another library's counter of the same thing: Cray's `accel0` for `GPU-0` |
 //! | `sum of parts` | the counters of what it contains: a node's GPUs, packages and memory |
 //!
-//! The time that both cover is compared, in windows. Two measurements of one thing need not be equal: one may have a factor, or
-//! include something of constant power. But their relation stays the same. If it changes, one of the two stalls, drifts or jumps:
-//! a note reports the time, and nothing is corrected by it.
+//! They are compared over the time that both cover, in windows. Two measurements of one thing need not be equal: one may have a
+//! factor, or include something of constant power. But their relation stays the same. If it changes, one of the two stalls,
+//! drifts or jumps: a note reports the time, and nothing is corrected.
 
 use crate::attributor::{Attributor, Device, Unit};
 use crate::curve::Curve;
@@ -27,19 +27,20 @@ pub const SUM_OF_PARTS: &str = "sum of parts";
 const WINDOWS_MAX: u64 = 64;
 /// A comparison needs at least this many sample intervals.
 const INTERVALS_MIN: u64 = 2;
-/// A window that is compared with others has this many intervals: of the intervals at its ends only parts belong to it.
+/// A window that is compared with others has this many intervals, because those at its ends belong to it only in part.
 const WINDOW_INTERVALS: u64 = 8;
-/// With fewer windows it is not known what is usual.
+/// The usual difference is unknown until there are this many windows.
 const WINDOWS_MIN: u64 = 8;
 /// Several windows in a row are unusual if each differs from the usual by more than this part of its joules.
 const UNUSUAL: f64 = 0.1;
 /// A single window has to differ by this part: a sensor may lag when the load changes.
 const UNUSUAL_ALONE: f64 = 0.5;
-/// A difference must be this many times what differs by chance from window to window.
+/// A difference must be this many times as large as the differences that occur by chance from window to window.
 const BEYOND_NOISE: f64 = 5.0;
-/// What is spent in this many seconds is no change: sensors show a mean over such a time, or lag by it, when the load changes.
+/// A difference of what is spent in this many seconds is not a change: sensors show a mean over such a time, or lag by it, when
+/// the load changes.
 const LAG_MAX_SECONDS: f64 = 1.0;
-/// A change that is a smaller part of all joules does not matter.
+/// A change that is a smaller part of all joules than this does not matter.
 const CHANGE_MIN: f64 = 0.01;
 /// The sum of the parts may exceed the whole by this part of it, because other sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.01;
@@ -47,7 +48,7 @@ const PARTS_BEYOND_WHOLE: f64 = 0.01;
 const OTHER_BEYOND_WHOLE: f64 = 0.1;
 /// Either may also exceed it by what the device spends in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;
-/// If the parts of a device leave more of it uncounted than this, a change of the rest is no error, and is not reported.
+/// If the parts of a device leave more of it uncounted than this, a change of the rest is not an error, and is not reported.
 const UNCOUNTED_MAX: f64 = 0.25;
 
 /// A device's energy and another measurement of it, over the time that both cover.
@@ -202,9 +203,9 @@ pub fn notes(attributor: &Attributor) -> Vec<String> {
     of_devices.flat_map(|(device, checks)| checks.iter().filter_map(|check| check.note(device))).collect()
 }
 
-/// Why a device cannot be the sum of its parts: they have counted more. During a run, its first second is no reason: counters
-/// move at different times.
-pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) -> Option<Disproof> {
+/// Why a device cannot be the sum of its parts: they have counted more. During a run, the first second does not show this,
+/// because counters move at different times.
+pub(crate) fn disproof(attributor: &Attributor, number: usize, has_ended: bool) -> Option<Disproof> {
     let whole = &attributor.devices[number];
     let parts = parts_of(attributor, number);
     let part = |at: &usize| &attributor.devices[*at];
@@ -224,8 +225,8 @@ pub(crate) fn disproof(attributor: &Attributor, number: usize, is_over: bool) ->
     let is_lagging = whole.info.quality == Quality::Integrated;
     let apart = if is_lagging { LAG_MAX_SECONDS } else { READ_APART_SECONDS };
     let is_less = match whole.rises() {
-        true => sum > own * (1.0 + beyond + apart / seconds) && (is_over || seconds > LAG_MAX_SECONDS),
-        false => sum > 0.0 && (is_over || parts.iter().any(|at| has_shown(attributor, part(at)))),
+        true => sum > own * (1.0 + beyond + apart / seconds) && (has_ended || seconds > LAG_MAX_SECONDS),
+        false => sum > 0.0 && (has_ended || parts.iter().any(|at| has_shown(attributor, part(at)))),
     };
     let mut names: Vec<&str> = parts.iter().map(|at| part(at).info.name.as_str()).collect();
     names.sort_by_key(|name| (name.len(), *name));
@@ -297,7 +298,7 @@ fn is_same(whole: &Device, part: &Device) -> bool {
     library(whole) != library(part) && kinds[0] == kinds[1] && !kinds[0].is_empty()
 }
 
-/// The counters that add up to as much of a device as is counted, each joule once.
+/// The devices whose counters add up to as much of a device as is counted in its parts, with each joule once.
 fn parts_of(attributor: &Attributor, number: usize) -> Vec<usize> {
     let whole = &attributor.devices[number];
     let contains = |whole: &Device, part: &Device| whole.info.contains(&part.info);
@@ -421,8 +422,8 @@ fn deviation(one: &Curve, others: &[&Curve], lag: u64) -> Option<Deviation> {
     while begin < windows.len() {
         // A deviation extends as far as windows are unusual in the same direction.
         let sign = over[begin].unwrap_or(0.0).signum();
-        let goes_on = |at: &usize| is_beyond(*at, UNUSUAL) && over[*at].is_some_and(|o| o.signum() == sign);
-        let length = (begin..windows.len()).take_while(goes_on).count();
+        let continues = |at: &usize| is_beyond(*at, UNUSUAL) && over[*at].is_some_and(|o| o.signum() == sign);
+        let length = (begin..windows.len()).take_while(continues).count();
         let end = begin + length;
         if length > 1 || (length == 1 && is_beyond(begin, UNUSUAL_ALONE)) {
             let sum: f64 = over[begin..end].iter().flatten().sum();

@@ -85,13 +85,13 @@ pub struct Attributor {
     sampled: SampledStacks,
     /// The time until which a live run's counters were to be read.
     sampling_ended: Option<Timestamp>,
-    /// From when to when functions ran on each node, where that is a part of the run that counters should have been read in.
+    /// The first and the last time at which functions ran on each node, while its counters should have been read.
     functions_ran: BTreeMap<String, (Timestamp, Timestamp)>,
     /// The number of changes in which devices count.
     pub(crate) judged: u64,
 }
 
-/// Where functions ran for no longer than this before the first reading or after the last one, no energy counts as unknown.
+/// If functions ran for at most this long before the first reading or after the last one, no energy counts as unknown.
 const FUNCTIONS_APART_SECONDS: f64 = 0.1;
 
 impl Attributor {
@@ -199,7 +199,7 @@ impl Attributor {
         links.update_location(&mut run, location.0 as usize);
     }
 
-    /// Sets all variables of a location's process, of which more is known than when the location was added.
+    /// Sets all variables of a location's process, because more of them are known than when the location was added.
     pub fn set_environment(&mut self, location: LocationIndex, environment: Arc<[String]>) {
         let (links, mut run) = self.links_and_run();
         links.set_environment(&mut run, location.0 as usize, environment);
@@ -217,13 +217,13 @@ impl Attributor {
         info.kind == LocationKind::CpuThread && (info.main || all)
     }
 
-    /// Adds a device of which only the metric is known. `None` if the metric is no device: no energy by its definition, and not
-    /// configured.
+    /// Adds a device about which only its metric is known. `None` if the metric does not count a device's energy: its
+    /// definition is of something else, and no setting names it.
     pub fn add_device(&mut self, found: FoundDevice) -> Option<usize> {
         self.add_recorded(found, CounterEvidence::default(), Recorded::default())
     }
 
-    /// Adds a device of which more is known than its metric. `None` as for [`Attributor::add_device`].
+    /// Adds a device about which more is known than its metric. `None` as for [`Attributor::add_device`].
     pub fn add_recorded(
         &mut self,
         found: FoundDevice,
@@ -261,7 +261,7 @@ impl Attributor {
         Some(number)
     }
 
-    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time says nothing about who used a GPU.
+    /// How a view divides joules. A rank may wait on its CPU while its kernels run, so CPU time does not show who used a GPU.
     fn policy_of(&self, kind: ViewKind, is_gpu: bool) -> Policy {
         let is_known = kind == ViewKind::Ranks && self.knows_cpu_times;
         match self.config.attribution.policy {
@@ -352,7 +352,7 @@ impl Attributor {
             .collect()
     }
 
-    /// The device of its node that contains a device, and is contained in no other: a sum of all counts the device there.
+    /// The outermost device of its node that contains a device: a sum over all devices counts the device's joules there.
     pub fn whole(&self, device: usize) -> Option<&DeviceInfo> {
         let info = &self.devices[device].info;
         let is_topmost = |whole: &&DeviceInfo| !self.counting(&info.node).any(|other| other.contains(whole));
@@ -436,7 +436,7 @@ impl Attributor {
         }
     }
 
-    /// Translates a step for the engine, for a location of which all or some frames are samples.
+    /// Translates a step for the engine, for a location whose frames are samples, all or some of them.
     pub fn pass(&mut self, location: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let regions = &self.regions;
         self.sampled.pass(location, step, |region| role_of(regions, region), each);

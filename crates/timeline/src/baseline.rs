@@ -9,7 +9,7 @@ pub struct Baseline {
     pub watts: f64,
     /// Where it comes from.
     pub kind: BaselineKind,
-    /// The number of intervals that it is the mean of.
+    /// The number of intervals whose mean it is.
     pub samples: u64,
 }
 

@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The devices that a setting matches and an earlier setting applies to, by the earlier one.
+    /// The devices that a setting matches although an earlier setting applies to them, by the earlier setting.
     fn taken(&self, at: usize, setting: &DeviceSetting) -> BTreeMap<usize, Vec<&'a Device>> {
         let all = &self.attributor.config().devices;
         let mut taken: BTreeMap<usize, Vec<_>> = BTreeMap::new();
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Several devices of a node with one name, which cannot be told apart.
+    /// Several devices of a node with one name, which cannot be distinguished.
     fn one_name(&self, notes: &mut Vec<String>) {
         let mut named: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for device in &self.attributor.devices {
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
                 device.setting().is_some_and(|s| s.listed_ranks().is_some())
                     && metric_number(&device.info.metric).is_some()
             });
-            // Only GPUs of one family count: another library's counter of the same GPU is no other GPU.
+            // Only GPUs of one family count: another library's counter of the same GPU is not another GPU.
             let mut families: BTreeMap<String, Vec<&str>> = BTreeMap::new();
             for link in configured {
                 let info = &self.attributor.devices[link.device].info;

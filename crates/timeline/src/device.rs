@@ -36,7 +36,7 @@ pub struct FoundDevice {
 /// What a trace records about a metric, and a counter of our own does not need.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Watts per unit of the value, if the metric's own definition says that it is a power.
+    /// Watts per unit of the value, if the metric is a power by its own definition.
     pub watts_per_unit: Option<f64>,
     /// The factor for values whose unit is not known.
     pub factor: f64,
@@ -86,8 +86,8 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// Whether its joules include those of another device of its node.
     pub fn contains(&self, part: &DeviceInfo) -> bool {
-        let is_it = |name: &String| *name == part.metric || *name == part.counter;
-        self.counter != part.counter && self.traits.contains.iter().any(is_it)
+        let is_part = |name: &String| *name == part.metric || *name == part.counter;
+        self.counter != part.counter && self.traits.contains.iter().any(is_part)
     }
 }
 
@@ -156,7 +156,7 @@ impl Views {
     }
 }
 
-/// What a device's joules are to its node's sum.
+/// Whether a device's joules are a part of its node's sum.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Standing {
     /// Its joules are a part of the sum.
@@ -261,7 +261,7 @@ impl Device {
         }
     }
 
-    /// The ranks view by the locations that the settings do not choose, if it is another one.
+    /// The ranks view for the locations that the settings do not choose, if there is one.
     pub fn other_ranks(&self) -> Option<(Locations, ViewIndex)> {
         self.views.threads.map(|threads| match self.views.locations {
             Locations::Main => (Locations::All, threads),
@@ -418,8 +418,8 @@ impl PowerLimit {
 }
 
 impl Interpretation {
-    /// `None` if the metric is no device: no energy by its definition, and without a `[[device]]`; or, in a trace, without a
-    /// `[[device]]` although there are some.
+    /// `None` if the metric does not count a device's energy: its definition is of something else, and it has no `[[device]]`; or
+    /// it is in a trace and has no `[[device]]`, although other metrics have one.
     pub fn new(
         config: &Config,
         found: &FoundDevice,

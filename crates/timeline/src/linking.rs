@@ -158,7 +158,7 @@ impl Links {
         }
     }
 
-    /// Sets the variables of a location's process, of which more is known now.
+    /// Sets the variables of a location's process, because more of them are known now.
     pub fn set_environment(&mut self, run: &mut Run, location: usize, environment: Arc<[String]>) {
         self.evidence[location].environment = environment;
         self.update_location(run, location);

@@ -1,7 +1,7 @@
 //! A run's events and samples in the order of time, on their way to the engine.
 //!
 //! Whatever reads events (rings, the spool, a trace) feeds the same pipeline: it puts the events of a location into that location's
-//! stream, and a counter's readings into its device, and says up to which time everything has come.
+//! stream, and a counter's readings into its device, and states up to which time everything has come.
 //!
 //! The events of one stream are in order; a *merger* brings together the streams that one group of views needs, up to the
 //! watermark: a time before which no further event is expected. The ranks of a node share a merger. In a live run, each device with
@@ -23,12 +23,12 @@ const RANKS: usize = 0;
 
 /// A run's streams and devices, and the attributor that their events and samples are handed to.
 pub struct Pipeline {
-    /// What the events and samples become.
+    /// Receives the events and samples in order.
     pub attributor: Attributor,
     /// Times without sampling.
     pub gaps: Gaps,
     streams: Vec<Stream>,
-    /// Two for each device: of its ranks view and of its kernels view.
+    /// Two for each device: those of its ranks view and those of its kernels view.
     samples: Vec<Samples>,
     mergers: Vec<Merger>,
     gpu_streams: GpuStreams,
@@ -63,7 +63,7 @@ struct Samples {
 /// The events of one location that wait.
 pub struct Stream {
     location: LocationIndex,
-    /// `None` for a GPU stream of which no device is known: its events are in no view.
+    /// `None` for a GPU stream whose device is not known: its events are in no view.
     merger: Option<usize>,
     /// Its merger does not wait for its events any more.
     has_ended: bool,
@@ -266,8 +266,8 @@ impl Pipeline {
         (stream.merger, stream.done_until) = (Some(merger), self.mergers[merger].done_until);
     }
 
-    /// Puts new devices, and GPU streams of which no device was known, into mergers. A stream that draws from several devices can be
-    /// handed over only once: their mergers become one.
+    /// Puts new devices, and GPU streams whose device was not known, into mergers. A stream that draws from several devices can
+    /// be handed over only once: their mergers become one.
     pub fn place_streams(&mut self) {
         self.add_samples_of_devices();
         for stream in 0..self.streams.len() {
@@ -405,7 +405,7 @@ impl Pipeline {
         steps + samples.iter().map(|samples| self.samples[*samples].waiting.len()).sum::<usize>()
     }
 
-    /// Hands everything before `watermark` to the engine, but for what late GPU streams and the samples of their devices have.
+    /// Hands everything before `watermark` to the engine, except for late GPU streams and the samples of their devices.
     pub fn advance_ranks(&mut self, watermark: Timestamp) {
         self.advance(RANKS, watermark);
     }
@@ -423,7 +423,7 @@ impl Pipeline {
         }
     }
 
-    /// Hands over all that is there: no event and no sample follows.
+    /// Hands over everything that waits: no event and no sample follows.
     pub fn advance_to_the_end(&mut self) {
         (0..self.mergers.len()).for_each(|merger| self.advance(merger, Timestamp::MAX));
     }
@@ -627,7 +627,7 @@ mod tests {
         assert_eq!(pipeline.waiting(), 1, "the limit is 15");
         pipeline.end_stream(silent);
         pipeline.advance_late(100, 1000, false);
-        assert_eq!(pipeline.waiting(), 1, "the other one may go on at 20");
+        assert_eq!(pipeline.waiting(), 1, "the other one may continue at 20");
         pipeline.end_stream(gpu);
         pipeline.advance_late(100, 1000, true);
         assert_eq!(pipeline.waiting(), 1, "another one may come");

@@ -4,7 +4,7 @@ use ampere_model::{MetricValue, Timestamp};
 
 /// The maximum number of readings with a new value that are compared.
 const READINGS_MAX: usize = 256;
-/// This many equal values are no accident: each is one of some thousand possible ones.
+/// This many equal values are not a coincidence: each is one of some thousand possible ones.
 const EQUAL_MIN: usize = 3;
 /// Values of a counter that moves with every reading are never equal. Instead, at least this many must lie between two of the
 /// other counter's.
@@ -49,7 +49,7 @@ pub(crate) enum Sameness {
 }
 
 /// Compares the values of two counters. Equal values, or values between two of the other counter's, show that they are one.
-pub(crate) fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], is_over: bool) -> Sameness {
+pub(crate) fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], has_ended: bool) -> Sameness {
     let (mut equal, mut between, mut against) = (0, 0, 0);
     for (time, value) in other.iter().skip(1) {
         let next = one.partition_point(|(at, _)| at <= time);
@@ -68,11 +68,12 @@ pub(crate) fn sameness(one: &[(Timestamp, u64)], other: &[(Timestamp, u64)], is_
         }
     }
     let (in_step, is_risen) = (equal + between, one.len() > 1 || other.len() > 1);
-    let are_two = against >= AGAINST_MIN && 4 * against > in_step || is_over && is_risen && against > in_step;
+    let are_two =
+        against >= AGAINST_MIN && 4 * against > in_step || has_ended && is_risen && against > in_step;
     if are_two {
         return Sameness::Two;
     }
-    let is_enough = equal >= EQUAL_MIN || in_step >= BETWEEN_MIN || is_over && in_step > 0;
+    let is_enough = equal >= EQUAL_MIN || in_step >= BETWEEN_MIN || has_ended && in_step > 0;
     match is_enough && 8 * against <= in_step {
         true => Sameness::One,
         false => Sameness::Unknown,

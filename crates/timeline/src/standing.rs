@@ -1,5 +1,5 @@
 //! Which devices' joules are among a node's. Two counters that rise in step to the last tick are one: the dies of a package that
-//! have one counter, the partitions of a GPU each of which shows its whole package's. A counter of several parts that counts less
+//! have one counter, the partitions of a GPU, if each shows its whole package's. A counter of several parts that counts less
 //! than they do is not the node's total.
 //!
 //! Only counters are compared that may be one by what is known of the hardware, and only their values decide. Until then the
@@ -64,11 +64,11 @@ impl Attributor {
         (device.first_readings.others, device.standing) = (others, Standing::Undecided);
     }
 
-    /// Decides which devices count, by what they have shown so far. `is_over`: no more readings come.
-    pub fn judge_devices(&mut self, is_over: bool) {
+    /// Decides which devices count, by what they have shown so far. `has_ended`: no more readings come.
+    pub fn judge_devices(&mut self, has_ended: bool) {
         for device in 0..self.devices.len() {
             if self.devices[device].standing == Standing::Undecided {
-                let standing = self.standing_of_repeated(device, is_over);
+                let standing = self.standing_of_repeated(device, has_ended);
                 self.set_standing(device, standing);
             }
         }
@@ -83,7 +83,7 @@ impl Attributor {
             {
                 continue;
             }
-            let disproof = agreement::disproof(self, whole, is_over);
+            let disproof = agreement::disproof(self, whole, has_ended);
             self.set_standing(whole, disproof.map_or(Standing::Counts, Standing::Disproved));
         }
     }
@@ -95,23 +95,23 @@ impl Attributor {
         }
     }
 
-    /// A number that changes whenever the set of devices that count does.
+    /// A number that changes whenever the set of devices that count changes.
     pub fn judged(&self) -> u64 {
         self.judged
     }
 
-    fn standing_of_repeated(&self, device: usize, is_over: bool) -> Standing {
+    fn standing_of_repeated(&self, device: usize, has_ended: bool) -> Standing {
         let own = &self.devices[device].first_readings;
         let mut standing = Standing::Counts;
         for other in &own.others {
-            match sameness(&self.devices[*other].first_readings.values, &own.values, is_over) {
+            match sameness(&self.devices[*other].first_readings.values, &own.values, has_ended) {
                 Sameness::One => {
                     return match self.devices[*other].standing {
                         Standing::Repeats(first) => Standing::Repeats(first),
                         _ => Standing::Repeats(*other),
                     };
                 }
-                Sameness::Unknown if !is_over => standing = Standing::Undecided,
+                Sameness::Unknown if !has_ended => standing = Standing::Undecided,
                 Sameness::Two | Sameness::Unknown => {}
             }
         }
@@ -123,7 +123,7 @@ impl Attributor {
         self.devices[device].standing == Standing::Counts
     }
 
-    /// Whether a device's joules are known to be no part of its node's. Consumers draw from a device that is undecided.
+    /// Whether a device's joules are known not to be a part of its node's. Consumers draw from a device that is undecided.
     pub fn is_left_out(&self, device: usize) -> bool {
         matches!(self.devices[device].standing, Standing::Repeats(_) | Standing::Disproved(_))
     }

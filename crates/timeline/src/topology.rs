@@ -11,8 +11,9 @@
 //!
 //! 1. its `[[device]]`: the `ranks` that it lists, or else all, unless it has `"found"`;
 //! 2. its GPU streams: it draws from the same devices;
-//! 3. the GPUs where its driver has had queues of it ([`QUEUES`]), if one of them has a counter: this is what the process does,
-//!    and addresses need no numbering. If it has not opened AMD's driver, none, unless the counter counts the CPU's cores, too;
+//! 3. the GPUs on which it has had queues, by its driver ([`QUEUES`]), if one of them has a counter: this is what the process
+//!    does, and addresses need no numbering. If it has not opened AMD's driver, none, unless the counter counts the CPU's cores,
+//!    too;
 //! 4. the GPUs that it may see, if these are not all of them;
 //! 5. its local rank, if the settings allow that assumption (`[topology] by_local_rank`): programs are free to use
 //!    another GPU, and the order of GPUs is not to be trusted;
@@ -241,8 +242,8 @@ impl Node<'_> {
                 None if !vendor.may_equal(device.part.vendor) => None,
                 None if device.part.is_own() => {
                     let number = stream_number(name).or(accelerator.number);
-                    let is_it = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
-                    is_it.then(|| "the trace has this counter as its process' own".to_owned())
+                    let is_own = number.is_none() || device.part.number.is_none_or(|own| Some(own) == number);
+                    is_own.then(|| "the trace has this counter as its process' own".to_owned())
                 }
                 None => self.reason_of_stream(device.part, accelerator, &target),
             };
@@ -306,7 +307,7 @@ impl Node<'_> {
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
         let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
         if let Some(first) = package.and_then(|counter| counter.number) {
-            return (first, format!("; GPU {first}'s counter is its, too"));
+            return (first, format!("; GPU {first}'s counter counts it, too"));
         }
         let first = number & !1;
         let Some(even) = self.family(of).find(|counter| counter.number == Some(first)) else {
@@ -435,7 +436,7 @@ impl Node<'_> {
     }
 
     /// Whether a process draws from a GPU, by the driver's list of its queues. If none of the counters belongs to a GPU in the
-    /// list, it is about other GPUs.
+    /// list, the list is about other GPUs.
     fn by_queues(&self, counter: &CountedPart, environment: &[String]) -> Option<Finding> {
         let list = variable(environment, QUEUES)?;
         if list.is_empty() {
@@ -447,16 +448,16 @@ impl Node<'_> {
             let own = counter.evidence.pci.as_deref()?;
             list.split(',').find_map(|on| self.reason_by_pci(counter, on, own, ""))
         };
-        let says = match counter.vendor {
-            Vendor::Nvidia => "NVIDIA's driver has had it at ",
-            Vendor::Amd | Vendor::Unknown => "the driver has had queues of it at ",
+        let evidence = match counter.vendor {
+            Vendor::Nvidia => "NVIDIA's driver reported it at ",
+            Vendor::Amd | Vendor::Unknown => "the driver reported its queues at ",
         };
         let is_listed =
             |other: &CountedPart| counter.vendor.may_equal(other.vendor) && reason(other).is_some();
         match reason(counter) {
-            Some(reason) => Some(Finding::Draws(format!("{says}{reason}"))),
+            Some(reason) => Some(Finding::Draws(format!("{evidence}{reason}"))),
             None if counter.evidence.pci.is_some() && self.gpus().any(|other| is_listed(other.part)) => {
-                Some(Finding::DrawsNot(format!("{says}{list}")))
+                Some(Finding::DrawsNot(format!("{evidence}{list}")))
             }
             None => None,
         }

@@ -62,7 +62,7 @@ pub fn write(
         let definitions = trace.definitions().clone();
         warnings.extend(trace.missing().iter().map(|l| index::missing_line(&trace, *l)));
         if begin.is_none() && parts.len() > 1 {
-            warnings.push(format!("{} does not say when it began: it is shown from 0 on", path.display()));
+            warnings.push(format!("{} has no date: it is shown from 0 on", path.display()));
         }
         if at == 0 {
             let run = json!({
@@ -135,7 +135,7 @@ pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
             directory.display()
         ),
         [first, ..] => bail!(
-            "there are {} traces in {}, and none is called traces.otf2: which one the summary is of is not known ({}...)",
+            "there are {} traces in {}, and none is called traces.otf2: it is not known to which of them the summary belongs ({}...)",
             anchors.len(),
             directory.display(),
             first.file_name().unwrap_or_default().display()

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct CpuTimes {
     /// The metric's position among the members of a class, and the seconds of one unit.
     by_class: HashMap<MetricClassRef, (usize, f64)>,
-    /// Up to when the CPU time is known of each location whose events have not ended.
+    /// For each location whose events have not ended, the time up to which its CPU time is known.
     known_until: HashMap<LocationRef, Timestamp>,
 }
 
@@ -31,7 +31,7 @@ impl CpuTimes {
         if times.are_known() {
             let threads =
                 definitions.locations.iter().filter(|(_, location)| location.kind == LocationType::CpuThread);
-            // Ampere's own traces say which locations have the metric.
+            // Ampere's own traces record which locations have the metric.
             let classes = times.by_class.keys().filter_map(|class| definitions.metric_classes.get(*class));
             let recorders: HashSet<_> = classes.flat_map(|class| &class.recorders).copied().collect();
             let is_recorder = |location: &LocationRef| recorders.is_empty() || recorders.contains(location);
@@ -66,7 +66,7 @@ impl CpuTimes {
         self.known_until.remove(&location);
     }
 
-    /// Up to when the CPU times of all locations are known.
+    /// Returns the time up to which the CPU times of all locations are known.
     pub fn known_until(&self) -> Timestamp {
         self.known_until.values().copied().min().unwrap_or(Timestamp::MAX)
     }

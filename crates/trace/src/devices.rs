@@ -140,12 +140,12 @@ impl<'a> TraceDevices<'a> {
     /// Returns the only processes that can draw from a device, where the trace states them: ampere's own traces do so in a
     /// property, others by the scope of the values, unless that is only the recorder.
     fn own(&self, found: &Found) -> Vec<String> {
-        let told = evidence::own(
+        let stated = evidence::own(
             self.definitions,
             found.series.location,
             &found.recorded.counter(&found.device.metric),
         );
-        told.unwrap_or_else(|| {
+        stated.unwrap_or_else(|| {
             let users = found.place.users.iter().filter(|_| found.place.are_others);
             let groups = users.filter_map(|user| self.definitions.location_groups.get(*user));
             groups.map(|group| group.name.clone()).collect()

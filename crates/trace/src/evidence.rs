@@ -188,7 +188,7 @@ pub fn own(definitions: &Definitions, location: LocationRef, counter: &str) -> O
     Some(text(properties, &format!("{OWN}{counter}"))?.lines().map(str::to_owned).collect())
 }
 
-/// Makes a system tree node for a counter of which more is known than its metric's name; `None` if the name is enough.
+/// Makes a system tree node for a counter about which more is known than its metric's name; `None` if the name is enough.
 pub fn counter_node(
     metric: &str,
     counter: &CounterEvidence,

@@ -3,7 +3,7 @@
 use crate::places::Place;
 use crate::series::{Series, quantity_of};
 use ampere_model::Quantity;
-use ampere_model::counted::{is_no_consumption, looks_like_energy};
+use ampere_model::counted::{is_not_consumption, looks_like_energy};
 use ampere_model::text::listed;
 use otf2::{Definitions, MetricMember};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -60,7 +60,7 @@ impl LeftOut {
             (&self.measured, "powers of devices whose energy is there"),
             (
                 &self.of_unknown,
-                "powers beside energies, which may have their joules in them; a [[device]] makes one a device",
+                "powers next to energies, which may already contain their joules; a [[device]] makes one a device",
             ),
             (&self.not_configured, "in no [[device]] of the configuration"),
         ] {
@@ -108,7 +108,7 @@ pub(crate) fn missing(
     (shown.iter())
         .filter(|(_, of)| of.sum != 0.0)
         .filter_map(|(series, of)| Some((series, of, definitions.metric_members.get(series.member)?)))
-        .filter(|(series, of, member)| !is_no_consumption(&member.name) && !is_counted(series, of, member))
+        .filter(|(series, of, member)| !is_not_consumption(&member.name) && !is_counted(series, of, member))
         .map(|(_, _, member)| member.name.clone())
         .collect()
 }

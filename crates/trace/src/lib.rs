@@ -6,7 +6,7 @@
 //! join/       the archives of several nodes become one
 //! index.rs    names of a trace's definitions           evidence.rs  their evidence about devices and locations
 //! places.rs   nodes, ranks, and what a metric's values are about
-//! left_out.rs metrics that look like energy but are no device      parts.rs   which device is a part of which
+//! left_out.rs metrics that look like energy but are not devices    parts.rs   which device is a part of which
 //! series.rs   the samples of a counter               metrics.rs  which metrics are devices, and in which unit
 //! devices.rs  devices, found with their first samples    metric_recorders.rs  locations that record the same counter
 //! cpu_times.rs  times on a CPU, from the metric that locations record
@@ -15,7 +15,6 @@
 //! offline.rs  attribution of a trace: `ampere attribute`         locations.rs  its locations as the attributor's
 //! shares.rs   its nodes, attributed independently                share_figures.rs  their figures, and those of the trace
 //! power.rs    the power that is attributed to each location, recorded for the run's trace
-//! cpu_times.rs when a trace's locations used CPU time
 //! merged.rs   a trace's events with sampled frames around recorded calls         nesting.rs  leaves that did not match
 //! calls/      single calls with their joules, on the way
 //! replay/     a trace that is played into a live collector: `ampere replay`

@@ -122,14 +122,14 @@ impl Recorders {
         if compared.left_out > 0 {
             let left_out = compared.left_out;
             self.notes.push(format!(
-                "{what} is recorded by {left_out} locations beside {COMPARED_MAX}, which are left out"
+                "{what} is recorded by {left_out} locations in addition to {COMPARED_MAX}: they are left out"
             ));
             self.doubtful_joules = f64::MAX; // JSON has no infinity
         }
         if !silent.is_empty() {
             let silent = silent.iter().map(|at| named.process(&tracks[*at]));
             self.notes.push(format!(
-                "{what}: {} recorded nothing but 0, which is no device",
+                "{what}: {} recorded nothing but 0, which is not a device",
                 listed(silent, NAMES_MAX)
             ));
         }
@@ -438,7 +438,7 @@ struct Survey<'a> {
     definitions: &'a Definitions,
     /// Reads the counters. Each recorder has a device of its own.
     attributor: Attributor,
-    /// The track of each series; `None` if the series is no device.
+    /// The track of each series; `None` if the series is not a device.
     series: HashMap<Series, Option<Compare>>,
     compared: BTreeMap<Key, Compared>,
     tracks: HashMap<usize, Compare>,

@@ -10,7 +10,7 @@ use crate::index::{quality_of, recorded_metrics};
 use crate::left_out::LeftOut;
 use crate::places::Place;
 use crate::series::{Key, Series, quantity_of, scaled};
-use ampere_model::counted::{Counted, is_no_consumption, without_kind_of_reading};
+use ampere_model::counted::{Counted, is_not_consumption, without_kind_of_reading};
 use ampere_model::{Quantity, device_name, quantity_of_name, quantity_of_unit};
 use ampere_settings::Config;
 use ampere_timeline::attributor::{Attributor, FoundDevice, Recorded};
@@ -26,7 +26,7 @@ type Members = HashMap<MetricClassRef, Vec<(usize, MetricMemberRef)>>;
 #[derive(Clone)]
 pub(crate) struct Metrics {
     classes: Members,
-    /// Members that are no devices and whose joules may be missing from the figures.
+    /// Members that are not devices and whose joules may be missing from the figures.
     doubtful: Members,
     /// Names of the metrics that are devices.
     names: BTreeSet<String>,
@@ -115,9 +115,9 @@ impl Metrics {
             recorder: place.part.clone(),
         };
         let counter = recorded.counter(&metric.name);
-        let told = evidence::traits_of(definitions, series.location, &counter);
+        let stated = evidence::traits_of(definitions, series.location, &counter);
         let counted = Counted::by_name(&metric.name).at(place.counted);
-        let traits = told.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
+        let traits = stated.clone().unwrap_or_else(|| CounterTraits::by_name(&metric.name, &self.names));
         let kind = traits.kind.clone();
         let kind =
             if kind.is_empty() { counted.level.map_or("", |level| level.kind()).to_owned() } else { kind };
@@ -128,7 +128,7 @@ impl Metrics {
             evidence: CounterEvidence::default(),
             recorded,
             traits,
-            is_told: told.is_some(),
+            is_stated: stated.is_some(),
             place,
             counted,
             number: None,
@@ -167,7 +167,7 @@ fn wanted(members: &[&MetricMember]) -> (BTreeSet<String>, LeftOut) {
     for member in members {
         match quantity_of(member) {
             _ if !LeftOut::looks_like_energy(member) => {}
-            Some(_) | None if is_no_consumption(&member.name) => {
+            Some(_) | None if is_not_consumption(&member.name) => {
                 left_out.limits.insert(member.name.clone());
             }
             Some(Quantity::Energy(_)) => {
@@ -221,7 +221,7 @@ pub(crate) struct Found {
     pub recorded: Recorded,
     pub traits: CounterTraits,
     /// Whether the trace states what the device contains, as ampere's own traces do.
-    pub is_told: bool,
+    pub is_stated: bool,
     pub place: Place,
     pub counted: Counted,
     /// The number among the attributor's devices; `None` if a `[[device]]` applies to this metric on other nodes only.

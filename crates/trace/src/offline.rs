@@ -543,9 +543,10 @@ impl<'a> Feed<'a> {
         (known, self.quality)
     }
 
-    /// Sets from when to when functions ran on each node. In ampere's own traces, the run is the time of its samples.
+    /// Sets the first and the last time at which functions ran on each node. In ampere's own traces, the run is the time of its
+    /// samples.
     fn set_spans(&mut self) {
-        if self.devices.found.iter().any(|found| found.is_told) {
+        if self.devices.found.iter().any(|found| found.is_stated) {
             return;
         }
         let definitions = self.devices.definitions();

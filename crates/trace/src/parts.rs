@@ -50,7 +50,7 @@ struct Device {
     number: usize,
     counted: Counted,
     /// Whether the device's traits already state its parts.
-    is_told: bool,
+    is_stated: bool,
     joules: f64,
     seconds: f64,
 }
@@ -91,7 +91,7 @@ pub(crate) fn relate(
             number,
             counted: found.counted,
             // A user who configures devices also configures their parts.
-            is_told: found.is_told || attributor.devices[number].setting().is_some(),
+            is_stated: found.is_stated || attributor.devices[number].setting().is_some(),
             joules: joules(attributor, number),
             seconds: seconds_of(attributor, number),
         });
@@ -107,7 +107,7 @@ pub(crate) fn relate(
         node.check(&parts, &mut related);
         let names = |parts: &Vec<usize>| parts.iter().map(|part| node.counter(*part)).collect();
         let names: Vec<Vec<String>> = parts.iter().map(names).collect();
-        for (whole, names) in devices.iter().zip(names).filter(|(whole, _)| !whole.is_told) {
+        for (whole, names) in devices.iter().zip(names).filter(|(whole, _)| !whole.is_stated) {
             found[whole.at].traits.contains = names;
             attributor.set_traits(whole.number, found[whole.at].traits.clone());
         }
@@ -151,23 +151,23 @@ impl Node<'_> {
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); self.devices.len()];
         for whole in all.clone() {
             let of = &self.devices[whole];
-            let told = &self.of(whole).traits.contains;
+            let stated = &self.of(whole).traits.contains;
             parts[whole] = all
                 .clone()
                 .filter(|part| *part != whole)
-                .filter(|part| match of.is_told {
+                .filter(|part| match of.is_stated {
                     true => {
-                        told.iter().any(|name| *name == self.counter(*part) || name == self.metric(*part))
+                        stated.iter().any(|name| *name == self.counter(*part) || name == self.metric(*part))
                     }
                     false => {
-                        told.iter().any(|name| name == self.metric(*part))
+                        stated.iter().any(|name| name == self.metric(*part))
                             || self.is_part_by_name(whole, *part, packages.len() == 1)
                             || self.is_part_by_path(whole, *part)
                             || self.is_same(whole, *part)
                     }
                 })
                 .collect();
-            if !of.is_told {
+            if !of.is_stated {
                 let more = self.numbered(whole).into_iter().chain(self.places(whole));
                 let more: BTreeSet<usize> = more.filter(|part| !parts[whole].contains(part)).collect();
                 parts[whole].extend(more);
@@ -176,7 +176,7 @@ impl Node<'_> {
         for (whole, part) in all.clone().flat_map(|whole| all.clone().map(move |part| (whole, part))) {
             let [of, other] = [whole, part].map(|at| self.devices[at].joules);
             if whole != part
-                && !self.devices[whole].is_told
+                && !self.devices[whole].is_stated
                 && self.is_same(whole, part)
                 && other < of * (1.0 - SAME_BEYOND)
             {
@@ -218,7 +218,7 @@ impl Node<'_> {
         for whole in all.clone() {
             let of = &self.devices[whole];
             if of.counted.level.is_some()
-                || of.is_told
+                || of.is_stated
                 || of.joules <= 0.0
                 || !parts[whole].is_empty()
                 || is_part(parts, whole)
@@ -337,7 +337,7 @@ impl Node<'_> {
                     self.of(core).text()
                 ));
             }
-            if let Some(whole) = own.or_else(any).filter(|whole| !self.devices[*whole].is_told) {
+            if let Some(whole) = own.or_else(any).filter(|whole| !self.devices[*whole].is_stated) {
                 parts[whole].push(core);
             }
         }
@@ -348,7 +348,7 @@ impl Node<'_> {
         for (at, device) in self.devices.iter().enumerate() {
             if device.counted.level == Some(Level::Subzone) && device.joules > DOUBTFUL_PART_MAX * total {
                 doubts.push(format!(
-                    "{} may be cores of its package or memory beside it, which its name does not say: it is taken as a part of the package",
+                    "{} may be cores of its package or memory next to it, which its name does not show: it is taken as a part of the package",
                     self.of(at).text()
                 ));
             }
@@ -357,7 +357,7 @@ impl Node<'_> {
 
     /// Finds the wholes with fewer joules than their parts.
     fn check(&self, parts: &[Vec<usize>], related: &mut Related) {
-        for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_told) {
+        for (whole, of) in self.devices.iter().enumerate().filter(|(_, of)| !of.is_stated) {
             let own = &parts[whole];
             let is_within =
                 |part: &usize| own.iter().any(|other| other != part && parts[*other].contains(part));

@@ -124,7 +124,7 @@ fn shares_memory(node: &SystemTreeNode) -> bool {
 /// The ranks of a trace's processes.
 #[derive(Default)]
 pub(crate) struct Ranks {
-    told: HashMap<LocationGroupRef, u32>,
+    stated: HashMap<LocationGroupRef, u32>,
     /// The process, if the trace has only one.
     only: Option<LocationGroupRef>,
 }
@@ -134,26 +134,26 @@ impl Ranks {
     pub fn of(definitions: &Definitions) -> Ranks {
         let groups = &definitions.location_groups;
         let processes: Vec<_> = groups.iter().filter(|(_, g)| g.kind == LocationGroupType::Process).collect();
-        let mut told = world(definitions).unwrap_or_default();
+        let mut stated = world(definitions).unwrap_or_default();
         for (reference, group) in groups.iter() {
             if let Some(rank) = rank_by_name(&group.name) {
-                told.entry(reference).or_insert(rank);
+                stated.entry(reference).or_insert(rank);
             }
         }
         let only = match processes.as_slice() {
             [(only, _)] => Some(*only),
             _ => None,
         };
-        Ranks { told, only }
+        Ranks { stated, only }
     }
 
     pub fn get(&self, group: LocationGroupRef) -> Option<u32> {
-        self.told(group).or((self.only == Some(group)).then_some(0))
+        self.stated(group).or((self.only == Some(group)).then_some(0))
     }
 
     /// Returns the rank that the trace states.
-    pub fn told(&self, group: LocationGroupRef) -> Option<u32> {
-        self.told.get(&group).copied()
+    pub fn stated(&self, group: LocationGroupRef) -> Option<u32> {
+        self.stated.get(&group).copied()
     }
 }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_unknown_class_are_no_nodes_and_that_is_said() {
+    fn parts_of_an_unknown_class_are_not_nodes_and_a_doubt_reports_it() {
         let definitions = |class: &str, domains: &[SystemTreeDomain]| {
             let mut definitions = tree(&[("machine", "cluster", &[])]);
             for name in ["h1", "h2"] {
@@ -393,7 +393,7 @@ mod tests {
             }
             definitions
         };
-        assert!(doubt_of_nodes(&definitions("box", &[])).is_some_and(|said| said.ends_with(": box")));
+        assert!(doubt_of_nodes(&definitions("box", &[])).is_some_and(|doubt| doubt.ends_with(": box")));
         for (class, domains) in [
             ("server", &[][..]),
             ("package", &[]),

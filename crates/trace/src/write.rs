@@ -88,7 +88,7 @@ pub struct TracedLocation<'a> {
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,
     pub samples: SampledFrames,
-    /// If its records are CPU time, of which location; `None` for other records, or if that is not known.
+    /// If its records are CPU time, whose time it is; `None` for other records, or if that is not known.
     pub cpu_time_of: Option<CpuTimeOf>,
     /// `None` if it could not be made, which has been noted. The other locations' events are still worth having.
     pub spool: Option<&'a Spool>,
@@ -106,14 +106,14 @@ pub enum SampledFrames {
     On(usize, LocalLocation),
 }
 
-/// The location whose CPU time the records of another one are.
+/// Whose CPU time a location's records are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuTimeOf {
-    /// Its own.
+    /// The location's own.
     Itself,
-    /// Of the threads of this process in the run that have no location.
+    /// That of all threads without a location in the process with this index in the run.
     OtherThreads(usize),
-    /// The index of its process in the run, and the location.
+    /// That of another location: the index of its process in the run, and the location.
     Location(usize, LocalLocation),
 }
 

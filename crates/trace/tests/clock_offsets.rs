@@ -1,4 +1,4 @@
-//! `attribute` reads a trace of which one location's time goes back, by its own clock offsets.
+//! `attribute` reads a trace in which one location's time goes back, by its own clock offsets.
 
 use ampere_settings::Config;
 use otf2::*;
@@ -53,7 +53,7 @@ fn no_joule_is_charged_twice_where_time_goes_back() {
     };
     write(0, &[(0, program)], &[(100, program)]);
     write(1, &[(8, program)], &[(99, program)]);
-    // At 0, 80, 6, 7, 85 and 97 by its offsets.
+    // By the offsets of the location, these events are at 0, 80, 6, 7, 85 and 97.
     let leaves = [(1007, solve), (1085, solve), (1097, program)];
     write(2, &[(0, program), (80, solve), (1006, solve)], &leaves);
     let offsets = LocalDefinitions {
@@ -61,7 +61,7 @@ fn no_joule_is_charged_twice_where_time_goes_back() {
         ..Default::default()
     };
     archive.finish(&definitions).unwrap();
-    // Of another archive, for one that has events gets no offsets.
+    // The offsets are those of another archive, because one that has events gets none.
     let other = place.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let archive = ArchiveWriter::create(&other).unwrap();

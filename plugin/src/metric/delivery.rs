@@ -50,7 +50,7 @@ pub fn deliver(node: &Node, metric: &Metric, begin: Moment, end: End) -> (*mut T
     hand_over(&between(&series.samples, begin, end.moment))
 }
 
-/// The samples within the measurement, with timestamps of Score-P's clock. The times of others cannot be converted.
+/// The samples within the measurement, with timestamps of Score-P's clock. The times of other samples cannot be converted.
 fn between(samples: &[Sample], begin: Moment, end: Moment) -> Vec<TimeValuePair> {
     let inside = samples.iter().filter(|(time, _)| (begin.usual..=end.usual).contains(time));
     let converted = inside.filter_map(|(time, nanojoules)| {

@@ -10,10 +10,11 @@ use std::time::Duration;
 /// The limit on the time that a run takes in addition to an undisturbed run.
 const SLOWER: Duration = Duration::from_secs(5);
 const WATTS: f64 = 250.0;
-/// A thread can lose its core between the read of a counter and that of its timestamp, at the start and at the end.
+/// The sampling thread can be descheduled between reading a counter and reading the clock. Allowed is one scheduler tick (4 ms at
+/// 250 Hz) for the first reading and one for the last.
 const ENERGY_ERROR_JOULES: f64 = 0.008 * WATTS;
-/// The part of the run that must be measured, at least.
-const MEASURED: f64 = 0.6;
+/// The smallest share of the run that must be measured.
+const MEASURED_MIN: f64 = 0.6;
 
 #[test]
 fn a_killed_collector_is_replaced_and_the_program_runs_undisturbed() {
@@ -38,7 +39,7 @@ fn round(random: &mut Random, usual: Duration) -> bool {
     let total = summary["devices"][0]["total_joules"].as_f64().expect("joules");
     let seconds = summary["run"]["seconds"].as_f64().expect("a time");
     assert!((total - WATTS * seconds).abs() < ENERGY_ERROR_JOULES, "{total} J in {seconds} s of {WATTS} W");
-    assert!(seconds > MEASURED * done.took.as_secs_f64(), "{seconds} s of {:?}", done.took);
+    assert!(seconds > MEASURED_MIN * done.took.as_secs_f64(), "{seconds} s of {:?}", done.took);
     place.is_clean();
     !collectors.is_empty()
 }

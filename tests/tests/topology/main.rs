@@ -180,9 +180,9 @@ fn queues_of_each_rank() {
          rank n ampere::queues=0000:c1:00.0,0000:c9:00.0\n",
         "",
         &[
-            "GPU-0 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c1:00.0",
-            "GPU-1 <- MPI Rank 0: the driver has had queues of it at PCI address 0000:c9:00.0",
-            "GPU-1 <- MPI Rank 1: the driver has had queues of it at PCI address 0000:c9:00.0",
+            "GPU-0 <- MPI Rank 1: the driver reported its queues at PCI address 0000:c1:00.0",
+            "GPU-1 <- MPI Rank 0: the driver reported its queues at PCI address 0000:c9:00.0",
+            "GPU-1 <- MPI Rank 1: the driver reported its queues at PCI address 0000:c9:00.0",
         ],
     );
 }

@@ -50,9 +50,9 @@ fn a_power_is_integrated_in_its_own_unit() {
 }
 
 #[test]
-fn a_power_is_about_the_time_that_its_mode_says() {
+fn a_power_applies_to_the_interval_that_its_mode_names() {
     use MetricMode::{AbsoluteLast, AbsoluteNext, AbsolutePoint, AccumulatedStart};
-    // The power is 50 W, 150 W and 150 W for a third of the time each: it applies from a sample on, or until it.
+    // Samples of 50, 150 and 150 W, one second apart: each applies from its time on, or up to it.
     for (mode, expected) in
         [(AbsolutePoint, 200.0), (AbsoluteNext, 200.0), (AccumulatedStart, 200.0), (AbsoluteLast, 300.0)]
     {
@@ -90,7 +90,7 @@ fn powers_of_known_names_are_powers_where_there_is_no_energy() {
     assert_eq!(summary["run"]["energy"], "integrated");
     assert!(summary["run"]["notes"].to_string().contains("current_socket_power:device=0 is left out"));
 
-    // The metrics are a GPU that has its own counter, and a limit.
+    // Here the GPU also has an energy counter, and another metric is a power limit.
     let mut trace = Trace::new();
     let class = papi(&mut trace, gpu_power);
     power(&mut trace, class, 1e6);
@@ -135,7 +135,7 @@ fn recorded(metrics: &[(&str, &str, f64)]) -> Trace {
     trace
 }
 
-/// Each metric has 100 W.
+/// Each metric amounts to 100 W.
 #[test]
 fn units_of_energy_and_power_are_known_however_they_are_written() {
     for (unit, value) in [
@@ -236,11 +236,11 @@ fn powers_are_powers_by_the_names_of_papi() {
 
 /// A power in addition to an energy counts if its name shows that it is that of something else.
 #[test]
-fn a_power_of_what_has_no_energy_is_integrated_beside_energies() {
+fn a_power_is_integrated_if_its_device_has_no_energy_metric() {
     let summary = recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), ("package 1 power", "W", 80.0)]);
     let summary = summary.everywhere();
     are(&joules(&summary), &[200.0, 320.0]);
-    assert_eq!(summary["run"]["energy"], "integrated", "as the least of its devices");
+    assert_eq!(summary["run"]["energy"], "integrated", "as its least accurate device");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn what_looks_like_energy_and_is_left_out_is_named() {
         ("board_energy_counter", "#", "its unit, '#', is not known", false),
         ("supply", "dBW (watts)", "its unit, 'dBW (watts)', is not known", false),
         ("nvmlPowerUsage", "units", "its unit, 'units', is not known", false),
-        ("supply", "W", "powers beside energies", false),
+        ("supply", "W", "powers next to energies", false),
     ] {
         let summary =
             recorded(&[("rapl:::PACKAGE_ENERGY:PACKAGE0", "#", 50e9), (name, unit, 80.0)]).everywhere();

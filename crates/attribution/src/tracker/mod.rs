@@ -1,4 +1,4 @@
-//! TrackId readings of a cumulative counter can be true.
+//! Which readings of a cumulative counter can be true.
 //!
 //! A *track* is a sequence of readings each of which can follow the one before: it is not below it, and not further above than
 //! the device's greatest power allows. Energy is counted on the *main* track. A reading that the main track cannot lead to is
@@ -10,7 +10,7 @@
 //!   until the counter has reached again what was counted.
 //! - A track that never rises counts nothing.
 //! - A track that starts at 0, or with all bits set, starts with its second value if the step to it is several times larger, and
-//!   faster, than all steps that follow: such a first reading was no value of this counter.
+//!   faster, than all steps that follow: such a first reading was not a value of this counter.
 //!
 //! ```text
 //! reading.rs   a raw reading, and decisions about readings   track.rs     one track
@@ -241,7 +241,7 @@ impl ReadingTracker {
         } else if !was_confirmed || self.start_is_waiting() {
             self.emit_first_value();
         }
-        // A reading that is no rise needs no confirmation by the next one.
+        // A reading that is not a rise needs no confirmation by the next one.
         self.emit_waiting(usize::from(is_rise));
     }
 

@@ -73,7 +73,7 @@ impl Account {
         self.add(joules, price);
     }
 
-    /// Takes what is due, so that nothing is.
+    /// Takes what is due, so that nothing is due any more.
     #[inline]
     pub(super) fn take_due(&mut self) -> f64 {
         std::mem::take(&mut self.due)
@@ -211,7 +211,7 @@ impl PossibleRegions {
         })
     }
 
-    /// Iterates over (region, joules). With independent sharing a region is there once for each sharer. The order does not depend
+    /// Iterates over (region, joules). With independent sharing a region appears once for each sharer. The order does not depend
     /// on which region ran first, so neither does the sum, to the last bit.
     pub fn iter(&self) -> impl Iterator<Item = (RegionRef, f64)> {
         let mut places: Vec<_> = self.places.iter().collect();

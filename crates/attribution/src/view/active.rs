@@ -34,12 +34,12 @@ impl Due {
         self.open += more.open;
     }
 
-    /// As plain numbers.
+    /// Returns the ticks as plain numbers.
     pub fn to_words(self) -> [u64; 3] {
         [self.share, self.active, self.open].map(f64::to_bits)
     }
 
-    /// What [`Due::to_words`] has written.
+    /// Reads what [`Due::to_words`] has written.
     pub fn from_words(words: [u64; 3]) -> Due {
         let [share, active, open] = words.map(f64::from_bits);
         Due { share, active, open }
@@ -67,7 +67,7 @@ impl Price {
 /// The active time of a consumer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActiveTime {
-    /// Up to when it has been counted, and the CPU time of the location up to then, if that is known.
+    /// The time up to which it has been counted, and the CPU time of the location up to then, if that is known.
     until: Timestamp,
     cpu_ticks: Option<Ticks>,
     /// By call path.
@@ -178,7 +178,7 @@ impl View {
         worked
     }
 
-    /// Charges an interval's joules, of which some frames are due a part. `worked`: see [`View::worked`].
+    /// Charges the joules of an interval in which something is due to some frames. `worked`: see [`View::worked`].
     pub(super) fn charge_active(
         &mut self,
         joules: f64,

@@ -93,7 +93,7 @@ impl View {
         }
     }
 
-    /// A copy whose consumers are in groups, each in another one.
+    /// A copy in which each consumer is in a group of its own.
     pub fn fork(&self, group: impl Fn(u32) -> Option<u64>) -> View {
         let clock = ShareClock { late: 0, ..self.clock };
         let mut fork = View { clock, twin: None, recorder: Recorder::default(), ..self.clone() };
@@ -163,8 +163,8 @@ impl View {
         }
     }
 
-    /// From `time` on, the consumer's innermost frame is `node`. Returns the time as it is taken, and what the frame before was
-    /// due.
+    /// From `time` on, the consumer's innermost frame is `node`. Returns the time at which this counts, and what the previous
+    /// frame was due.
     #[inline]
     pub fn switch(
         &mut self,

@@ -30,7 +30,7 @@ const VRAM: u32 = 0;
 const NOT_KNOWN: u32 = 0xffff;
 
 /// Room for the percentage of librocm_smi64, or for `amdsmi_engine_usage_t` (graphics, memory controller and video, in percent) or
-/// `amdsmi_power_info_t`, the first fields of which have had two layouts; more than any release has needed.
+/// `amdsmi_power_info_t`, whose first fields have had two layouts; more than any release has needed.
 #[repr(C, align(8))]
 struct Words([u32; 512]);
 

@@ -65,8 +65,8 @@ pub(crate) struct Accumulators<L> {
     gauges: Vec<Vec<Gauge>>,
 }
 
-/// The gauges that may be read of a device. If the kernel shows no sensors of it, those that sensors measure are excluded:
-/// librocm_smi64 5.2.3 ends the process then, while it holds its lock for all processes of the node.
+/// The gauges that may be read of a device. If the kernel shows no sensors for it, gauges that sensors measure are excluded:
+/// librocm_smi64 5.2.3 would end the process while it holds a lock that all processes of the node share.
 fn askable(known: &[Gauge], has_sensors: bool) -> Vec<Gauge> {
     let from_sensors = |gauge: &&Gauge| matches!(gauge.quantity(), Quantity::Power | Quantity::Temperature);
     known.iter().filter(|gauge| has_sensors || !from_sensors(gauge)).copied().collect()

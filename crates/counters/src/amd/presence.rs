@@ -19,8 +19,8 @@ pub(crate) fn no_gpu(root: &Path) -> Option<String> {
     None
 }
 
-/// Whether a KFD node is a GPU, which has an id that is not 0. A node that may not be read is a GPU of another job: the library
-/// decides.
+/// Whether a KFD node is a GPU, which has an id that is not 0. A node that may not be read counts as a GPU: it
+/// belongs to another job, and the library decides.
 fn is_gpu(node: &Path) -> bool {
     fs::read_to_string(node.join("gpu_id")).map_or(true, |id| id.trim() != "0")
 }

@@ -1,5 +1,5 @@
-//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs it has queues of them. Everything that
-//! HIP, OpenCL and ROCr run on a GPU uses one.
+//! Which processes have opened the amdgpu driver for computing (KFD), and on which GPUs they have queues. Whatever HIP, OpenCL or
+//! ROCr runs on a GPU uses a queue.
 
 use super::pci_address;
 use crate::UsedGpus;
@@ -21,7 +21,7 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Opens the lists. Returns `None` if there are none, or if their numbers of processes mean others here. `root`: where `proc`
+    /// Opens the lists. Returns `None` if there are none, or if their pids mean other processes here. `root`: where `proc`
     /// and `sys` are.
     pub fn open(root: &Path) -> Option<Queues> {
         let driver = root.join("sys/class/kfd/kfd");
@@ -32,8 +32,8 @@ impl Queues {
         is_usable.then_some(Queues { processes, addresses })
     }
 
-    /// The GPUs that a process uses now. The driver knows a process from when it opens the driver until it ends or becomes
-    /// another program.
+    /// The GPUs that a process uses now. The driver knows a process from the moment when it opens the driver until it
+    /// ends or executes another program.
     pub fn of(&self, pid: u32) -> UsedGpus {
         let process = self.processes.join(pid.to_string());
         if matches!(fs::metadata(&process), Err(error) if error.kind() == ErrorKind::NotFound) {

@@ -140,8 +140,8 @@ impl Library {
     }
 
     pub fn device_count(&self) -> Result<u32, CallError> {
-        // SAFETY: the library is initialised, else there is no `Library`, and has not ended, as `get` sees to; the value is a local
-        // of the header's type.
+        // SAFETY: the library is initialised, else there is no `Library`, and has not ended, as `get` ensures; the value is a
+        // local of the header's type.
         get(|count| unsafe { (self.count)(count) })
     }
 

@@ -164,7 +164,7 @@ impl NvidiaGpus {
     }
 }
 
-/// Whether there is a driver of Linux, or of Windows beneath it.
+/// Whether there is a driver for Linux, or one of the Windows under which this Linux runs.
 fn has_driver(root: &Path) -> bool {
     ["proc/driver/nvidia", "dev/nvidiactl", "dev/dxg"].iter().any(|path| root.join(path).exists())
 }

@@ -24,7 +24,7 @@ pub enum Variant {
 
 /// The number of [`Variant`]s.
 pub const VARIANTS: usize = 8;
-/// The distance from [`Variant::C`] to [`Variant::ProfilingC`], and of each other variant to its profiling one.
+/// The difference between a variant's number and that of its profiling counterpart.
 pub const PROFILING: usize = 4;
 
 /// The number of words on the stack for a function with this number of C arguments and of character arguments, by its variant.

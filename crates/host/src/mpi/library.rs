@@ -71,8 +71,8 @@ const MPICH_WORLD: usize = 0x4400_0000;
 
 /// MPI_COMM_WORLD, as an argument: the address of an object in Open MPI, a number in the MPICH family.
 ///
-/// The object is looked up in the global scope from its start: a program that is not position-independent has a copy of the
-/// object, which the library uses as well.
+/// The object is searched for in the whole global scope, the program first: a program that is not position-independent has a copy
+/// of the object, which the library uses as well.
 fn world() -> usize {
     let address = symbol(c"ompi_mpi_comm_world");
     if address.is_null() { MPICH_WORLD } else { address as usize }
@@ -139,9 +139,9 @@ impl Library {
     fn find() -> Option<Library> {
         let found = |name: &CStr| Some(symbol(name)).filter(|symbol| !symbol.is_null());
         let world = world();
-        let of_comm = |name: &CStr| {
-            // SAFETY: by the calling convention the functions asked for have this type: a handle is a pointer or a 32-bit number
-            // in the same register.
+        let handle_to_number = |name: &CStr| {
+            // SAFETY: under the calling convention, these functions can be called with this type: a handle is a pointer or a
+            // 32-bit number in the same register.
             found(name).map(|f| unsafe { std::mem::transmute::<*mut c_void, HandleToNumber>(f) })
         };
         let (group, translate, free) =
@@ -157,10 +157,10 @@ impl Library {
         Some(Library {
             world,
             is_open_mpi: world != MPICH_WORLD,
-            type_size: of_comm(c"PMPI_Type_size")?,
-            test_inter: of_comm(c"PMPI_Comm_test_inter")?,
-            comm_size: of_comm(c"PMPI_Comm_size")?,
-            comm_rank: of_comm(c"PMPI_Comm_rank")?,
+            type_size: handle_to_number(c"PMPI_Type_size")?,
+            test_inter: handle_to_number(c"PMPI_Comm_test_inter")?,
+            comm_size: handle_to_number(c"PMPI_Comm_size")?,
+            comm_rank: handle_to_number(c"PMPI_Comm_rank")?,
             comm_group,
             translate_ranks,
             group_free,
@@ -237,7 +237,8 @@ impl Library {
     pub unsafe fn received(&self, status: usize) -> Received {
         let status = status as *const c_int;
         // SAFETY: by this function's contract. Open MPI's fields are source, tag, error, cancelled, and the bytes in 64 bits.
-        // MPICH's are the lower half of the bytes, the upper half with another flag in its lowest bit, source and tag.
+        // MPICH's are the lower half of the bytes; the upper half shifted left by one, with the cancelled flag in bit 0; source;
+        // tag.
         unsafe {
             match self.is_open_mpi {
                 true => Received {
@@ -272,7 +273,7 @@ fn flag(name: &CStr) -> Option<bool> {
         return None;
     }
     let mut value = 0;
-    // SAFETY: both functions asked for have this type in every MPI library, and may be called at any time.
+    // SAFETY: both functions that are looked up have this type in every MPI library, and may be called at any time.
     let code = unsafe { std::mem::transmute::<*mut c_void, GetFlag>(function)(&mut value) };
     (code == 0).then_some(value != 0)
 }
@@ -285,8 +286,8 @@ pub fn rank_and_size() -> Option<(c_int, c_int)> {
     let in_world = |name: &CStr| {
         let function = symbol(name);
         let mut value = 0;
-        // SAFETY: by the calling convention both functions asked for have this type, in Open MPI (a pointer) and in the MPICH
-        // family (a 32-bit number in the same register).
+        // SAFETY: by the calling convention both functions that are looked up have this type, in Open MPI (a pointer) and in the
+        // MPICH family (a 32-bit number in the same register).
         let found = !function.is_null()
             && unsafe {
                 std::mem::transmute::<*mut c_void, HandleToNumber>(function)(world(), &mut value) == 0

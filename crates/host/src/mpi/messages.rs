@@ -122,8 +122,8 @@ static NEXT_HANDLE: AtomicU32 = AtomicU32::new(1);
 /// The communicator in an argument. Defines it if it is not defined yet.
 fn communicator(library: &Library, argument: usize) -> Option<Communicator> {
     let mpi_handle = library.handle(argument);
-    let is_it = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    let Some(entry) = COMMUNICATORS.iter().find(is_it) else {
+    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
+    let Some(entry) = COMMUNICATORS.iter().find(has_handle) else {
         return on_own_stack(None, || define(library, mpi_handle));
     };
     // Acquire pairs with the Release below.
@@ -154,8 +154,8 @@ fn define(library: &Library, mpi_handle: usize) -> Option<Communicator> {
 }
 
 fn forget(mpi_handle: usize) {
-    let is_it = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
-    for entry in COMMUNICATORS.iter().filter(is_it) {
+    let has_handle = |entry: &&Entry| entry.mpi_handle.load(Ordering::Acquire) == mpi_handle;
+    for entry in COMMUNICATORS.iter().filter(has_handle) {
         entry.handle.store(UNKNOWN, Ordering::Release);
         entry.mpi_handle.store(NO_COMMUNICATOR, Ordering::Release);
     }

@@ -32,8 +32,7 @@ use table::{FUNCTIONS, Function};
 /// The real functions, by symbol. They are set before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
-/// The real functions to which the wrappers jump at once, by symbol: those of which no call will be recorded any more. The others
-/// are null.
+/// By symbol, the real functions whose calls are no longer recorded: their wrappers jump straight to them. The others are null.
 static DIRECT: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions' regions, which are defined at the first call.
@@ -108,7 +107,7 @@ fn enter_running(call: Call, stack: usize) -> bool {
     })
 }
 
-/// What is recorded in addition to the frame. Nothing is for calls from Fortran, whose arguments differ.
+/// What is recorded in addition to the frame. Nothing is added for calls from Fortran, whose arguments differ.
 #[inline]
 fn kind_of(call: Call) -> Option<messages::Kind> {
     KINDS[call.function()].get().copied().flatten().filter(|_| call.is_c())
@@ -202,7 +201,7 @@ fn enter_abort(call: Call, stack: usize) -> bool {
         if recorded {
             inside((), |slot| measurement::abort(slot, code.into()));
         } else {
-            // This is a signal handler, or inside another MPI call.
+            // The call comes from a signal handler, or from inside another MPI call.
             measurement::end_at_once(Some(code.into()));
         }
     });

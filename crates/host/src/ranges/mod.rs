@@ -30,7 +30,7 @@ const NAME_BYTES_MAX: usize = 512;
 
 static RANGES: RegionsByKey = RegionsByKey::new();
 
-/// An interface that marks ranges: its paradigm, and its name, which regions have in place of a source file.
+/// An interface by which programs mark ranges: its paradigm, and its name, which regions show in place of a source file.
 #[derive(Clone, Copy)]
 struct Interface {
     paradigm: i32,

@@ -21,8 +21,8 @@ struct Chunk {
     lent: bool,
 }
 
-/// OTF2 keeps one byte of a chunk free for its end, and writes two when it closes an event file.
-const SLACK: usize = 64;
+/// OTF2 reserves one byte at the end of a chunk but writes two when it closes an event file.
+const PADDING: usize = 64;
 
 unsafe extern "C" fn allocate(
     _user_data: *mut c_void,
@@ -37,7 +37,7 @@ unsafe extern "C" fn allocate(
     unsafe {
         if (*per_buffer).is_null() {
             let Ok(size) = usize::try_from(size) else { return null };
-            let Ok(layout) = Layout::from_size_align(size.saturating_add(SLACK), 64) else { return null };
+            let Ok(layout) = Layout::from_size_align(size.saturating_add(PADDING), 64) else { return null };
             let memory = alloc(layout);
             if memory.is_null() {
                 return null;

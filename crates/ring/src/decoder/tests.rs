@@ -41,7 +41,7 @@ impl Profiler {
     }
 }
 
-/// A writer and its decoder, and the profiles before and after.
+/// A writer and its decoder, with the profile of what was written and that of what was decoded.
 struct Run {
     writer: EventWriter,
     reader: RingConsumer,
@@ -49,7 +49,7 @@ struct Run {
     expected: Profiler,
     decoded: Profiler,
     events: u64,
-    /// Messages with the call paths that they are in, before and after. Each has a tag of its own.
+    /// Messages with their call paths, as they were written and as they were decoded. Each has a tag of its own.
     sent: Vec<(u64, Communication, Vec<u32>)>,
     received: Vec<(u64, Communication, Vec<u32>)>,
     _directory: tempfile::TempDir,
@@ -167,7 +167,7 @@ fn coalesced_calls_are_counted_and_timed_exactly() {
     }
 }
 
-/// A message has its own time, and lies in the calls that it was sent in, although these are coalesced before and afterwards.
+/// A message keeps its own time and its call path, although calls are coalesced before and after it.
 #[test]
 fn a_message_in_coalesced_calls_lies_in_them() {
     for policy in [OverloadPolicy::CoalesceUnderPressure, OverloadPolicy::Coalesce] {
@@ -251,7 +251,7 @@ fn a_message_that_is_cut_short_is_left_out_and_counted() {
         }
         let (events, repairs) = decode(&records);
         assert_eq!((&events[..], repairs), (&[Event::Communication(7, message)][..], Repairs::default()));
-        // Payloads that belong to nothing.
+        // These are payloads without the record that they belong to.
         let damaged = records.len() as u64 - 1;
         assert_eq!(decode(&records[1..]), (Vec::new(), Repairs { damaged, ..Repairs::default() }));
     }
@@ -265,7 +265,7 @@ fn without_pressure_no_call_is_coalesced() {
     assert_eq!((run.decoder.coalesced_calls, run.events), (0, 60_002));
 }
 
-/// The number of a million calls that were coalesced at this rate, with a reader that follows at once. A tick is a microsecond.
+/// How many of a million calls are coalesced at this rate, with a reader that follows at once. A tick is a microsecond.
 fn coalesced_at(events_per_tick: u64) -> u64 {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
@@ -285,7 +285,7 @@ fn coalesced_at(events_per_tick: u64) -> u64 {
 #[test]
 fn calls_that_come_too_fast_to_be_worth_their_records_are_coalesced_though_there_is_room() {
     assert_eq!((coalesced_at(2), coalesced_at(9)), (0, 0));
-    // The first 65,536 records are those by which the rate is known.
+    // The rate is known only after the first 65,536 records.
     let coalesced = coalesced_at(11);
     assert!(coalesced > 450_000, "{coalesced} of 500,000");
 }
@@ -371,7 +371,7 @@ fn a_writer_waits_until_another_collector_comes() {
 }
 
 #[test]
-fn single_calls_are_recorded_again_when_the_pressure_is_over() {
+fn single_calls_are_recorded_again_when_the_pressure_ends() {
     let mut run = Run::new(OverloadPolicy::CoalesceUnderPressure);
     run.enter(10, 1);
     let mut time = 20;
@@ -590,7 +590,7 @@ fn frames_that_are_entered_again_find_room_for_their_leaves() {
             run.enter(time, 5000 + region);
         }
         let suppressed = run.writer.suppressed_calls();
-        // Exactly as much room as is needed to enter them again.
+        // There is exactly as much room as is needed to enter them again.
         while run.writer.open_frames() < 100 {
             run.read(1);
             run.enter(time, 6000);
@@ -759,7 +759,7 @@ proptest! {
             for _ in 0..steps {
                 random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let (coin, chance) = (random >> 60, (random >> 33) as u32);
-                // Now and then a long pause.
+                // Now and then there is a long pause.
                 time += if chance.is_multiple_of(5000) { 30_000 } else { ticks * u64::from(chance % 3) };
                 let depth = run.expected.stack.len();
                 if chance.is_multiple_of(97) {

@@ -17,11 +17,11 @@ const PROGRAM: u8 = 9;
 /// A device, and after its fields the power that it draws without the job.
 const DEVICE_WITH_BASELINE: u8 = 10;
 
-/// More arguments of a program are damage.
+/// A program with more arguments counts as damaged.
 const ARGUMENTS_MAX: u32 = 1 << 16;
-/// More environment entries of a process are damage.
+/// A process with more environment entries counts as damaged.
 const ENVIRONMENT_MAX: u32 = 256;
-/// More parts of a device are damage.
+/// A device with more parts counts as damaged.
 const PARTS_MAX: u32 = 4096;
 
 struct Out<'a>(&'a mut Vec<u8>);

@@ -30,8 +30,8 @@ impl LocalRank {
     }
 }
 
-/// The local ranks of all processes of a node, in the order of their environments, from a variable that gives each process a number of its own, from
-/// 0 on.
+/// The local ranks of all processes of a node, in the order of their environments, from a variable that gives each process a
+/// number of its own, from 0 on.
 pub fn local_ranks(environments: &[&[String]]) -> Option<Vec<LocalRank>> {
     let of = environments.len() as u32;
     LOCAL_RANKS.iter().find_map(|variable| {

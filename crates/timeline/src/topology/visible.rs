@@ -184,7 +184,7 @@ mod tests {
     fn the_reason_names_the_variables() {
         let because = |environment: &[&str]| {
             let environment: Vec<String> = environment.iter().map(|entry| (*entry).to_owned()).collect();
-            visible(&environment, Vendor::Amd).expect("something is said").because
+            visible(&environment, Vendor::Amd).expect("a restriction").because
         };
         assert_eq!(because(&["ROCR_VISIBLE_DEVICES=3"]), "ROCR_VISIBLE_DEVICES=3");
         assert_eq!(because(&["ROCR_VISIBLE_DEVICES="]), "ROCR_VISIBLE_DEVICES is empty");

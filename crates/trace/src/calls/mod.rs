@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! mod.rs    takes calls from the engine, and hands them over as rows
-//! aside.rs  calls that wait for a sample, where there are too many for memory
+//! spill.rs  calls that wait for a sample, where there are too many for memory
 //! ```
 
-mod aside;
+mod spill;
 
 use ampere_attribution::{Call, Engine, LocationIndex, NodeIndex, ViewIndex};
 use ampere_report::call_table::{CallRow, DeviceView, Names, PathNumber, Paths, Place};
 use ampere_timeline::attributor::{Attributor, Device, ViewKind};
 use ampere_timeline::recorder::Recorder;
-use aside::Aside;
+use spill::SpillFile;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -58,7 +58,7 @@ impl Clock {
 ///
 /// # Errors
 /// The file cannot be made.
-pub fn nameless(path: &Path) -> io::Result<File> {
+pub fn unlinked_file(path: &Path) -> io::Result<File> {
     let file = ampere_ring::files::create_private(path)?;
     std::fs::remove_file(path)?;
     Ok(file)
@@ -107,7 +107,7 @@ struct Location {
 struct RecordedView {
     device: usize,
     kind: ViewKind,
-    aside: Aside,
+    spill_file: SpillFile,
 }
 
 impl CallTable {
@@ -189,7 +189,7 @@ impl CallTable {
         recorded: &mut RecordedView,
         when: When,
     ) -> io::Result<()> {
-        let RecordedView { device, kind, aside } = recorded;
+        let RecordedView { device, kind, spill_file } = recorded;
         let view = attributor.devices[*device].view(*kind);
         if when == When::Meanwhile && attributor.engine.ended_calls(view) < WAITING_MAX {
             return Ok(());
@@ -200,8 +200,8 @@ impl CallTable {
             attributor.engine.end_calls(view, &mut calls);
         }
         if when != When::Meanwhile {
-            aside.rewind()?;
-            while let Some(mut waited) = aside.next()? {
+            spill_file.rewind()?;
+            while let Some(mut waited) = spill_file.next()? {
                 attributor.engine.charge_calls(view, &mut waited);
                 self.push_all(attributor, of, &waited)?;
             }
@@ -210,7 +210,7 @@ impl CallTable {
             attributor.engine.take_calls(view, &mut calls);
         }
         if when == When::Meanwhile && attributor.engine.has_begun(view) {
-            aside.put(&calls, &self.file)?;
+            spill_file.put(&calls, &self.file)?;
         } else {
             self.push_all(attributor, of, &calls)?;
         }
@@ -295,7 +295,7 @@ impl Recorder for CallTable {
             engine.record_calls(device.view(kind));
             let at = device.views.sampled(kind).0 as usize;
             self.views.resize_with(self.views.len().max(at + 1), || None);
-            self.views[at] = Some(RecordedView { device: number, kind, aside: Aside::default() });
+            self.views[at] = Some(RecordedView { device: number, kind, spill_file: SpillFile::default() });
         }
     }
 

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_from_no_drift_is_none() {
+    fn a_drift_that_the_clocks_are_too_inexact_to_show_is_ignored() {
         let minute = 60 * SECOND;
         let of = |rate: u64| {
             let ticks = minute + rate;

@@ -240,7 +240,7 @@ pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
 
 fn move_locations(directory: &Path, begun: &Path, moves: &Moves) -> Result<(), JoinError> {
     let Some(node) = directory_of(directory, moves) else { return Ok(()) };
-    // From here on, the node's directory is no archive.
+    // From here on, the node's directory is no longer an archive.
     let _ = ampere_owned::remove_file(&node.join(ANCHOR));
     let file = |of: &Path, location: u64, kind: &str| of.join(LOCATIONS).join(format!("{location}.{kind}"));
     for &(own, new) in &moves.locations {

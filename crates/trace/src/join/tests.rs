@@ -182,9 +182,9 @@ fn archives_that_cannot_be_read_stay_apart() {
     assert!(Trace::open(&place.path().join(ANCHOR)).unwrap().missing().is_empty());
 }
 
-/// Each node has a process that is no rank, which has the number after the last rank.
+/// Each node has a process without a rank, which has the number after the last rank.
 #[test]
-fn only_what_is_no_rank_gets_another_number_within_a_world() {
+fn only_a_process_without_a_rank_gets_another_number_within_a_world() {
     let node = |ranks: [u64; 2]| {
         let mut definitions = Definitions::default();
         definitions.add_mpi_world(&ranks.map(LocationRef));

@@ -56,7 +56,7 @@ pub struct Replay {
     pub functions_ran: BTreeMap<String, (u64, u64)>,
     /// The devices, in the order of their first samples.
     pub metrics: Vec<ReplayedMetric>,
-    /// The names of all metrics of the trace, including those that are no devices.
+    /// The names of all metrics of the trace, including those that are not devices.
     pub metric_names: Vec<String>,
     /// Whether the trace has the CPU time of locations.
     pub has_cpu_times: bool,
@@ -453,7 +453,7 @@ impl<'a> Survey<'a> {
 
     fn functions_ran(&self) -> BTreeMap<String, (u64, u64)> {
         let mut all: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        let is_our_own = self.devices.found.iter().any(|found| found.is_told);
+        let is_our_own = self.devices.found.iter().any(|found| found.is_stated);
         for (location, (first, last)) in self.ran.iter().filter(|_| !is_our_own) {
             let node = node_of(self.devices.definitions(), *location);
             let span = all.entry(node).or_insert((*first, *last));

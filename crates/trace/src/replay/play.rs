@@ -47,7 +47,7 @@ pub enum Speed {
     Max,
 }
 
-/// A text that is no [`Speed`].
+/// A text that is not a [`Speed`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("use a number such as 1 (as it was) or 50, or max")]
 pub struct InvalidSpeed;

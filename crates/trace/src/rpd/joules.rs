@@ -4,7 +4,7 @@
 //! A location's calls come from each of its devices in the order in which they were left. If a location drew from a device only
 //! later, that device lacks the location's first calls.
 
-use crate::calls::{CallSink, CallTable, nameless};
+use crate::calls::{CallSink, CallTable, unlinked_file};
 use crate::offline::{self, How};
 use ampere_report::call_table::{CallRow, Names, Paths};
 use rusqlite::{Connection, params};
@@ -52,8 +52,8 @@ pub fn attribute(
     let begin_pass = |clock| {
         let _ = std::fs::remove_file(scratch); // of the pass before
         let sink = Sink::create(scratch, wanted.clone()).map_err(io::Error::other)?;
-        let aside = scratch.with_extension("waiting");
-        let file = move || nameless(&aside);
+        let spill_file = scratch.with_extension("waiting");
+        let file = move || unlinked_file(&spill_file);
         Ok(Box::new(CallTable::new(Box::new(sink), clock, only, Box::new(file))) as _)
     };
     offline::attribute_as(

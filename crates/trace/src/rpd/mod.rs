@@ -36,7 +36,7 @@ const GPUS_OF_A_NODE: i64 = 100;
 const NO_GPU: i64 = -1;
 /// The calls' joules may differ from the summary's by this fraction.
 const JOULES_TOLERANCE: f64 = 1e-3;
-/// The number of the first process that is no rank.
+/// The number of the first process that is not a rank.
 const FIRST_PROCESS: i64 = 1 << 20;
 
 /// Writes a new database. Returns a line for each part of the traces that is missing. `progress` gets the number of events read
@@ -334,7 +334,7 @@ impl<'a, 'b> Events<'a, 'b> {
             let row = match location.kind {
                 LocationType::CpuThread if wants("ranks") => {
                     let pid = *processes.entry(group).or_insert_with(|| {
-                        ranks.told(group).map_or_else(
+                        ranks.stated(group).map_or_else(
                             || {
                                 self.database.processes += 1;
                                 FIRST_PROCESS + self.database.processes - 1

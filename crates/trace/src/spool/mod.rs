@@ -49,7 +49,7 @@ impl SpoolDirectory {
         locked(&self.store)
     }
 
-    /// Opens the records of a ring, of which `position` have been read; `None` if no trace is wanted.
+    /// Opens the records of a ring whose first `position` records have been read; `None` if no trace is wanted.
     pub fn open(&self, stream: &str, position: u64) -> Option<Spool> {
         self.wanted.then(|| Spool::open(&self.store, stream, position))
     }
@@ -95,9 +95,9 @@ fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
     pub records: u64,
-    /// The calls that its writer left out on purpose.
+    /// The calls that its writer left out because the ring was nearly full.
     pub suppressed_calls: u64,
-    /// The records that its writer had no room for.
+    /// The records for which the ring had no room.
     pub dropped_records: u64,
 }
 
@@ -167,7 +167,7 @@ impl Pieces {
 }
 
 impl Spool {
-    /// Opens a stream's records in a store, for a ring of which `position` records have been read.
+    /// Opens a stream's records in a store, for a ring whose first `position` records have been read.
     fn open(store: &Arc<Mutex<Store>>, stream: &str, position: u64) -> Spool {
         let mut pieces = locked(store).pieces(stream);
         if position == 0 {

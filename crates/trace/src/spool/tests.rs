@@ -106,7 +106,7 @@ fn a_directory_that_cannot_be_written_is_left_with_a_line_and_nothing_is_lost() 
 }
 
 #[test]
-fn records_go_on_in_the_second_file_when_the_first_is_left() {
+fn records_continue_in_the_second_file_when_the_first_is_left() {
     let place = tempfile::tempdir().unwrap();
     let directories = [place.path().join("a"), place.path().join("b")];
     let spool = spool_in(&directories);

@@ -1,5 +1,5 @@
-//! Writes the CPU time of locations as a metric that each records itself. Its records are in the spools of other locations, or among
-//! its own.
+//! Writes the CPU time of locations as a metric that each records itself. The records of a location's CPU time are in the spools
+//! of other locations, or among its own.
 
 use super::{CpuTimeOf, Task, TracedRun};
 use crate::index::CPU_TIME;
@@ -47,7 +47,7 @@ pub(super) fn define<'a>(
             with_it.push(task);
         }
     }
-    // Without any point, the metric alone says that the run knows when its threads are on a CPU.
+    // Without any point, the metric alone shows that the run knows when its threads are on a CPU.
     if with_it.is_empty() && !run.knows_cpu_times {
         return;
     }
@@ -72,7 +72,7 @@ pub(super) fn define<'a>(
     with_it.into_iter().for_each(|task| task.cpu_time.class = Some(class));
 }
 
-/// Where the CPU time of a location is stored beside its own records, and the class of its metric.
+/// Where the CPU time of a location is stored in addition to its own records, and the class of its metric.
 #[derive(Clone, Default)]
 pub(super) struct LocationCpuTime<'a> {
     pub spools: Vec<&'a Spool>,

@@ -4,9 +4,9 @@ use ampere_attribution::Call;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 
-/// The waiting calls. The file is made with the first of them.
+/// The waiting calls. The file is created for the first of them.
 #[derive(Default)]
-pub struct Aside {
+pub struct SpillFile {
     file: Option<File>,
     /// The number of calls in the file.
     calls: usize,
@@ -16,7 +16,7 @@ pub struct Aside {
 const PIECE: usize = 1 << 12;
 const WORD: usize = size_of::<u64>();
 
-impl Aside {
+impl SpillFile {
     /// Adds calls. `file` makes the file for the first of them.
     pub fn put(&mut self, calls: &[Call], file: impl Fn() -> io::Result<File>) -> io::Result<()> {
         if calls.is_empty() {
@@ -39,7 +39,7 @@ impl Aside {
         self.file.as_mut().map_or(Ok(()), |file| file.rewind())
     }
 
-    /// Returns the next calls, or `None` after the last one; the file is empty again then.
+    /// Returns the next calls. After the last one, returns `None` and empties the file.
     pub fn next(&mut self) -> io::Result<Option<Vec<Call>>> {
         let Some(file) = &mut self.file else { return Ok(None) };
         if self.calls == 0 {
