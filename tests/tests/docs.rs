@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const NOT_RUN: &str = "<!-- not run here: ";
+const HELD_BY: &str = "<!-- held by: ";
 const INCLUDE: &str = "{{#include ";
 /// The limit for README.md and ARCHITECTURE.md, which are meant to be read in one sitting.
 const LINES_MAX: usize = 150;
@@ -373,6 +374,27 @@ fn sentences(paragraph: &str) -> Vec<Vec<String>> {
         }
     }
     sentences
+}
+
+/// Whether `tests/tests/FILE.rs` has a test of this name, `FILE::NAME`.
+fn has_test(test: &str) -> bool {
+    let (file, name) = test.split_once("::").expect("FILE::NAME");
+    let text = std::fs::read_to_string(root().join(format!("tests/tests/{file}.rs"))).unwrap_or_default();
+    text.contains(&format!("#[test]\nfn {name}() {{"))
+}
+
+/// Statements that the program could make false name the test that holds them, in a comment before them.
+#[test]
+fn every_test_that_a_statement_names_exists() {
+    let mut held = 0;
+    for page in pages_for_users() {
+        let text = read(&page);
+        for test in text.split(HELD_BY).skip(1).filter_map(|rest| rest.split(" -->").next()) {
+            assert!(has_test(test), "{}: {test}", shown(&page));
+            held += 1;
+        }
+    }
+    assert!(held >= 5, "only {held}");
 }
 
 #[test]
