@@ -1,6 +1,6 @@
 /* A small MPI program whose functions differ in how they use the machine, to watch with ampere while it runs.
  *
- *     stencil [seconds]        (20 without an argument)
+ *     stencil [seconds [iterations]]        (20 seconds without an argument; it ends earlier after this many iterations)
  *
  * Each rank relaxes its strip of a heated plate. Rank 0 has more rows than the others, so the others wait for it:
  *
@@ -15,6 +15,7 @@
  *         checkpoint           light: waits as for a slow file system, MPI_Gather
  */
 #include <mpi.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,10 +87,10 @@ static void checkpoint(void) {
     free(all);
 }
 
-static long simulate(double seconds, double *change) {
+static long simulate(double seconds, long iterations_max, double *change) {
     double start = MPI_Wtime(), elapsed = 0;
     long iterations = 0;
-    for (int check = 1; elapsed < seconds; check++) {
+    for (int check = 1; elapsed < seconds && iterations < iterations_max; check++) {
         for (int i = 0; i < ITERATIONS_PER_CHECK; i++, iterations++) step();
         *change = residual(MPI_Wtime() - start, &elapsed);
         if (check % CHECKS_PER_CHECKPOINT == 0) checkpoint();
@@ -112,11 +113,13 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     double seconds = argc > 1 ? atof(argv[1]) : 20, change = 0;
+    long iterations_max = argc > 2 ? atol(argv[2]) : LONG_MAX;
     rows = rank == 0 ? 3 * ROWS_MIN : ROWS_MIN;
     heat();
-    long iterations = simulate(seconds, &change);
+    double start = MPI_Wtime();
+    long iterations = simulate(seconds, iterations_max, &change);
     if (rank == 0)
-        printf("stencil: %d ranks, %ld iterations in %.1f s, last change %.3g\n", size, iterations, seconds, change);
+        printf("stencil: %d ranks, %ld iterations in %.1f s, last change %.3g\n", size, iterations, MPI_Wtime() - start, change);
     free(now);
     free(then);
     MPI_Finalize();

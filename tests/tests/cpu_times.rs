@@ -65,6 +65,22 @@ const PROGRAM: &str = r#"
     }
 "#;
 
+/// Rank 0 works for 0.7 s of CPU time while rank 1 sleeps for a second.
+const ONE_SLEEPS: &str = r#"
+    #include <mpi.h>
+    #include <time.h>
+    #include <unistd.h>
+    void works(void) { volatile double sum = 0; while (clock() < 0.7 * CLOCKS_PER_SEC) for (int i = 0; i < 10000; i++) sum += i; }
+    void sleeps(void) { usleep(1000000); }
+    int main(int count, char **arguments) {
+        int rank;
+        MPI_Init(&count, &arguments);
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        if (rank == 0) works(); else sleeps();
+        return MPI_Finalize();
+    }
+"#;
+
 /// Prints the CPU seconds of each location; fails if the metric is not as promised.
 const SECONDS: &str = r#"
 import sys, otf2
@@ -211,6 +227,29 @@ fn cpu_times_of_threads_whose_calls_are_recorded_and_whose_functions_are_sampled
     let sum: f64 = of_program.map(|(seconds, _)| seconds).sum();
     assert!(sum >= 0.98 * seconds.of_process, "{sum} of {}: {:?}", seconds.of_process, seconds.locations);
     seconds.check(seconds.locations.iter().map(|(seconds, _)| seconds).sum());
+}
+
+#[test]
+fn a_rank_that_sleeps_shares_static_joules_and_has_no_dynamic_ones() {
+    skip_unless!(is_permitted(), "perf_event_open is not allowed here");
+    if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
+        return;
+    }
+    let place = Place::new();
+    let program =
+        place.compile("mpicc.openmpi", "one_sleeps", ONE_SLEEPS, &["-O1", "-finstrument-functions"]);
+    let mut command = place.ampere_run("out", place.mpi(&program));
+    let done = run(command.env("AMPERE_POLICY", "active").env("AMPERE_COUNTERS", "estimate"));
+    assert_eq!(done.code, 0, "{done:#?}");
+    let summary = json(&place.path("out/summary.json"));
+    let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("rows");
+    let of = |name: &str, figure: &str| {
+        let row = regions.iter().find(|row| row["region"] == name);
+        row.and_then(|row| row[figure].as_f64()).unwrap_or_else(|| panic!("{name}, {figure}: {summary:#}"))
+    };
+    assert!(of("works", "dynamic_joules") > 20.0 * of("sleeps", "dynamic_joules"), "{summary:#}");
+    // The node draws 100 W, of which each of the two gets a half while both are there.
+    assert!(of("sleeps", "static_joules") > 30.0, "{summary:#}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The documentation: its commands run, its options exist, its settings are valid, and its links have targets.
+//! The documentation: its commands run, its options exist, its settings are valid, its links have targets, and its
+//! sentences for users are short.
 //!
 //! A fenced block of `console` or `sh` is run, unless it follows `<!-- not run here: why -->`. In a `console` block the lines
 //! that start with `$ ` are commands, and the others are their output. The blocks of a page run one after the other in one
@@ -12,9 +13,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const NOT_RUN: &str = "<!-- not run here: ";
+const HELD_BY: &str = "<!-- held by: ";
 const INCLUDE: &str = "{{#include ";
 /// The limit for README.md and ARCHITECTURE.md, which are meant to be read in one sitting.
 const LINES_MAX: usize = 150;
+/// A longer sentence has to be read twice.
+const SENTENCE_WORDS_MAX: usize = 35;
 
 struct Block {
     language: String,
@@ -318,6 +322,93 @@ fn every_page_of_the_book_is_in_its_summary() {
         let name = page.strip_prefix(&source).expect("in the book").display().to_string();
         assert!(summary.contains(&format!("({name})")), "{name} is not in docs/src/SUMMARY.md");
     }
+}
+
+/// README.md, and the pages of the book up to the part for developers.
+fn pages_for_users() -> Vec<PathBuf> {
+    let source = root().join("docs/src");
+    let summary = read(&source.join("SUMMARY.md"));
+    let (users, _) = summary.split_once("# For developers").expect("a part for developers");
+    let names = users.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    names.map(|name| source.join(name)).chain([root().join("README.md")]).collect()
+}
+
+/// The paragraphs and items of lists of a page, each in one line, without blocks of code, tables and headings.
+fn paragraphs(page: &str) -> Vec<String> {
+    let mut paragraphs = vec![String::new()];
+    let mut is_code = false;
+    for line in page.lines().map(str::trim) {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        let item = line
+            .strip_prefix("- ")
+            .or_else(|| line.split_once(". ").filter(|(n, _)| n.parse::<u8>().is_ok()).map(|(_, item)| item));
+        if is_fence || line.is_empty() || item.is_some() || line.starts_with(['|', '#', '!', '<']) {
+            paragraphs.push(String::new());
+        }
+        if !is_code && !is_fence && !line.starts_with(['|', '#', '!', '<']) {
+            let paragraph = paragraphs.last_mut().expect("at least one");
+            *paragraph += item.unwrap_or(line);
+            paragraph.push(' ');
+        }
+    }
+    paragraphs
+}
+
+/// The sentences of a paragraph. A span of code counts as one word, and the target of a link as none.
+fn sentences(paragraph: &str) -> Vec<Vec<String>> {
+    let words: Vec<&str> = paragraph.split('`').step_by(2).collect();
+    let without_code = words.join("code");
+    let without_targets: Vec<&str> = without_code
+        .split("](")
+        .enumerate()
+        .map(|(at, part)| if at == 0 { part } else { part.split_once(')').map_or(part, |(_, rest)| rest) })
+        .collect();
+    let mut sentences = vec![Vec::new()];
+    for word in without_targets.join("]").split_whitespace() {
+        if word.contains(char::is_alphanumeric) {
+            sentences.last_mut().expect("at least one").push(word.to_owned());
+        }
+        if word.trim_end_matches([')', '*', ']', '"']).ends_with(['.', '?', '!']) {
+            sentences.push(Vec::new());
+        }
+    }
+    sentences
+}
+
+/// Whether `tests/tests/FILE.rs` has a test of this name, `FILE::NAME`.
+fn has_test(test: &str) -> bool {
+    let (file, name) = test.split_once("::").expect("FILE::NAME");
+    let text = std::fs::read_to_string(root().join(format!("tests/tests/{file}.rs"))).unwrap_or_default();
+    text.contains(&format!("#[test]\nfn {name}() {{"))
+}
+
+/// Statements that the program could make false name the test that holds them, in a comment before them.
+#[test]
+fn every_test_that_a_statement_names_exists() {
+    let mut held = 0;
+    for page in pages_for_users() {
+        let text = read(&page);
+        for test in text.split(HELD_BY).skip(1).filter_map(|rest| rest.split(" -->").next()) {
+            assert!(has_test(test), "{}: {test}", shown(&page));
+            held += 1;
+        }
+    }
+    assert!(held >= 5, "only {held}");
+}
+
+#[test]
+fn no_sentence_for_users_has_more_than_35_words() {
+    let mut long = Vec::new();
+    for page in pages_for_users() {
+        let text = with_includes(&page);
+        for sentence in paragraphs(&text).iter().flat_map(|paragraph| sentences(paragraph)) {
+            if sentence.len() > SENTENCE_WORDS_MAX {
+                long.push(format!("{}: {} words: {}", shown(&page), sentence.len(), sentence.join(" ")));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
 }
 
 #[test]

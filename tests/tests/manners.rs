@@ -60,7 +60,7 @@ fn environment(output: &[u8]) -> BTreeMap<String, String> {
 
 /// The variables that the section of this title in a page documents as set in the command.
 fn documented_variables() -> BTreeSet<String> {
-    let page = std::fs::read_to_string(root().join("docs/src/getting-started.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/src/running.md")).expect("the page");
     let (_, section) = page.split_once("## What `ampere run` does to the command").expect("the section");
     let section = section.split("\n## ").next().expect("its text");
     let rows = section.lines().filter(|line| line.starts_with("| `"));

@@ -147,6 +147,30 @@ fn a_program_after_one_that_is_instrumented_and_a_child_of_that_one_are_sampled(
 }
 
 #[test]
+fn a_child_of_fork_without_exec_is_sampled_and_its_calls_are_not_recorded() {
+    skip_unless!(may_sample(), "perf_event_open is not allowed here");
+    let place = Place::new();
+    let main = r#"
+        #include <sys/wait.h>
+        #include <unistd.h>
+        int main(void) {
+            pid_t child = fork();
+            if (!child) { spin(0.7); _exit(0); }
+            return waitpid(child, 0, 0) != child;
+        }
+    "#;
+    let instrumented = ["-O1", "-finstrument-functions", "-rdynamic"];
+    let program = place.compile("cc", "forks", &[SPIN, main].concat(), &instrumented);
+    let (summary, _) = measured(&place, &[&program.to_string_lossy()]);
+    // Its parent waits in a recorded function, and shares the joules under some policies.
+    assert!(share(&summary, "spin") > 0.3, "{}: {summary:#}", share(&summary, "spin"));
+    let regions = devices(&summary).flat_map(|device| list(&list(device, "views")[0], "regions"));
+    let calls: Vec<u64> =
+        regions.filter(|row| row["region"] == "spin").map(|row| row["calls"].as_u64().unwrap_or(0)).collect();
+    assert_eq!(calls, [0], "{summary:#}");
+}
+
+#[test]
 fn a_process_is_sampled_after_its_recording_has_ended() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(on_path("mpicc") && on_path("mpirun"), "mpicc is not installed");
