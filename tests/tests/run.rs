@@ -331,6 +331,22 @@ fn devices_within_a_node_are_not_added_to_it() {
         assert_eq!(baseline["kind"], "idle intervals", "{baseline}");
         assert!((number(baseline, "watts") - watts).abs() < 0.05 * watts, "{baseline}");
     }
+    let notes = |output: &str| place.summary(output)["run"]["notes"].to_string();
+    let learned = "what a device draws anyway became known only while it ran";
+    assert!(
+        notes("out").contains(&format!("{learned}: the figures below were computed again")),
+        "{notes:?}",
+        notes = notes("out")
+    );
+    let mut untraced =
+        place.ampere_run("untraced", ["mpirun", "--oversubscribe", "-n", "2", &stencil(), "3"]);
+    untraced.env("AMPERE_COUNTERS", "auto").env("AMPERE_SYS_ROOT", node.root.path());
+    succeed(untraced.env("AMPERE_TRACE", "off"));
+    assert!(
+        notes("untraced").contains(&format!("{learned}, and all joules until then count as dynamic")),
+        "{notes:?}",
+        notes = notes("untraced")
+    );
     assert_eq!(named("node")["contains"], serde_json::json!(["package-0", "package-1"]));
     assert_eq!(number(&summary["run"], "total_joules"), number(named("node"), "total_joules"));
     let printed = std::fs::read_to_string(place.path("out/summary.txt")).unwrap();

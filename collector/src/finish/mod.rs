@@ -34,7 +34,7 @@ use ampere_ring::process::{is_alive, is_ending};
 use ampere_timeline::conflicts;
 use ampere_trace::spool::Spool;
 use ampere_trace::write::{self, NoTrace, Power, TracedRun};
-use settling::LINKS_MOVED;
+use settling::{BASELINES_LEARNED, LINKS_MOVED};
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use summary::RunSummary;
@@ -440,6 +440,12 @@ impl Finish {
         }
         if self.links_moved() {
             let note = format!("{LINKS_MOVED}, and joules until then were shared by what was known");
+            summary.run.notes.push(note);
+        }
+        if self.has_learned_baselines() {
+            let note = format!(
+                "{BASELINES_LEARNED}, and all joules until then count as dynamic: {there_is_no_trace}"
+            );
             summary.run.notes.push(note);
         }
         (summary, false)

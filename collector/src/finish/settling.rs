@@ -13,12 +13,19 @@ use ampere_trace::write::{NoTrace, Power};
 use std::sync::PoisonError;
 
 const SAMPLES_REVISED: &str = "readings of a counter turned out to be wrong later";
-const BASELINES_LEARNED: &str = "what a device draws anyway became known only while it ran";
+pub(super) const BASELINES_LEARNED: &str = "what a device draws anyway became known only while it ran";
 pub(super) const LINKS_MOVED: &str = "which device a location draws from became known only while it ran";
 
 impl Finish {
     pub(super) fn links_moved(&self) -> bool {
         self.run.timeline.as_ref().is_some_and(|timeline| timeline.pipeline.attributor.links_changed_late())
+    }
+
+    pub(super) fn has_learned_baselines(&self) -> bool {
+        self.run
+            .timeline
+            .as_ref()
+            .is_some_and(|timeline| timeline.pipeline.attributor.has_learned_baselines())
     }
 
     /// Why figures are not yet as they would be, had everything been known in time.
@@ -29,8 +36,7 @@ impl Finish {
         let attributor = self.run.timeline.as_ref().map(|timeline| &timeline.pipeline.attributor);
         let revised = attributor.is_some_and(Attributor::samples_are_revised);
         let revised = revised.then(|| SAMPLES_REVISED.to_owned());
-        let learned = attributor.is_some_and(Attributor::has_learned_baselines);
-        let learned = learned.then(|| BASELINES_LEARNED.to_owned());
+        let learned = self.has_learned_baselines().then(|| BASELINES_LEARNED.to_owned());
         late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
     }
 
