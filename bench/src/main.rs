@@ -27,6 +27,7 @@ mod ring_size;
 mod sampler;
 mod sampling;
 mod start;
+mod switches;
 mod trace;
 
 use anyhow::Context;
@@ -54,7 +55,7 @@ enum Bench {
     Runs(fn() -> anyhow::Result<Vec<Value>>),
 }
 
-const BENCHES: [(&str, Bench); 26] = [
+const BENCHES: [(&str, Bench); 27] = [
     (hosts::CALLS, Bench::Runs(hosts::calls)),
     (hosts::HPL, Bench::Runs(hosts::hpl)),
     (sampling::LAMMPS, Bench::Runs(sampling::lammps)),
@@ -62,6 +63,7 @@ const BENCHES: [(&str, Bench); 26] = [
     (sampling::PYTHON, Bench::Runs(sampling::python)),
     ("start", Bench::Figures(start::nothing)),
     ("disabled", Bench::Figures(start::disabled)),
+    ("switches", Bench::Figures(switches::figures)),
     ("ring", Bench::Figures(ring::figures)),
     ("event path", Bench::Figures(events::figures)),
     ("engine", Bench::Figures(engine::figures)),

@@ -22,9 +22,10 @@ const LAMMPS_INPUT: &str = "units lj\natom_style atomic\nlattice fcc 0.8442\nreg
 
 /// The command in front of a program. `OUT` is replaced by a directory of its own. 983 microseconds is the period that ampere
 /// uses when a millisecond is requested.
-const WAYS: [(&str, &str); 5] = [
+const WAYS: [(&str, &str); 6] = [
     ("plain", ""),
     ("ampere run --sample off", "AMPERE run --sample off --listen 127.0.0.1:0 -o OUT --"),
+    ("ampere run --sample auto", "AMPERE run --sample auto --listen 127.0.0.1:0 -o OUT --"),
     ("ampere run --sample 1ms", "AMPERE run --sample 1ms --listen 127.0.0.1:0 -o OUT --"),
     ("perf record, no stacks", "perf record -q -e cpu-clock -c 983000 -o OUT --"),
     ("perf record --call-graph dwarf", "perf record -q -e cpu-clock -c 983000 --call-graph dwarf -o OUT --"),
@@ -53,7 +54,7 @@ pub fn python() -> anyhow::Result<Vec<Value>> {
 /// Measures the time of the slowest rank, and the CPU time of all ranks, without the launcher, the collector or perf.
 fn measure(name: &'static str, ranks: u32, words: &[&str], place: &Path) -> anyhow::Result<Vec<Value>> {
     let missing = need("perf").err().map(|why| ("perf record", why));
-    let ways = if missing.is_some() { &WAYS[..3] } else { &WAYS[..] };
+    let ways = if missing.is_some() { &WAYS[..4] } else { &WAYS[..] };
     let names: Vec<&'static str> = ways.iter().map(|(name, _)| *name).collect();
     lines((name, "s"), ROUNDS, &names, missing, |at| {
         let run = tempfile::tempdir()?;

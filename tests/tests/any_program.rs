@@ -119,6 +119,10 @@ fn a_program_as_it_is_has_its_call_paths() {
     done.as_without(&plain);
     let summary = json(&place.path("out/summary.json"));
     has_standard_errors(&summary);
+    samples_cost_at_most_one_percent(
+        &summary,
+        &std::fs::read_to_string(place.path("out/summary.txt")).unwrap(),
+    );
     let rows = rows(&summary);
     let (larger, smaller) = (
         joules(&rows, "work > main > both > larger > spin"),
@@ -177,14 +181,33 @@ fn calls_of_samples_are_not_known(place: &Place, summary: &Value) {
     assert!(relative(error, number(row, "sampled_error_joules")) < 1e-6, "{error} J: {row}");
 }
 
+/// Checks that the period follows from the cost of a sample, and that both are reported.
+fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
+    let stacks = &summary["overhead"]["stacks"];
+    let [period, sample, cost, program] =
+        ["period_seconds", "sample_seconds", "cost_seconds", "program_seconds"]
+            .map(|figure| number(stacks, figure));
+    assert!(sample > 0.0 && (sample <= 0.01 * period || period > 0.0098), "{stacks}");
+    assert!((period / 0.0000983).fract().min(1.0 - (period / 0.0000983).fract()) < 1e-6, "{stacks}");
+    assert!(period > 0.00098 && (period < 0.00099 || sample > 0.01 * (period - 0.0000984)), "{stacks}");
+    let [samples, switches] = ["samples", "switches"].map(|figure| number(stacks, figure));
+    assert!(samples > 10.0 && switches > 0.0, "{stacks}");
+    assert!(relative(cost, samples * sample + switches * 5e-7) < 1e-6, "{stacks}");
+    // The program's CPU time is known from its samples, of which the first one and the last part of a period are missing.
+    let seconds = number(&summary["run"]["node_cpu"], "own_busy_seconds");
+    assert!(relative(program, seconds) < 0.1, "{stacks}: {seconds} s");
+    let line = format!("about {:.1} % of the program's CPU time, an estimate: ", 100.0 * cost / program);
+    assert!(text.contains(&line), "{line}: {text}");
+}
+
 /// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
 fn has_standard_errors(summary: &Value) {
-    assert_eq!(summary["run"]["stack_period_seconds"], 0.000983);
+    let period = number(&summary["run"], "stack_period_seconds");
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
     let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
     let row = regions.iter().find(|row| row["region"] == "spin").expect("the function");
     let [joules, seconds] = ["exclusive_joules", "exclusive_seconds"].map(|figure| number(row, figure));
-    let (samples, of) = (seconds / 0.000983, all / 0.000983);
+    let (samples, of) = (seconds / period, all / period);
     let part = (samples + 2.0) / (of + 4.0);
     let error = joules * (of * part * (1.0 - part)).sqrt() / samples;
     assert!(relative(number(row, "sampled_error_joules"), error) < 1e-6, "{row}: {error} J of {all} s");

@@ -4,6 +4,7 @@ use super::Finish;
 use crate::node_watch::NodeWatch;
 use ampere_counters::ProcessCpu;
 use ampere_model::LocationKind;
+use ampere_settings::StackPeriod;
 use ampere_timeline::attributor::Attributor;
 use std::collections::HashMap;
 
@@ -37,7 +38,7 @@ impl Finish {
     /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
     pub(super) fn note_what_was_not_seen(&mut self, samples_stacks: bool) {
         let stacks = self.run.options.config.sampler.stacks;
-        let is_switched_off = !samples_stacks && stacks.is_some_and(|stacks| stacks.period().is_none());
+        let is_switched_off = !samples_stacks && stacks == Some(StackPeriod::Off);
         if !samples_stacks && !is_switched_off {
             return;
         }

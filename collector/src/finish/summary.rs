@@ -72,12 +72,14 @@ impl<'a> RunSummary<'a> {
             collector_cpu_seconds: overhead::cpu_seconds(),
             collector_peak_rss_bytes: overhead::peak_resident_bytes(),
             sampler: sampler.map(|sampler| SamplerOverhead::from(&*sampler.figures)),
+            stacks: self.run.sampling.stacks_overhead.clone(),
         };
         if let Some(left) = &self.run.options.left {
             let (all, before) = (&mut summary.overhead, &left.overhead);
             all.collector_cpu_seconds += before.collector_cpu_seconds;
             all.collector_peak_rss_bytes = all.collector_peak_rss_bytes.max(before.collector_peak_rss_bytes);
             all.sampler = all.sampler.take().or(before.sampler.clone());
+            all.stacks = all.stacks.take().or(before.stacks.clone());
         }
         summary
     }

@@ -12,10 +12,10 @@ pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     if run.options.replay.is_some() {
         return;
     }
-    let period = run.options.config.sampler.stacks.and_then(StackPeriod::period);
+    let period = run.options.config.sampler.stacks.unwrap_or(StackPeriod::Off);
     // The policy `active` needs to know when threads are on a CPU.
     let records_cpu_times = matches!(run.options.config.attribution.policy, None | Some(Policy::Active));
-    if period.is_none() && !records_cpu_times {
+    if period == StackPeriod::Off && !records_cpu_times {
         return;
     }
     let run_cpu = run.node.as_ref().map(NodeWatch::shared);
@@ -71,6 +71,7 @@ pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.has_samples));
     let said = stacks?.stop();
     run.notes.extend(said.notes);
+    run.sampling.stacks_overhead = said.overhead;
     said.losses.into_iter().for_each(|loss| run.notes.add_loss(loss));
     if said.is_loss {
         run.notes.set_incomplete();

@@ -26,6 +26,7 @@ use crate::options::{Mode, Options};
 use crate::run_directory::files::PRIVATE_FILE_MODE;
 use crate::stacks::StackSampling;
 use ampere_counters::SharedRunCpu;
+use ampere_figures::summary::StacksOverhead;
 use ampere_model::{Definition, Device, Timestamp};
 use ampere_ring::{Kind, LogReader, RingConsumer};
 use ampere_timeline::gaps::Gaps;
@@ -46,6 +47,8 @@ pub(crate) struct Sampling {
     /// The time of the last sample of the earlier collector.
     pub predecessors_last: Timestamp,
     pub stacks: Option<StackSampling>,
+    /// What sampling stacks has cost the program, once it has ended.
+    pub stacks_overhead: Option<StacksOverhead>,
 }
 
 impl Sampling {
@@ -57,6 +60,7 @@ impl Sampling {
             sampled_before: Vec::new(),
             predecessors_last: 0,
             stacks: None,
+            stacks_overhead: None,
         }
     }
 

@@ -3,13 +3,17 @@
 
 use super::clock::EventClock;
 use ampere_model::Timestamp;
-use ampere_ring::EventWriter;
+use ampere_ring::{EventWriter, RING_RECORDS_MIN};
 use rustc_hash::FxHashMap;
 
 /// Times of a thread that is switched more often in a second are merged.
 const SWITCHES_MAX: u32 = 2000;
 const MILLISECOND: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
+/// Times wait while fewer records than this find room in their ring: it is kept for the last ones.
+const ROOM_MIN: u64 = 16;
+/// Times are merged, too, if fewer records than this would find room after them.
+const AMPLE_ROOM: u64 = RING_RECORDS_MIN / 2;
 /// The maximal number of times of a process, in all its threads, that are kept until they are written.
 const SPANS_MAX: usize = 1 << 18;
 /// The maximal number of threads of a process whose times are known at once.
@@ -31,6 +35,16 @@ impl Span {
         let before = (u128::from(self.used) * u128::from(at - self.from) / u128::from(length)) as u64;
         let Span { from, until, used } = self;
         (Span { until: at, used: before, from }, Span { from: at, until, used: used - before })
+    }
+}
+
+/// Adds a span after all others, or to the last one if there must not be more.
+fn add_or_merge(spans: &mut Vec<Span>, span: Span, has_room: bool) {
+    match spans.last_mut() {
+        Some(last) if !has_room => {
+            (last.until, last.used) = (last.until.max(span.until), last.used + span.used);
+        }
+        _ => spans.push(span),
     }
 }
 
@@ -82,7 +96,7 @@ struct Merging {
 }
 
 impl Merging {
-    fn is_merged(&mut self, span: &Span) -> bool {
+    fn is_too_often(&mut self, span: &Span) -> bool {
         let second = span.until / SECOND;
         if second != self.second {
             let is_next = second == self.second + 1;
@@ -93,10 +107,10 @@ impl Merging {
         self.spans.iter().any(|spans| *spans > SWITCHES_MAX)
     }
 
-    /// The spans to be written. All before `until` are known, which ends a millisecond.
-    fn pass(&mut self, spans: Vec<Span>, until: u64, mut each: impl FnMut(Span)) {
+    /// The spans to be written. All before `until` are known, which ends a millisecond. All are merged if the ring `is_crowded`.
+    fn pass(&mut self, spans: Vec<Span>, until: u64, is_crowded: bool, mut each: impl FnMut(Span)) {
         for mut span in spans {
-            if !self.is_merged(&span) {
+            if !self.is_too_often(&span) && !is_crowded {
                 self.merged.take().into_iter().for_each(&mut each);
                 each(span);
                 continue;
@@ -125,36 +139,72 @@ impl Merging {
 
 /// A ring with CPU time.
 pub(super) struct CpuRing {
-    writer: EventWriter,
     merging: Merging,
+    points: Points,
+}
+
+/// What is written to a ring.
+struct Points {
+    writer: EventWriter,
+    /// The times for which there was no room, as one.
+    held: Option<Span>,
     used: u64,
     last: Timestamp,
 }
 
 impl CpuRing {
     pub fn new(writer: EventWriter) -> CpuRing {
-        CpuRing { writer, merging: Merging::default(), used: 0, last: 0 }
+        let points = Points { writer, held: None, used: 0, last: 0 };
+        CpuRing { merging: Merging::default(), points }
     }
 
     fn write(&mut self, spans: Vec<Span>, until: u64, clock: &EventClock) {
-        let CpuRing { writer, merging, used, last } = self;
-        merging.pass(spans, until, |span| {
-            let begin = clock.at(span.from).max(*last);
-            let end = clock.at(span.until).max(begin);
-            let mut rose = (end - begin).max(1);
-            if rose > u32::MAX.into() {
-                writer.cpu_time(begin, 1, *used);
-                rose = 0;
-            }
-            *used += span.used;
-            writer.cpu_time(end, rose as u32, *used);
-            *last = end;
-        });
+        let CpuRing { merging, points } = self;
+        let is_crowded = points.writer.free_records() < AMPLE_ROOM + 2 * spans.len() as u64;
+        merging.pass(spans, until, is_crowded, |span| points.add(span, clock));
+        if points.has_room() {
+            points.write_held(clock);
+        }
     }
 
-    fn end(mut self) {
-        self.writer.location_end(self.last);
-        self.writer.close();
+    /// Called when all times are written.
+    fn end(mut self, clock: &EventClock) {
+        self.write(Vec::new(), u64::MAX, clock);
+        self.points.write_held(clock);
+        self.points.writer.location_end(self.points.last);
+        self.points.writer.close();
+    }
+}
+
+impl Points {
+    fn has_room(&mut self) -> bool {
+        self.writer.free_records() >= ROOM_MIN
+    }
+
+    fn add(&mut self, span: Span, clock: &EventClock) {
+        let held = self.held.take();
+        self.held = Some(held.map_or(span, |held| Span {
+            from: held.from,
+            until: span.until,
+            used: held.used + span.used,
+        }));
+        if self.has_room() {
+            self.write_held(clock);
+        }
+    }
+
+    fn write_held(&mut self, clock: &EventClock) {
+        let Some(span) = self.held.take() else { return };
+        let begin = clock.at(span.from).max(self.last);
+        let end = clock.at(span.until).max(begin);
+        let mut rose = (end - begin).max(1);
+        if rose > u32::MAX.into() {
+            self.writer.cpu_time(begin, 1, self.used);
+            rose = 0;
+        }
+        self.used += span.used;
+        self.writer.cpu_time(end, rose as u32, self.used);
+        self.last = end;
     }
 }
 
@@ -196,10 +246,8 @@ impl CpuTimes {
         let of = self.threads.entry(thread).or_default();
         (of.used, of.until, of.has_ended) = (of.used + span.used, span.until, false);
         self.used += span.used;
-        if self.waiting < SPANS_MAX {
-            self.waiting += 1;
-            of.waiting.push(span);
-        }
+        add_or_merge(&mut of.waiting, span, self.waiting < SPANS_MAX);
+        self.waiting += 1;
     }
 
     /// The kernel has counted this CPU time of a thread since its start. If more is not known, all of the time from `since` to `now`
@@ -256,10 +304,10 @@ impl CpuTimes {
 
     /// Adds times of a child that has no row of its own.
     pub fn take_over(&mut self, times: Vec<Span>) {
-        let room = SPANS_MAX.saturating_sub(self.waiting);
-        let times = times.into_iter().take(room);
-        self.waiting += times.len();
-        self.children.extend(times);
+        for span in times {
+            add_or_merge(&mut self.children, span, self.waiting < SPANS_MAX);
+            self.waiting += 1;
+        }
         self.children.sort_unstable_by_key(|span| span.from);
     }
 
@@ -304,12 +352,8 @@ impl CpuTimes {
             }
         }
         let is_over = |_: &u32, of: &mut ThreadTime| of.has_ended && of.waiting.is_empty();
-        for (_, over) in self.threads.extract_if(is_over) {
-            over.ring.into_iter().for_each(|mut ring| {
-                ring.write(Vec::new(), u64::MAX, clock);
-                ring.end();
-            });
-        }
+        let over = self.threads.extract_if(is_over).filter_map(|(_, of)| of.ring);
+        over.for_each(|ring| ring.end(clock));
         self.count_waiting();
         if !others.is_empty() && self.ring_of_others.is_none() {
             match make(None) {
@@ -321,16 +365,22 @@ impl CpuTimes {
         failure.map_or(Ok(()), Err)
     }
 
+    /// The time since which times wait because a ring has no room.
+    pub fn held_since(&self) -> Option<u64> {
+        let rings = self.threads.values().filter_map(|of| of.ring.as_ref()).chain(&self.ring_of_others);
+        rings.filter_map(|ring| ring.points.held.as_ref()).map(|held| held.from).min()
+    }
+
     /// Threads that have no location any more are among the others from now on.
-    pub fn end_rings(&mut self, is_gone: impl Fn(u32) -> bool) {
+    pub fn end_rings(&mut self, clock: &EventClock, is_gone: impl Fn(u32) -> bool) {
         let gone = self.threads.iter_mut().filter(|(thread, _)| is_gone(**thread));
-        gone.filter_map(|(_, of)| of.ring.take()).for_each(CpuRing::end);
+        gone.filter_map(|(_, of)| of.ring.take()).for_each(|ring| ring.end(clock));
     }
 
     /// Called when all times are written.
-    pub fn end(&mut self) {
+    pub fn end(&mut self, clock: &EventClock) {
         let rings = self.threads.drain().filter_map(|(_, of)| of.ring);
-        rings.chain(self.ring_of_others.take()).for_each(CpuRing::end);
+        rings.chain(self.ring_of_others.take()).for_each(|ring| ring.end(clock));
     }
 }
 
@@ -343,6 +393,7 @@ pub(super) fn counted(process: u32, thread: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ampere_ring::{Kind, RingConsumer, RingProducer};
     use proptest::collection::vec;
     use proptest::prelude::*;
 
@@ -352,7 +403,7 @@ mod tests {
 
     fn passed(merging: &mut Merging, spans: Vec<Span>, until: u64) -> Vec<Span> {
         let mut all = Vec::new();
-        merging.pass(spans, until, |span| all.push(span));
+        merging.pass(spans, until, false, |span| all.push(span));
         all
     }
 
@@ -400,6 +451,70 @@ mod tests {
         let mut all = times.split_off(u64::MAX);
         all.sort_by_key(|span| (span.from, span.used));
         assert_eq!(all, [span(100, 200, 100), span(300, 1000, 50), span(300, 1000, 350)]);
+    }
+
+    /// The times and the CPU time of a ring's records.
+    fn points_of(ring: &mut RingConsumer) -> Vec<(u64, u64)> {
+        let mut records = Vec::new();
+        let count = ring.copy_out(&mut records, usize::MAX).unwrap();
+        ring.release(count);
+        let pairs = records.windows(2).filter(|pair| pair[0].kind() == Some(Kind::CpuTime));
+        pairs.map(|pair| (pair[0].word0, pair[1].word0)).collect()
+    }
+
+    #[test]
+    fn cpu_time_waits_for_room_and_none_is_dropped() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        let producer = RingProducer::create(&path, RING_RECORDS_MIN, 0).unwrap();
+        let mut ring = CpuRing::new(EventWriter::new(producer));
+        let mut reader = RingConsumer::open(&path).unwrap();
+        let clock = EventClock::new();
+        let mut times = CpuTimes::default();
+        let start = clock.now() - clock.now() % SECOND;
+        // 20,000 switches a second for four seconds, in batches that are not read: first a burst, then by and by.
+        let batches = (0..100).map(|batch| switched(start + batch * 40 * MILLISECOND, 800, 50_000));
+        batches.clone().enumerate().for_each(|(number, spans)| {
+            ring.write(spans, start + (number as u64 + 1) * 40 * MILLISECOND, &clock);
+        });
+        let held = ring.points.held.unwrap();
+        times.ring_of_others = Some(ring);
+        assert_eq!((times.held_since(), reader.dropped_records()), (Some(held.from), 0));
+        let before = points_of(&mut reader);
+        let written = before.last().unwrap();
+        assert_eq!(written.1, (held.from - start) / MILLISECOND * 200_000);
+        assert!(before.len() > 1900 && written.0 <= clock.at(held.from), "{}", before.len());
+        // What has waited is written with what is next.
+        let mut ring = times.ring_of_others.take().unwrap();
+        ring.write(Vec::new(), start + 4 * SECOND, &clock);
+        let then = points_of(&mut reader);
+        let expected = (clock.at(start + 4 * SECOND), 800_000_000);
+        assert_eq!((ring.points.held, then.last()), (None, Some(&expected)));
+        // A long time has a record at its beginning, too.
+        assert!(
+            then[..then.len() - 1].iter().all(|point| *point == (clock.at(held.from), written.1)),
+            "{then:?}"
+        );
+        // At the end there is room, even if nothing is read.
+        let batches = batches.map(|spans| {
+            spans
+                .into_iter()
+                .map(|Span { from, until, used }| span(from + 4 * SECOND, until + 4 * SECOND, used))
+        });
+        batches.for_each(|spans| ring.write(spans.collect(), 0, &clock));
+        ring.end(&clock);
+        assert_eq!((points_of(&mut reader).last().unwrap().1, reader.dropped_records()), (1_600_000_000, 0));
+    }
+
+    #[test]
+    fn times_beyond_the_maximal_number_are_added_to_the_last_one() {
+        let mut times = CpuTimes { waiting: SPANS_MAX - 1, ..CpuTimes::default() };
+        times.add(7, 100, 200);
+        times.add(7, 300, 400);
+        times.take_over(vec![span(300, 310, 10), span(320, 330, 10)]);
+        let mut all = times.split_off(u64::MAX);
+        all.sort_by_key(|span| (span.from, span.used));
+        assert_eq!(all, [span(100, 400, 200), span(300, 330, 20)]);
     }
 
     proptest! {

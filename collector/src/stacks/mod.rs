@@ -8,8 +8,10 @@
 //! sink.rs       collects what the sampler passes on     cpu_intervals.rs   times on a CPU that are too short for a sample
 //! quality.rs    notes about the samples                 unsampled_processes.rs   CPU time without samples or records
 //! cpu_times.rs  when threads were on a CPU, as records of CPU time
+//! budget.rs     what samples cost the program, and their period
 //! ```
 
+mod budget;
 mod clock;
 mod cpu_intervals;
 mod cpu_times;
@@ -20,10 +22,13 @@ mod unsampled_processes;
 mod writer;
 
 use ampere_counters::SharedRunCpu;
+use ampere_figures::summary::StacksOverhead;
 use ampere_model::Timestamp;
 use ampere_ring::Session;
 use ampere_ring::session::Command;
+use ampere_settings::StackPeriod;
 use ampere_stacks::{Options, Sampler, StacksError};
+use budget::Periods;
 use clock::EventClock;
 pub(crate) use process::is_log_of_samples;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -101,6 +106,8 @@ pub(crate) struct SamplingReport {
     pub period: Option<Duration>,
     /// Whether more than a twentieth of the run's CPU time is in no function.
     pub is_loss: bool,
+    /// What samples and records of switches have cost the program.
+    pub overhead: Option<StacksOverhead>,
 }
 
 struct Request {
@@ -134,24 +141,22 @@ pub(crate) enum StackSamplingError {
 const UNEVEN_FACTOR: f64 = 0.983;
 
 impl StackSampling {
-    /// Samples what `launcher` starts from now on, and the processes that are requested. Each thread is sampled once per
-    /// `period` of its CPU time, if there is one. The times at which it is on a CPU are recorded if `records_cpu_times`.
+    /// Samples what `launcher` starts from now on, and the processes that are requested, each thread once per `period` of its CPU
+    /// time. The times at which it is on a CPU are recorded if `records_cpu_times`.
     pub fn begin(
         session: &Path,
         launcher: Option<u32>,
-        period: Option<Duration>,
+        period: StackPeriod,
         records_cpu_times: bool,
         run: Option<SharedRunCpu>,
     ) -> Result<StackSampling, StackSamplingError> {
-        let wants_samples = period.is_some();
-        let period = period.unwrap_or(Options::default().period).mul_f64(UNEVEN_FACTOR);
-        let options = Options {
-            period,
-            kernel: true,
-            samples: wants_samples,
-            cpu_times: records_cpu_times,
-            ..Options::default()
-        };
+        let options = Options { kernel: true, cpu_times: records_cpu_times, ..Options::default() };
+        let sample_cost =
+            if period == StackPeriod::Off { None } else { ampere_stacks::sample_cost(&options) };
+        let chosen = budget::period(period, sample_cost);
+        let wants_samples = chosen.is_some();
+        let periods = Periods::new(chosen.unwrap_or(options.period), period);
+        let options = Options { period: periods.now, samples: wants_samples, ..options };
         let begun = Sampler::begin(&options);
         let begun = begun.and_then(|mut sampler| {
             launcher.map_or(Ok(()), |launcher| sampler.add_launcher(launcher))?;
@@ -170,7 +175,8 @@ impl StackSampling {
         let unsampled = run.filter(|_| wants_samples).map(|run| UnsampledProcesses::of(run, launcher, why));
         let activity = records_cpu_times.then(|| Activity::of(sampler.as_ref()));
         let clock = EventClock::new();
-        let writer = Writer::new(session, clock, period, unsampled, has_samples, records_cpu_times);
+        let writer =
+            Writer::new(session, clock, (periods, sample_cost), unsampled, has_samples, records_cpu_times);
         let wake = Arc::new(
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(std::io::Error::from)?,
         );
@@ -257,7 +263,10 @@ fn sample(
             }
             return writer.report(sampler.as_ref());
         }
-        sampler.iter_mut().for_each(|sampler| writer.stop_sampling_recorded(sampler));
+        if let Some(sampler) = &mut sampler {
+            writer.stop_sampling_recorded(sampler);
+            writer.lengthen_period(sampler);
+        }
         // By now it is known which processes were started by a sampled one. One request is handled at a time, so that no ring
         // fills up.
         let due = waiting.iter().position(|request| request.at + RECORD_DELAY <= begun);

@@ -15,6 +15,7 @@ use scorep_abi::{paradigm, region_type};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 /// The capacity of a ring, enough for a second in which a few frames change each millisecond.
 const RING_RECORDS: u64 = 1 << 13;
@@ -36,6 +37,20 @@ pub(super) struct Timing {
     pub period: u64,
     /// The nanoseconds without a sample after which a thread is in no function.
     pub pause: u64,
+}
+
+impl Timing {
+    /// A pause lasts for at least `pause`.
+    pub fn new(clock: EventClock, period: Duration, pause: Duration) -> Timing {
+        let mut timing = Timing { clock, period: 0, pause: 0 };
+        timing.set_period(period, pause);
+        timing
+    }
+
+    pub fn set_period(&mut self, period: Duration, pause: Duration) {
+        self.period = period.as_nanos() as u64;
+        self.pause = pause.max(3 * period).as_nanos() as u64;
+    }
 }
 
 /// A process, from the exec with which it started.
@@ -360,7 +375,7 @@ impl SampledProcess {
         self.threads.clear();
         self.sampled_threads.clear();
         let recorded = &self.own_logs.threads;
-        self.cpu.end_rings(|thread| !recorded.contains(&thread));
+        self.cpu.end_rings(&timing.clock, |thread| !recorded.contains(&thread));
         std::mem::take(&mut self.intervals).end();
         if let Some((mut writer, last)) = self.unknown.take() {
             writer.location_end(last);
@@ -370,7 +385,7 @@ impl SampledProcess {
 
     pub fn end(&mut self, session: &Session, timing: &Timing) {
         let _ = self.write_cpu_times(session, u64::MAX, timing);
-        self.cpu.end();
+        self.cpu.end(&timing.clock);
         self.end_samples(session, timing);
         if let Log::Open { log, .. } = &mut self.log {
             let left_out = log.left_out();
@@ -540,4 +555,42 @@ fn environment(pid: u32, period: u64) -> Vec<String> {
     };
     let text = variables.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok());
     text.filter(is_evidence).map(str::to_owned).chain([format!("{STACK_PERIOD}={period}")]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ampere_ring::{Kind, Record, RingConsumer};
+
+    #[test]
+    fn samples_count_for_the_time_since_the_one_before_when_the_period_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ring");
+        let producer = RingProducer::create(&path, RING_RECORDS, 0).unwrap();
+        let mut thread = SampledThread::new(EventWriter::new(producer));
+        let pause = Duration::from_millis(20);
+        let mut timing = Timing::new(EventClock::new(), Duration::from_millis(1), pause);
+        let mut time = timing.clock.now();
+        let periods = [1, 2, 4].map(Duration::from_millis);
+        for (function, period) in (7..).zip(periods) {
+            timing.set_period(period, pause);
+            for _ in 0..100 {
+                time += timing.period;
+                thread.change_to(vec![PROGRAM, function], time, time - timing.period, &timing, false);
+            }
+        }
+        thread.end(&timing);
+        let mut records = Vec::new();
+        RingConsumer::open(&path).unwrap().copy_out(&mut records, usize::MAX).unwrap();
+        let at = |kind, function| {
+            let is_it = |record: &&Record| record.kind() == Some(kind) && record.argument() == function;
+            records.iter().find(is_it).unwrap().word0
+        };
+        let whole = at(Kind::Leave, PROGRAM) - at(Kind::Enter, PROGRAM);
+        for (function, period) in (7..).zip(periods) {
+            let share = (at(Kind::Leave, function) - at(Kind::Enter, function)) as f64 / whole as f64;
+            let expected = period.as_secs_f64() / 0.007;
+            assert!((share / expected - 1.0).abs() < 1e-3, "{share} instead of {expected}");
+        }
+    }
 }

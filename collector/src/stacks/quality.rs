@@ -36,11 +36,12 @@ pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     ended
 }
 
-/// The actual CPU time between two samples, if some samples are missing.
+/// The actual CPU time between two samples, if some samples are missing. Of lost records, as many are taken to have been samples as of
+/// the others.
 fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
-    let missing = figures.throttled.saturating_add(figures.lost);
-    (missing > 0 && figures.samples > 0)
-        .then(|| period.mul_f64((figures.samples as f64 + missing as f64) / figures.samples as f64))
+    let taken = figures.samples as f64;
+    let missing = figures.throttled as f64 + figures.lost as f64 * taken / (taken + figures.switches as f64);
+    (figures.samples > 0 && missing > 0.0).then(|| period.mul_f64((taken + missing) / taken))
 }
 
 fn percent(part: u64, figures: &Figures) -> f64 {
@@ -137,6 +138,9 @@ mod tests {
         (figures.throttled, figures.lost) = (2500, 500);
         let ended = of(&figures, Duration::from_millis(1));
         assert_eq!(ended.period, Some(Duration::from_millis(4)));
+        figures.switches = 4000;
+        let mostly_switches = of(&figures, Duration::from_millis(1));
+        assert_eq!(mostly_switches.period, Some(Duration::from_micros(3600)));
         assert_eq!(
             ended.notes,
             ["about 2500 samples of stacks are missing: the kernel limits their rate \

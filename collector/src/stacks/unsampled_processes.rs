@@ -55,7 +55,10 @@ impl UnsampledProcesses {
         let now: Vec<ProcessCpu> =
             self.run.lock().unwrap_or_else(PoisonError::into_inner).processes().collect();
         let program = |process: u32| std::fs::read_link(format!("/proc/{process}/exe")).ok();
-        let launcher = self.launcher.and_then(program);
+        let is_launcher = |process| {
+            let launcher = self.launcher.and_then(program);
+            launcher.is_some() && program(process) == launcher
+        };
         let mut found = Vec::new();
         for process in now {
             let key = (process.pid, process.started);
@@ -78,7 +81,7 @@ impl UnsampledProcesses {
             watched.polls += 1;
             // A process that has just started may soon be known to be sampled.
             if watched.polls == 2 {
-                if launcher.is_some() && program(process.pid) == launcher {
+                if is_launcher(process.pid) {
                     watched.polls = 1;
                     continue;
                 }

@@ -2,6 +2,7 @@
 //! have had its stack since then. Therefore what a thread did is written when its next sample is known.
 
 use super::SamplingReport;
+use super::budget::{self, Periods};
 use super::clock::EventClock;
 use super::cpu_intervals::FILLED_PAUSE_MAX;
 use super::cpu_times;
@@ -37,6 +38,9 @@ const PROCESSES_MAX: usize = 4096;
 pub(super) struct Writer {
     session: Session,
     timing: Timing,
+    periods: Periods,
+    /// The kernel's time at which this was made.
+    began: u64,
     processes: FxHashMap<u32, SampledProcess>,
     /// Everything before this time has been written.
     watermark: u64,
@@ -54,6 +58,8 @@ pub(super) struct Writer {
     /// The processes of which the kernel reports no switches, and whose CPU time is read, with the time of the last reading.
     counted: HashMap<u32, u64>,
     unsampled: Option<UnsampledProcesses>,
+    /// What a sample costs the thread that is sampled, if it could be measured.
+    sample_cost: Option<Duration>,
 }
 
 /// The numbers of samples whose functions are in no row.
@@ -71,18 +77,16 @@ impl Writer {
     pub fn new(
         session: Session,
         clock: EventClock,
-        period: Duration,
+        (periods, sample_cost): (Periods, Option<Duration>),
         unsampled: Option<UnsampledProcesses>,
         has_samples: bool,
         records_cpu_times: bool,
     ) -> Writer {
         Writer {
             session,
-            timing: Timing {
-                clock,
-                period: period.as_nanos() as u64,
-                pause: PAUSE.max(3 * period).as_nanos() as u64,
-            },
+            began: clock.now(),
+            timing: Timing::new(clock, periods.now, PAUSE),
+            periods,
             processes: FxHashMap::default(),
             watermark: 0,
             left_out: LeftOut::default(),
@@ -93,6 +97,7 @@ impl Writer {
             generation: None,
             counted: HashMap::new(),
             unsampled,
+            sample_cost,
         }
     }
 
@@ -138,6 +143,18 @@ impl Writer {
         }
     }
 
+    /// Samples less often once a run has lasted long, unless the period was asked for.
+    pub fn lengthen_period(&mut self, sampler: &mut Sampler) {
+        let lasted = Duration::from_nanos(self.timing.clock.now().saturating_sub(self.began));
+        let Some(period) = self.periods.due(lasted).filter(|_| self.has_samples) else { return };
+        // Otherwise that takes too many events, and the period stays.
+        if let Some(without) = sampler.set_period(period) {
+            self.periods.change(period, sampler.figures().samples);
+            self.timing.set_period(period, PAUSE);
+            without.into_iter().for_each(|process| self.count(process));
+        }
+    }
+
     pub fn is_recorded(&self, process: u32) -> bool {
         self.recorded.contains(&process)
     }
@@ -175,6 +192,8 @@ impl Writer {
         self.watermark = now.saturating_sub(self.timing.pause + FILLED_PAUSE_MAX + SLACK.as_nanos() as u64);
         // Where the kernel's counts are read, more is not known.
         self.counted.values().for_each(|read| self.watermark = self.watermark.min(*read));
+        let held = self.processes.values().filter_map(|process| process.cpu.held_since());
+        self.watermark = held.fold(self.watermark, u64::min);
         found
     }
 
@@ -354,18 +373,30 @@ impl Writer {
 
     /// What the summary reports.
     pub fn report(&self, sampler: Option<&Sampler>) -> SamplingReport {
+        let overhead = sampler.map(|sampler| {
+            let figures = sampler.figures();
+            let period = Some(self.period(&figures)).filter(|_| self.has_samples);
+            budget::overhead(&figures, period, self.sample_cost)
+        });
         let sampler = sampler.filter(|_| self.has_samples);
         let failure = if sampler.is_none() { self.left_out.failure.clone() } else { None };
         let mut report = sampler.map_or_else(SamplingReport::default, |sampler| {
             let figures = sampler.figures();
-            let mut report = quality::of(&figures, Duration::from_nanos(self.timing.period));
+            let mut report = quality::of(&figures, self.period(&figures));
+            report.period = report.period.or(self.periods.average(figures.samples));
             report.notes.splice(..0, self.notes(&figures, sampler));
             report
         });
+        report.overhead = overhead;
         report.notes.extend(failure);
         report.notes.extend(self.unsampled.iter().flat_map(UnsampledProcesses::notes));
         report.is_loss = self.unsampled.as_ref().is_some_and(UnsampledProcesses::is_loss);
         report
+    }
+
+    /// The CPU time between two samples, on average.
+    fn period(&self, figures: &Figures) -> Duration {
+        self.periods.average(figures.samples).unwrap_or(self.periods.now)
     }
 
     fn notes(&self, figures: &Figures, sampler: &Sampler) -> Vec<String> {
@@ -374,7 +405,7 @@ impl Writer {
         notes.push(format!(
             "call paths of functions that are not instrumented are sampled, once in {:?} of each thread's CPU time: {} samples, \
              {:.1} % of them unwound to the thread's start; their calls are not counted",
-            Duration::from_nanos(self.timing.period),
+            self.period(figures),
             figures.samples,
             percent(figures.complete),
         ));
@@ -396,7 +427,7 @@ impl Writer {
         notes.extend(foreign::notes());
         if figures.lost > 0 {
             notes.push(format!(
-                "{} samples of stacks were lost: the collector did not fetch them in time",
+                "{} samples of stacks and records of switches were lost: the collector did not fetch them in time",
                 figures.lost
             ));
         }

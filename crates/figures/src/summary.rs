@@ -781,6 +781,45 @@ pub struct Overhead {
     /// The sampler's cost; `None` if the figures are from a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampler: Option<SamplerOverhead>,
+    /// What samples of stacks and records of switches cost the measured program; `None` if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stacks: Option<StacksOverhead>,
+}
+
+/// What samples of stacks and records of switches cost the measured program: an estimate.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StacksOverhead {
+    /// The CPU time between two samples of a thread's stack, as it was set. `None` if stacks were not sampled.
+    pub period_seconds: Option<f64>,
+    /// What a sample costs the thread that is sampled, as measured when the run began. `None` if there were no samples, or if it
+    /// could not be measured.
+    pub sample_seconds: Option<f64>,
+    pub samples: u64,
+    /// The number of records of switches.
+    pub switches: u64,
+    /// What all of them have cost, as estimated.
+    pub cost_seconds: f64,
+    /// The CPU time of the program's processes, that cost included.
+    pub program_seconds: f64,
+}
+
+impl StacksOverhead {
+    /// The cost as a part of the program's CPU time.
+    pub fn share(&self) -> Option<f64> {
+        (self.program_seconds > 0.0).then(|| self.cost_seconds / self.program_seconds)
+    }
+
+    /// That of two nodes together.
+    pub fn with(mut self, more: &StacksOverhead) -> StacksOverhead {
+        let largest = |a: Option<f64>, b: Option<f64>| a.into_iter().chain(b).reduce(f64::max);
+        self.period_seconds = largest(self.period_seconds, more.period_seconds);
+        self.sample_seconds = largest(self.sample_seconds, more.sample_seconds);
+        self.samples += more.samples;
+        self.switches += more.switches;
+        self.cost_seconds += more.cost_seconds;
+        self.program_seconds += more.program_seconds;
+        self
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

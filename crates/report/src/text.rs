@@ -7,7 +7,7 @@ use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::Callpath;
 use ampere_figures::summary::{Baseline, Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
-use ampere_figures::summary::{parts, topmost, view};
+use ampere_figures::summary::{StacksOverhead, parts, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::text::{compact, joules, printable, printable_lines, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -463,8 +463,27 @@ impl Page<'_> {
                 1e3 * s.mean_late_seconds
             )?;
         }
+        if let Some((stacks, share)) = o.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?))) {
+            writeln!(out, "         stacks  {}", stacks_cost(stacks, share))?;
+        }
         Ok(())
     }
+}
+
+/// What samples of stacks and records of switches cost the program.
+fn stacks_cost(stacks: &StacksOverhead, share: f64) -> String {
+    let samples = stacks.period_seconds.map_or_else(String::new, |period| {
+        let each = match stacks.sample_seconds {
+            Some(cost) => format!("{:.1} us each", 1e6 * cost),
+            None => "of unknown cost".to_owned(),
+        };
+        format!("{} samples, one in {:.3} ms, {each}, and ", stacks.samples, 1e3 * period)
+    });
+    format!(
+        "about {:.1} % of the program's CPU time, an estimate: {samples}{} records of switches",
+        100.0 * share,
+        stacks.switches
+    )
 }
 
 /// The names of nodes, in little room.

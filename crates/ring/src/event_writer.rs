@@ -362,6 +362,11 @@ impl EventWriter {
         self.output.has_room(2)
     }
 
+    /// The number of records for which there is room now.
+    pub fn free_records(&mut self) -> u64 {
+        self.output.ring.free()
+    }
+
     /// Whether everything in the ring has been read.
     pub fn is_drained(&mut self) -> bool {
         self.output.ring.free() == self.output.ring.capacity_records()

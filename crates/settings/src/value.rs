@@ -86,23 +86,10 @@ pub struct GaugePeriod(pub Option<Duration>);
 pub enum StackPeriod {
     /// The stacks are not sampled.
     Off,
-    /// Stacks are sampled every millisecond, for programs whose own functions are not recorded.
+    /// Stacks are sampled as often as that may cost, at most every millisecond of CPU time.
     Auto,
     /// Stacks are sampled each time the thread has used this much CPU time.
     Every(Duration),
-}
-
-impl StackPeriod {
-    const AUTO: Duration = Duration::from_millis(1);
-
-    /// The CPU time of a thread between two samples; `None` if there are no samples.
-    pub fn period(self) -> Option<Duration> {
-        match self {
-            StackPeriod::Off => None,
-            StackPeriod::Auto => Some(StackPeriod::AUTO),
-            StackPeriod::Every(period) => Some(period),
-        }
-    }
 }
 
 /// The numbers of some CPUs.
@@ -391,7 +378,8 @@ impl Value for Option<StackPeriod> {
     fn shown(&self) -> Option<String> {
         match self.as_ref()? {
             StackPeriod::Auto => Some("\"auto\"".to_owned()),
-            fixed => Some(shown_period(fixed.period())),
+            StackPeriod::Off => Some(shown_period(None)),
+            StackPeriod::Every(period) => Some(shown_period(Some(*period))),
         }
     }
 

@@ -118,6 +118,18 @@ fn open(attributes: &Attributes, thread: u32, cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
+/// An event that samples the calling thread from now on, and its ring.
+pub(crate) fn sample_this_thread(options: &Options) -> io::Result<(OwnedFd, Ring)> {
+    /// Stands for all CPUs.
+    const ANY_CPU: u32 = u32::MAX;
+    let attributes = known_attributes(attributes(options));
+    // A ring of an event on any CPU cannot be inherited.
+    let event = open(&Attributes { flags: attributes.flags & !INHERIT, ..attributes }, 0, ANY_CPU)?;
+    let ring = Ring::map(&event, RING_BYTES[3])?;
+    control(&event, ENABLE, 0)?;
+    Ok((event, ring))
+}
+
 /// Whether the kernel refuses an event because of permissions.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
@@ -349,6 +361,11 @@ impl Events {
     /// Closes the events of all processes, once the returned ones are dropped.
     pub(crate) fn take(&mut self) -> HashMap<u32, Opened> {
         std::mem::take(&mut self.sampled)
+    }
+
+    /// Sets the period of events that are opened from now on.
+    pub(crate) fn set_period(&mut self, period: Duration) {
+        self.attributes.sample_period = period.as_nanos() as u64;
     }
 
     /// Adds the events that [`Events::take`] returned.

@@ -128,6 +128,10 @@ pub struct Figures {
     pub unsampled_cpu: Option<String>,
     /// The number of frames in all samples.
     pub frames: u64,
+    /// The records of switches, and the time that threads were on a CPU by them, if it is passed on.
+    pub switches: u64,
+    #[allow(missing_docs)]
+    pub on_cpu_ns: u64,
     /// The CPU time that `poll` has used.
     pub cpu_ns: u64,
 }

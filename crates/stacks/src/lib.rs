@@ -21,6 +21,7 @@
 //! debug_info.rs  debug information: source lines, and functions that were inlined
 //! foreign.rs     reads files of the program that may never answer
 //! figures.rs     counts samples, and those that were cut off, by reason
+//! cost.rs        measures what a sample costs the sampled thread
 //! fuzzing.rs     a sample and a file of any bytes, for fuzz targets
 //! ```
 //!
@@ -42,6 +43,7 @@
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 
+mod cost;
 mod debug_info;
 mod events;
 mod figures;
@@ -63,6 +65,7 @@ mod source;
 mod stack;
 mod walker;
 
+pub use cost::sample_cost;
 pub use events::cpu_of_process;
 pub use figures::{CutOff, CutReason, Figures, Unnamed, UnnamedReason};
 pub use functions::{Function, FunctionId};

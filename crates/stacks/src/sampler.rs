@@ -47,6 +47,9 @@ const REFRESH_NS: u64 = 1_000_000_000;
 /// The minimal interval at which new CPUs are searched for.
 const CPUS_NS: u64 = 500_000_000;
 
+/// The maximal number of events that are opened for another period.
+const REOPENED_MAX: usize = 4096;
+
 /// The maximal number of running threads that are known at a time.
 const RUNNING_MAX: usize = 1 << 16;
 
@@ -65,6 +68,10 @@ pub struct Sampler {
     on_cpu: FxHashMap<u32, OnCpu>,
     /// Threads whose first switch is not known: they may be on a CPU since this time, at which their process was added.
     not_switched: FxHashMap<u32, (u32, u64)>,
+    /// The time of the last [`Sampler::set_period`], and threads that were started before it, but were not known then, with their
+    /// processes: they may have no events.
+    reopened: u64,
+    missed: Vec<(u32, u32)>,
     counts: Counts,
     /// The latest time in each ring, and the latest time that was passed on.
     latest_of_rings: Vec<u64>,
@@ -138,6 +145,8 @@ impl Sampler {
             running: FxHashMap::default(),
             on_cpu: FxHashMap::default(),
             not_switched: FxHashMap::default(),
+            reopened: 0,
+            missed: Vec::new(),
             counts: Counts::default(),
             latest: 0,
             has_lost: false,
@@ -199,6 +208,11 @@ impl Sampler {
         self.recheck_threads(process)
     }
 
+    /// What is recorded of a process.
+    fn recorded_of(&self, process: u32) -> Recorded {
+        if self.processes.is_sampled(process) { self.all_recorded() } else { Recorded::Switches }
+    }
+
     /// What is recorded of a process that does not record its own functions.
     fn all_recorded(&self) -> Recorded {
         if self.options.samples { Recorded::All } else { Recorded::Switches }
@@ -238,6 +252,26 @@ impl Sampler {
         Ok(without)
     }
 
+    /// Takes samples with another period from now on. Returns the same as [`Sampler::retain`]; `None` if that would take too many
+    /// events, and all processes are sampled as before.
+    pub fn set_period(&mut self, period: Duration) -> Option<Vec<u32>> {
+        // Events that were inherited keep their period. Therefore each thread gets its own, on each CPU.
+        let threads: usize = self.processes.with_threads().iter().map(|of| of.threads.len()).sum();
+        if threads * self.events.rings.len() > REOPENED_MAX {
+            return None;
+        }
+        let before = self.options.period;
+        self.events.set_period(period);
+        let sampled: Vec<u32> =
+            self.processes.all().into_iter().filter(|process| self.processes.is_sampled(*process)).collect();
+        let outcome = self.retain(|process| sampled.contains(&process)).ok();
+        match &outcome {
+            Some(_) => (self.options.period, self.reopened) = (period, clock_ns(self.options.clock)),
+            None => self.events.set_period(before),
+        }
+        outcome
+    }
+
     /// Returns the threads that now have events.
     fn add(
         &mut self,
@@ -259,15 +293,17 @@ impl Sampler {
 
     /// Adds threads that are neither sampled nor were started by one that is. All that happened before `until` is known.
     fn add_missed_threads(&mut self, until: u64) {
+        for (process, thread) in std::mem::take(&mut self.missed) {
+            let recorded = self.recorded_of(process);
+            // A thread that has ended meanwhile needs no event.
+            let _ = self.add(process, vec![thread], SamplingStart::Now, recorded);
+        }
         // A thread is visible in /proc slightly before the kernel writes its record.
         let is_due = |looked: &mut Incomplete| looked.at.saturating_add(SLACK.as_nanos() as u64) < until;
         let due: Vec<Incomplete> = self.incomplete.extract_if(.., is_due).collect();
         for Incomplete { process, mut threads, .. } in due {
             threads.retain(|thread| !self.processes.has_thread(process, *thread));
-            let recorded = match self.processes.is_sampled(process) {
-                true => self.all_recorded(),
-                false => Recorded::Switches,
-            };
+            let recorded = self.recorded_of(process);
             let added = self.add(process, threads, SamplingStart::Now, recorded);
             if added.is_ok_and(|added| !added.is_empty()) {
                 let _ = self.recheck_threads(process);
@@ -469,12 +505,17 @@ impl Sampler {
                     sink.forked(process, parent);
                 }
                 self.switch_in(thread, time);
+                if time <= self.reopened {
+                    self.missed.push((process, thread));
+                }
             }
             Record::Switched { process, thread, to: SwitchedTo::Running } => {
+                self.counts.figures.switches += 1;
                 self.switch_in(thread, time);
                 self.begins_on_cpu(process, thread, time);
             }
             Record::Switched { process, thread, to } => {
+                self.counts.figures.switches += 1;
                 if to == SwitchedTo::Waiting {
                     self.switch_out(process, thread, time, sink);
                 }
@@ -551,6 +592,7 @@ impl Sampler {
         let entry = self.on_cpu.entry(thread).or_insert(new);
         if std::mem::replace(&mut entry.is_on, false) && entry.at < time {
             sink.on_cpu(process, thread, entry.at, time);
+            self.counts.figures.on_cpu_ns += time - entry.at;
             self.processes.passed_on_cpu(process, time - entry.at, true);
             entry.at = time;
         }
@@ -568,6 +610,7 @@ impl Sampler {
         for (thread, OnCpu { process, at, .. }) in self.on_cpu.iter_mut().filter(|(_, entry)| entry.is_on) {
             if *at < until {
                 sink.on_cpu(*process, *thread, *at, until);
+                self.counts.figures.on_cpu_ns += until - *at;
                 self.processes.passed_on_cpu(*process, until - *at, false);
                 *at = until;
             }
@@ -630,7 +673,9 @@ fn cpu_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use crate::events::cpu_of_process;
+    use std::collections::HashMap;
+    use std::io::{BufRead, BufReader, Read, Write};
     use std::process::{Command, Stdio};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -687,6 +732,69 @@ mod tests {
         fn started(&mut self, _: u32, _: u64, _: Option<&str>) {}
 
         fn ended(&mut self, _: u32, _: Option<u32>, _: u64) {}
+    }
+
+    /// The number of samples of each process.
+    #[derive(Default)]
+    struct Counts(HashMap<u32, u64>);
+
+    impl Sink for Counts {
+        fn sample(&mut self, process: u32, _: u32, _: u64, _: &[FunctionId], _: bool) {
+            *self.0.entry(process).or_default() += 1;
+        }
+
+        fn started(&mut self, _: u32, _: u64, _: Option<&str>) {}
+
+        fn ended(&mut self, _: u32, _: Option<u32>, _: u64) {}
+    }
+
+    /// The CPU time of a process for each of its samples, while it uses a quarter of a second.
+    fn cpu_per_sample(sampler: &mut Sampler, process: u32) -> Duration {
+        let cpu = || cpu_of_process(process).expect("the process runs");
+        let mut counts = Counts::default();
+        sampler.poll(&mut counts);
+        counts.0.clear();
+        let since = cpu();
+        while cpu() - since < 250_000_000 {
+            std::thread::sleep(Duration::from_millis(10));
+            sampler.poll(&mut counts);
+        }
+        Duration::from_nanos((cpu() - since) / counts.0.get(&process).copied().unwrap_or(0).max(1))
+    }
+
+    #[test]
+    fn another_period_applies_to_all_that_runs_and_to_what_was_started_just_before() {
+        let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
+            println!("skipped: perf_event_open is not allowed here");
+            return;
+        };
+        let spin = r#"while :; do :; done & echo $!; all="$all $!"; read line"#;
+        let script = format!("ulimit -t 30; {spin}; {spin}; kill $all");
+        let mut shell = Command::new("bash");
+        let mut shell =
+            shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut stdin, mut lines) =
+            (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()).lines());
+        let mut next = || lines.next().unwrap().unwrap().parse::<u32>().unwrap();
+        let first = next();
+        sampler.add_running(shell.id()).unwrap();
+        sampler.add_running(first).unwrap();
+        let before = cpu_per_sample(&mut sampler, first);
+        writeln!(stdin).unwrap();
+        let second = next();
+        // Its start is not known yet.
+        let period = Duration::from_millis(4);
+        assert_eq!(sampler.set_period(period), Some(Vec::new()));
+        let after = [first, second].map(|process| cpu_per_sample(&mut sampler, process));
+        drop(stdin);
+        shell.wait().unwrap();
+        let is_near = |found: Duration, expected: f64| (found.as_secs_f64() / expected - 1.0).abs() < 0.2;
+        assert!(is_near(before, 0.001), "{before:?}");
+        // What was started just before may be sampled by two events.
+        assert!(
+            is_near(after[0], 0.004) && (is_near(after[1], 0.004) || is_near(after[1], 0.002)),
+            "{after:?}"
+        );
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
         (cpu_seconds, peak_bytes);
     // It is of one collector's thread: there is no sum.
     whole.overhead.sampler = None;
+    let more = all.iter().filter_map(|node| node.overhead.stacks.as_ref());
+    whole.overhead.stacks =
+        whole.overhead.stacks.iter().chain(more).cloned().reduce(|sum, more| sum.with(&more));
     whole.topology.extend(all.iter_mut().flat_map(|node| std::mem::take(&mut node.topology)));
     let others = whole.renumbered(all);
     whole.devices.extend(others);

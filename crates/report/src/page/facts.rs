@@ -2,7 +2,7 @@
 
 use super::Fact;
 use ampere_figures::losses::{Count, ReadingLosses, RecordLosses};
-use ampere_figures::summary::Summary;
+use ampere_figures::summary::{StacksOverhead, Summary};
 
 impl Fact {
     /// A figure that is no reason for a warning.
@@ -53,6 +53,9 @@ pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
         facts.push(Fact::new("of a core, sampling", sampler.cpu_share, "ratio"));
         facts.push(Fact::new("samples more than 1 ms late", sampler.missed_deadlines as f64, ""));
         facts.push(Fact::new("latest sample, late by", sampler.longest_late_seconds, "s"));
+    }
+    if let Some(share) = overhead.stacks.as_ref().and_then(StacksOverhead::share) {
+        facts.push(Fact::new("of the program's CPU time, samples of stacks (an estimate)", share, "ratio"));
     }
     facts
 }

@@ -1,0 +1,68 @@
+//! What the kernel's records of switches cost a program whose threads are switched often, and the collector that reads them.
+
+use crate::{Figure, child, least, median, medians};
+use anyhow::Context;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+const ROUNDS: usize = 13;
+/// A round of the program has two switches: 10,000 a second of CPU time.
+const SECONDS_PER_ROUND: f64 = 2e-4;
+const ROUNDS_OF_PROGRAM: u32 = 5000;
+/// The work by which it is found out how much takes as long as a round.
+const TRIED_WORK: f64 = 50_000.0;
+const SLEEPERS_SECONDS: &str = "10";
+
+pub fn figures() -> anyhow::Result<Vec<Figure>> {
+    let place = tempfile::tempdir()?;
+    let program = place.path().join("switches");
+    let mut compile = Command::new("cc");
+    child::run(compile.args(["-O2", "-pthread", "-o"]).arg(&program).arg(least::source("switches.c")))?;
+    let cpu_seconds = |command: &mut Command, work: f64| {
+        let rounds = ROUNDS_OF_PROGRAM.to_string();
+        let said = child::run(command.args(["pair", &rounds, &format!("{work:.0}")]))?.output;
+        String::from_utf8_lossy(&said).trim().parse::<f64>().context("no CPU time")
+    };
+    let tried = cpu_seconds(&mut Command::new(&program), TRIED_WORK)? / f64::from(ROUNDS_OF_PROGRAM);
+    let work = TRIED_WORK * SECONDS_PER_ROUND / tried;
+    let [without, with] = medians(ROUNDS, |which| match which {
+        0 => cpu_seconds(&mut Command::new(&program), work),
+        _ => cpu_seconds(ampere(place.path(), &["--sample", "off"]).arg(&program), work),
+    })?;
+    let of_a_core: Vec<f64> = (0..3).map(|_| collector(place.path(), &program)).collect::<Result<_, _>>()?;
+    let asked = "asked for at most";
+    Ok(vec![
+        Figure::new(
+            "switches: 10,000 a second of CPU time, CPU time added",
+            100.0 * (with / without - 1.0),
+            "%",
+            asked,
+            1.0,
+        ),
+        Figure::new(
+            "switches: collector, 8 processes with 1,000 a second each, of a core",
+            median(of_a_core),
+            "%",
+            asked,
+            1.0,
+        ),
+    ])
+}
+
+/// `ampere run` with options, up to the command. The results of an earlier run are removed.
+fn ampere(place: &Path, options: &[&str]) -> Command {
+    let _ = std::fs::remove_dir_all(place.join("out"));
+    let mut command = Command::new(child::beside("ampere"));
+    command.args(["run", "--listen", "127.0.0.1:0", "-o"]).arg(place.join("out")).args(options).arg("--");
+    command.env("AMPERE_COUNTERS", "estimate").env("AMPERE_POLICY", "active");
+    command
+}
+
+/// The collector's CPU time as a percentage of a core.
+fn collector(place: &Path, program: &Path) -> anyhow::Result<f64> {
+    child::run(ampere(place, &[]).arg(program).args(["sleepers", "8", SLEEPERS_SECONDS]))?;
+    let summary: Value = serde_json::from_slice(&std::fs::read(place.join("out/summary.json"))?)?;
+    let used = summary["overhead"]["collector_cpu_seconds"].as_f64().context("no CPU time")?;
+    Ok(100.0 * used / summary["run"]["seconds"].as_f64().context("no length")?)
+}

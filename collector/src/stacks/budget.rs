@@ -1,0 +1,153 @@
+//! What samples and records of switches cost the measured program, and the periods that follow from it.
+
+use super::UNEVEN_FACTOR;
+use ampere_figures::summary::StacksOverhead;
+use ampere_settings::StackPeriod;
+use ampere_stacks::Figures;
+use std::time::Duration;
+
+/// The part of the program's CPU time that samples may cost.
+const PART_MAX: f64 = 0.01;
+/// The periods that are chosen, in units of the step. Several nodes of one kind choose the same one.
+const PERIOD_MIN: Duration = Duration::from_millis(1);
+const PERIOD_MAX: Duration = Duration::from_millis(10);
+const STEP: Duration = Duration::from_micros(100);
+/// A chosen period is doubled when a run has lasted for these times: by then there are many samples.
+const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(90)];
+/// What a sample is taken to cost where that cannot be measured.
+const SAMPLE_COST: Duration = Duration::from_micros(15);
+/// What a record of a switch costs, two of which are made for each time that a thread is on a CPU. Measured with two threads and a
+/// pipe, on virtual machines.
+const SWITCH_COST: Duration = Duration::from_nanos(500);
+
+/// The CPU time between two samples in the course of a run.
+pub(super) struct Periods {
+    pub now: Duration,
+    /// The time after which it is doubled next, and those after that.
+    next: &'static [Duration],
+    /// The number of samples before the last change, and their CPU time.
+    before: (u64, Duration),
+}
+
+impl Periods {
+    pub fn new(first: Duration, wanted: StackPeriod) -> Periods {
+        let next = if wanted == StackPeriod::Auto { &DOUBLED_AFTER[..] } else { &[] };
+        Periods { now: first, next, before: (0, Duration::ZERO) }
+    }
+
+    /// The next period, if it is due in a run that has lasted for this time. It is returned once.
+    pub fn due(&mut self, lasted: Duration) -> Option<Duration> {
+        let (after, later) = self.next.split_first()?;
+        if lasted < *after {
+            return None;
+        }
+        self.next = later;
+        Some(2 * self.now)
+    }
+
+    /// The period is this one since there have been this many samples.
+    pub fn change(&mut self, period: Duration, samples: u64) {
+        self.before = (samples, self.sampled(samples));
+        self.now = period;
+    }
+
+    /// The CPU time for which this many samples stand.
+    fn sampled(&self, samples: u64) -> Duration {
+        let (before, time) = self.before;
+        time + self.now.mul_f64(samples.saturating_sub(before) as f64)
+    }
+
+    /// The average over this many samples, if the period has changed.
+    pub fn average(&self, samples: u64) -> Option<Duration> {
+        (self.before.0 > 0).then(|| self.sampled(samples).div_f64(samples.max(1) as f64))
+    }
+}
+
+/// The actual CPU time between two samples, if stacks are sampled. `cost` is what a sample costs the thread that is sampled.
+pub(super) fn period(wanted: StackPeriod, cost: Option<Duration>) -> Option<Duration> {
+    let period = match wanted {
+        StackPeriod::Off => return None,
+        StackPeriod::Every(period) => period,
+        StackPeriod::Auto => {
+            let least = cost.unwrap_or(SAMPLE_COST).div_duration_f64(STEP) / PART_MAX / UNEVEN_FACTOR;
+            STEP.mul_f64(least.ceil()).clamp(PERIOD_MIN, PERIOD_MAX)
+        }
+    };
+    Some(period.mul_f64(UNEVEN_FACTOR))
+}
+
+/// An estimate of what all samples and records of switches have cost. `period` is `None` if there were no samples.
+pub(super) fn overhead(
+    figures: &Figures,
+    period: Option<Duration>,
+    cost: Option<Duration>,
+) -> StacksOverhead {
+    let seconds = |count: u64, each: Duration| count as f64 * each.as_secs_f64();
+    let sampled = period.map_or(0.0, |period| seconds(figures.samples, period));
+    StacksOverhead {
+        period_seconds: period.map(|period| period.as_secs_f64()),
+        sample_seconds: cost.map(|cost| cost.as_secs_f64()),
+        samples: figures.samples,
+        switches: figures.switches,
+        cost_seconds: seconds(figures.samples, cost.unwrap_or(SAMPLE_COST))
+            + seconds(figures.switches, SWITCH_COST),
+        program_seconds: sampled.max(figures.on_cpu_ns as f64 * 1e-9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_period_follows_what_a_sample_costs_and_samples_cost_at_most_one_percent() {
+        let auto = |microseconds: f64| {
+            period(StackPeriod::Auto, Some(Duration::from_secs_f64(microseconds * 1e-6))).unwrap()
+        };
+        let chosen = |microseconds| (auto(microseconds) * 1000).div_duration_f64(Duration::from_millis(983));
+        for (microseconds, expected) in
+            [(0.0, 1.0), (3.0, 1.0), (9.8, 1.0), (10.0, 1.1), (15.0, 1.6), (19.0, 2.0)]
+        {
+            assert!(
+                (chosen(microseconds) - expected).abs() < 1e-5,
+                "{microseconds}: {}",
+                chosen(microseconds)
+            );
+            assert!(microseconds * 1e-6 / auto(microseconds).as_secs_f64() <= PART_MAX);
+        }
+        assert!((chosen(1000.0) - 10.0).abs() < 1e-5, "{}", chosen(1000.0));
+        assert_eq!(period(StackPeriod::Auto, None), Some(auto(15.0)));
+        let fixed = Duration::from_millis(1);
+        assert_eq!(period(StackPeriod::Every(fixed), Some(fixed)), Some(Duration::from_micros(983)));
+        assert_eq!(period(StackPeriod::Off, Some(fixed)), None);
+    }
+
+    #[test]
+    fn a_chosen_period_is_doubled_in_a_long_run_and_the_average_is_that_of_the_samples() {
+        let first = Duration::from_millis(2);
+        let mut periods = Periods::new(first, StackPeriod::Auto);
+        assert_eq!((periods.due(Duration::from_secs(29)), periods.average(10)), (None, None));
+        assert_eq!(periods.due(Duration::from_secs(31)), Some(2 * first));
+        periods.change(2 * first, 1000);
+        assert_eq!(periods.due(Duration::from_secs(89)), None);
+        assert_eq!(periods.average(3000), Some(Duration::from_secs(10).div_f64(3000.0)));
+        assert_eq!(periods.due(Duration::from_secs(1000)), Some(4 * first));
+        periods.change(4 * first, 3000);
+        assert_eq!(periods.average(4000), Some(Duration::from_secs(18).div_f64(4000.0)));
+        assert_eq!(periods.due(Duration::from_secs(10_000)), None);
+        assert_eq!(Periods::new(first, StackPeriod::Every(first)).due(Duration::from_secs(1000)), None);
+    }
+
+    #[test]
+    fn the_cost_is_that_of_samples_and_of_switches_as_a_part_of_the_cpu_time() {
+        let mut figures = Figures::default();
+        (figures.samples, figures.switches, figures.on_cpu_ns) = (1000, 20_000, 4_000_000_000);
+        let cost = Some(Duration::from_micros(20));
+        let both = overhead(&figures, Some(Duration::from_millis(2)), cost);
+        assert!((both.cost_seconds - 0.03).abs() < 1e-12 && both.program_seconds == 4.0, "{both:?}");
+        (figures.samples, figures.on_cpu_ns) = (3000, 0);
+        let sampled = overhead(&figures, Some(Duration::from_millis(2)), cost);
+        assert!((sampled.share().unwrap() - 0.07 / 6.0).abs() < 1e-12, "{sampled:?}");
+        assert_eq!(overhead(&Figures::default(), None, None).share(), None);
+    }
+}
