@@ -52,7 +52,8 @@ fn the_summary_as_a_table() {
         ranks   111 J + 111 J: balanced
 
         look    out/report.html   ampere report out
-    "#]].assert_eq(&done.stdout);
+    "#]]
+    .assert_eq(&done.stdout);
 }
 
 #[test]
