@@ -3,10 +3,10 @@
 use crate::attribute_ranks::LaunchedProcess;
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{given, path_parser, print, print_in_colour};
+use crate::terminal::words::{given, path_parser, print, print_in_colour, screen_of};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
-use ampere_report::{json, text};
+use ampere_report::{first, json};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
@@ -15,7 +15,7 @@ use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -102,11 +102,22 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
             print("the summary", |out| json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary))?
         }
         false => {
-            let table = text::render(&summary, std::io::stdout().is_terminal());
-            print_in_colour("the summary", |out| out.write_all(table.as_bytes()))?;
+            let lines = first::render(&summary, screen_of(&std::io::stdout()), &more(&arguments));
+            print_in_colour("the summary", |out| out.write_all(lines.as_bytes()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where there is more than the first lines.
+fn more(arguments: &AttributeArguments) -> Vec<String> {
+    match &arguments.output {
+        Some(directory) => {
+            let page = directory.join(output::PAGE);
+            vec![page.display().to_string(), format!("ampere report {}", directory.display())]
+        }
+        None => vec!["all tables and the page: with -o DIR, then ampere report DIR".to_owned()],
+    }
 }
 
 /// Returns the figures; `None` if another process has them or will have them.

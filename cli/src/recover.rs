@@ -2,6 +2,7 @@
 
 use crate::run;
 use crate::terminal::words::{given, path_parser};
+use ampere_collector::finish::join_figures;
 use ampere_collector::run_directory::leftover::{self, Leftover};
 use ampere_collector::run_directory::nodes;
 use ampere_collector::run_directory::recover::{self as finish, Finished, Recovered, Traced};
@@ -62,7 +63,7 @@ pub fn recover(arguments: RecoverArguments) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    join_traces(directory);
+    join_nodes(directory);
     Ok(if all_is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -92,15 +93,18 @@ pub fn finish_if_cut_off(directory: &Path) -> bool {
             Err(why) => say!("ampere: the run was cut off and cannot be finished: {why}"),
         }
     }
-    join_traces(directory);
+    join_nodes(directory);
     are_finished
 }
 
-/// Joins the traces of those nodes of a run that have ended.
-fn join_traces(directory: &Path) {
+/// Joins the traces and the figures of those nodes of a run that have ended.
+fn join_nodes(directory: &Path) {
     let run = nodes::run_in(directory);
     if let Some(Err(why)) = run.map(|run| nodes::join_traces(directory, &run)) {
         say!("ampere: the traces of the nodes stay apart: {why}");
+    }
+    if let Some(Err(why)) = nodes::run_in(directory).map(|run| join_figures(directory, &run)) {
+        say!("ampere: the figures of the nodes stay apart: {why}");
     }
 }
 

@@ -5,15 +5,16 @@ use crate::recover::{finish_if_cut_off, why_unfinished};
 #[cfg(feature = "sqlite")]
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
-use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour};
+use crate::terminal::words::{Output, given, is_closed_pipe, path_parser, print, print_in_colour, screen_of};
 use crate::timeline::{self, TimelineArguments};
 use crate::write_file::write_to;
 use ampere_collector::run_directory::leftover::spools_below;
-use ampere_collector::run_directory::nodes;
+use ampere_collector::run_directory::nodes::{self, Node};
 use ampere_collector::run_directory::output::foreign_run;
 use ampere_endpoint::access::Access;
 use ampere_figures::summary::{BYTES_MAX, Summary};
 use ampere_model::text::{one_line, printable};
+use ampere_report::first::screen::Screen;
 use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
@@ -97,11 +98,15 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
     bar.end();
     let mut summary = summary?;
     choice.apply(&mut summary)?;
-    let colour = output.is_none() && std::io::stdout().is_terminal();
-    if colour && arguments.format == Format::Parquet {
+    let is_for_people = !matches!(arguments.format, Format::Json | Format::Csv | Format::Parquet);
+    if is_for_people && choice.is_of_kernels_that_are_none(&summary) {
+        bail!("this run has no GPU kernels");
+    }
+    let screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
+    if output.is_none() && io::stdout().is_terminal() && arguments.format == Format::Parquet {
         bail!("Parquet is not for a terminal: name its file with -o");
     }
-    let report = render(&summary, arguments.format, colour)?;
+    let report = render(&summary, arguments.format, screen)?;
     if let Some(path) = output {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
@@ -118,7 +123,7 @@ fn parts_of(directory: &Path, choice: &Choice) -> anyhow::Result<Vec<Part>> {
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
     let trace = chrome::trace_beside(directory)?;
-    let others = nodes::other_parts(directory, &first.run.id, summary_of_node)?;
+    let others = nodes::other_parts(directory, &first.run, summary_of_node)?;
     let mut parts =
         vec![Part { trace, summary: ampere_figures::nodes::summaries::joined(first, others.joined) }];
     parts.extend(others.parts);
@@ -227,6 +232,7 @@ pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyho
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
     let nodes = nodes::below(directory, &first.run.id);
+    let nodes: Vec<&Node> = nodes::beyond(&first.run, &nodes).collect();
     for (done, node) in nodes.iter().enumerate() {
         if begun.elapsed() > PROGRESS_FROM {
             progress(done as u64, nodes.len() as u64);

@@ -236,7 +236,8 @@ fn a_report_of_several_nodes_has_their_table() {
     let answer = browser::shown(&place, &format!("file://{}", whole.display()), 1600, Some("node-b"));
     let heads = serde_json::json!(["mean W", "J", "share", "share", "idle", "ranks", "node", "energy"]);
     assert_eq!(answer["heads"], heads);
-    let wanted = nodes_wanted(&place, &["out", "out/node-b"]);
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let wanted = nodes_wanted(&place, &[&format!("out/{own}"), "out/node-b"]);
     let rows = answer["rows"].as_array().expect("rows");
     assert_eq!((wanted.len(), rows.len()), (2, 2), "{wanted:?} {rows:?}");
     for row in rows {
@@ -372,7 +373,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
     assert!(text.contains("work") && !text.contains("small_1"), "{text}");
     assert!(text.contains("more in summary.json"), "{text}");
     let mut functions = text.lines().skip_while(|line| !line.ends_with("  function")).skip(1);
-    let is_nothing = |line: &&str| line.starts_with("             0 ");
+    let is_nothing = |line: &&str| line.split_whitespace().next() == Some("0");
     assert_eq!(functions.by_ref().take_while(|line| !line.contains("...")).find(is_nothing), None, "{text}");
 }
 

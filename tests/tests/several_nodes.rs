@@ -17,7 +17,20 @@ fn assert_both_nodes(place: &Place, done: &Done) {
     assert_eq!(run["nodes"].as_array().map(Vec::len), Some(2), "{run}\n{done:#?}");
     assert_eq!(run["mpi"], serde_json::json!({"size": 2, "ranks": [0, 1]}), "{run}");
     assert_eq!(run["complete"], true, "{run}");
-    assert!(place.path("out/node-b/summary.json").exists());
+    assert_whole(place);
+}
+
+/// Checks that `summary.json` is of all nodes, and that each node's own is in a directory with its name.
+fn assert_whole(place: &Place) {
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let whole = place.summary("out");
+    let parts = [place.summary(&format!("out/{own}")), place.summary("out/node-b")];
+    let joules = |summary: &serde_json::Value| summary["run"]["total_joules"].as_f64().expect("joules");
+    let sum: f64 = parts.iter().map(joules).sum();
+    assert!(relative(joules(&whole), sum) < 1e-9, "{} and {sum}", joules(&whole));
+    let devices = |summary: &serde_json::Value| summary["devices"].as_array().map_or(0, Vec::len);
+    assert_eq!(devices(&whole), parts.iter().map(devices).sum::<usize>());
+    assert_eq!(whole["run"]["nodes"].as_array().map(Vec::len), Some(2), "{}", whole["run"]);
 }
 
 #[test]
@@ -183,7 +196,8 @@ fn the_nodes_of_a_job_write_one_archive() {
         let printed = run(place.command("otf2-print").arg("out/traces.otf2"));
         assert_eq!((printed.code, printed.stderr.as_str()), (0, ""), "{printed:#?}");
 
-        assert_figures(&place, &["out", "out/node-b"], policy);
+        assert_whole(&place);
+        assert_figures(&place, &["out"], policy);
         let replayed = run(&mut place.ampere(["replay", "out/traces.otf2", "--speed", "max", "-o", "again"]));
         assert_eq!(replayed.code, 0, "{replayed:#?}");
         assert_same_figures(&place.summary("again"), &attribute(&place.path("out/traces.otf2"), &[]));
@@ -220,6 +234,7 @@ fn a_node_that_is_killed_is_added_later() {
         report.said_once(&["out/node-b", "the run was cut off: its results were made now"]);
         assert!(leaves(&place).iter().any(|line| line == "node-b main"), "{:?}", leaves(&place));
         assert!(!place.path("out/node-b/traces.otf2").exists());
-        assert_figures(&place, &["out", "out/node-b"], policy);
+        assert_whole(&place);
+        assert_figures(&place, &["out"], policy);
     }
 }

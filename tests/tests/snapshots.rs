@@ -35,82 +35,25 @@ fn report(place: &Place, format: &str) -> String {
 fn the_summary_as_a_table() {
     let (_place, done) = attributed();
     expect![[r#"
-        ampere: 2 ranks on node0, 1.9 s
-        energy:  measured
-        total:   415.130 J in GPU-0, cpu_energy
-        in short: 415.130 J in 1.9 s, 217.0 W on average; 0.0 % of it idle
-                  most of it in main (89.8 %), solve (10.2 %)
-                  of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
+        ampere  trace    2 ranks on node0    1.94 s
+        energy  415 J (0.12 Wh), 217 W
+                MEASURED  GPU + cpu_energy, rocm_smi + trace, every 10 ms
+                22 % kernels   25 % GPU-0 between kernels   53 % outside of GPUs
 
-        device assignment
-          GPU-0 <- MPI Rank 0: its GPU stream HIP[0:0] ran on it
-          GPU-0 <- MPI Rank 0/HIP[0:0]: PCI address 0000:c1:00.0
-          cpu_energy <- MPI Rank 0-1: not a GPU counter: shared by all ranks of the node
-          no GPU <- MPI Rank 1: ROCR_VISIBLE_DEVICES is empty
+        kernel  GPU   share  joules  (least..most)      s  mean W  calls
+        kernel    0  22.0 %   91.50  (71.0..100.0)  0.960    95.3     15
+                shares are of the 415 J in all
+        GPU    joules  mean W  max W  in kernels  outside
+        GPU-0   194.0     100    100      47.2 %    102.5
+         share  joules  (least..most)     s  function  calls
+        47.6 %   197.8     (0..221.1)  3.58  main          2
+         5.6 %    23.3      (0..44.5)  0.42  solve        40
 
-        all ranks, of 2 devices
-          2 ranks: 207.565 J each on average, 110.565 J to 304.565 J
+        ranks   111 J + 111 J: balanced
 
-                     J  share   least rank         mean         most  ranks          s      calls  function
-               372.788  89.8%       98.338      186.394      274.450      2      3.580          2  main
-                42.342  10.2%       12.227       21.171       30.115      2      0.420         40  solve
-
-                     J  share   least rank         mean         most  ranks          s      calls  call path
-               372.788  89.8%       98.338      186.394      274.450      2      3.580          2  main
-                42.342  10.2%       12.227       21.171       30.115      2      0.420         40  main > solve
-
-        GPU-0 on node0: 194.000 J, 100.0 W on average, measured (rocm_smi:::energy_count:device=0, 195 samples)
-
-          ranks view (time_sliced, shared): 194.000 J attributed, 0 J idle, 0 J lost; conservation error 0.0e0 J
-
-                     J        least         most  share                             inclusive J          s      calls           W  function
-               175.000      156.000      194.000  90.2%  █████████████████████▋         194.000      1.800          1       100.0  main
-                19.000            0       38.000   9.8%  ██▍                             19.000      0.200         20  below res.  solve
-          least, most: the joules of samples in which only this function ran, and of all in which it ran at all
-          W: over samples that belonged to this function alone; "below res.": fewer than 10
-          of those, its joules are modelled by time
-
-                     J  share                            location group
-               194.000 100.0%  ████████████████████████  MPI Rank 0
-
-                     J        least         most  share          s      calls  top call paths
-               175.000      156.000      194.000  90.2%      1.800          1  MPI Rank 0: main
-                19.000            0       38.000   9.8%      0.200         20  MPI Rank 0: main > solve
-
-          kernels view (time_sliced, shared): 91.500 J attributed, 102.500 J idle, 0 J lost; conservation error 0.0e0 J
-
-                     J        least         most  share                             inclusive J          s      calls           W  kernel
-                91.500       71.000      100.000  47.2%  ███████████▍                    91.500      0.960         15       100.0  kernel
-          least, most: the joules of samples in which only this kernel ran, and of all in which it ran at all
-          W: over samples that belonged to this kernel alone; "below res.": fewer than 10
-          of those, its joules are modelled by time
-
-                     J  share                            location group
-                91.500  47.2%  ███████████▍              Context of HIP[0:0]
-
-                     J        least         most  share          s      calls  top call paths
-                91.500       71.000      100.000  47.2%      0.960         15  Context of HIP[0:0]: kernel
-
-        cpu_energy on node0: 221.130 J, 117.0 W on average, measured (cpu_energy, 190 samples)
-
-          ranks view (time_sliced, shared): 221.130 J attributed, 0 J idle, 0 J lost; conservation error 2.8e-13 J
-
-                     J        least         most  share                             inclusive J          s      calls  function
-               197.788            0      221.130  89.4%  █████████████████████▌         221.130      3.580          2  main
-                23.342            0       44.460  10.6%  ██▌                             23.342      0.420         40  solve
-          least, most: the joules of samples in which only this function ran, and of all in which it ran at all
-          no watts: no function had 10 samples to itself, below that joules are modelled by time
-
-                     J  share                            location group
-               110.565  50.0%  ████████████              MPI Rank 0
-               110.565  50.0%  ████████████              MPI Rank 1
-
-                     J  share   least rank         mean         most  ranks          s      calls  call path
-               197.788  89.4%       98.338       98.894       99.450      2      3.580          2  main
-                23.342  10.6%       11.115       11.671       12.227      2      0.420         40  main > solve
-
-        quality: 114 events, 0 coalesced, 0 suppressed, 0 dropped, 0 late; 0 counter resets; conservation error 2.8e-13 J
-    "#]].assert_eq(&done.stdout);
+        look    out/report.html   ampere report out
+    "#]]
+    .assert_eq(&done.stdout);
 }
 
 #[test]
@@ -175,9 +118,9 @@ fn the_page() {
     let (_, without_scripts) = page.split_once("<noscript>").expect("something without scripts");
     expect![[r#"
         2 ranks on node0, run trace
-        415.130 J in 1.9 s, 217.0 W on average; 0.0 % of it idle
+        415 J in 1.9 s, 217 W on average; 0.0 % of it in no function
         most of it in main (89.8 %), solve (10.2 %)
-        of the 194.000 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
+        of the 194 J of GPUs with kernels 47.2 % while one ran, most of it in kernel (47.2 %)
         All devices: 415.130 J
         J share function
         372.788 89.8 % main

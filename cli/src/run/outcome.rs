@@ -1,13 +1,14 @@
 //! Shows a run's results on standard error, because standard output is the command's own.
 
 use crate::collector::keeper::Results;
+use crate::terminal::words::{say_in_colour, screen_of};
+use ampere_collector::finish::join_figures;
 use ampere_collector::run_directory::nodes;
-use ampere_collector::run_directory::output::holds_foreign_page;
+use ampere_collector::run_directory::output::{PAGE, holds_foreign_page};
 use ampere_figures::summary::{BYTES_MAX, Run, Summary};
-use ampere_model::text::{joules as joules_text, printable};
-use ampere_report::text::render;
+use ampere_model::text::printable;
+use ampere_report::first;
 use ampere_ring::{Session, files};
-use std::io::IsTerminal;
 use std::path::Path;
 
 /// Shows the results, or why there are none. `why_nothing` is the reason if there was no event. Returns whether something was
@@ -30,11 +31,17 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
         );
         return false;
     }
+    // Nodes that have ended just now are in it, too.
+    if let Some(Err(why)) = nodes::run_in(output).map(|run| join_figures(output, &run)) {
+        say!("ampere: the figures of the nodes stay apart: {why}");
+    }
     let summary = ampere_owned::read(&output.join("summary.json"), BYTES_MAX)
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return false };
-    let is_measured = summary.quality.records.events > 0 || !nodes::below(output, &summary.run.id).is_empty();
+    let is_measured = summary.quality.records.events > 0
+        || summary.run.nodes.len() > 1
+        || !nodes::below(output, &summary.run.id).is_empty();
     if !is_measured {
         say!("ampere: nothing was measured: {why_nothing}");
     }
@@ -42,39 +49,33 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
     is_measured
 }
 
-/// Shows a run's table and where its files are.
+/// Shows the first lines of a run's result, and where the rest is.
 pub fn show(summary: &Summary, output: &Path) {
-    show_all_nodes(&summary.run, output);
-    say!("\n{}", render(summary, std::io::stderr().is_terminal()).trim_end());
-    let trace = output.join("traces.otf2");
-    if trace.exists() {
-        say!("\ntrace:   {}", trace.display());
-    }
-    say!("summary: {}", output.join("summary.json").display());
-    let page = output.join("report.html");
-    if page.exists() && !holds_foreign_page(output, &summary.run.id) {
-        say!("report:  {}", page.display());
-    }
+    say_what_is_missing(&summary.run, output);
+    let page = output.join(PAGE);
+    let has_page = page.exists() && !holds_foreign_page(output, &summary.run.id);
+    let mut look: Vec<String> = has_page.then(|| shown(&page)).into_iter().collect();
+    let notes = first::notes(&summary.run).map_or_else(String::new, |notes| format!(" ({notes})"));
+    look.push(format!("ampere report {}{notes}", shown(output)));
+    let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
+    say_in_colour(&format!("\n{lines}"));
 }
 
-/// Shows the figures of all nodes. The table below is only this node's.
-fn show_all_nodes(run: &Run, output: &Path) {
+/// A path without the working directory, where it is below that.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let below = here.and_then(|here| path.strip_prefix(here).ok());
+    printable(&below.unwrap_or(path).display().to_string())
+}
+
+/// A line about nodes that are not in the lines below, because they have not ended.
+fn say_what_is_missing(run: &Run, output: &Path) {
     let others = nodes::below(output, &run.id);
-    let ended: Vec<&Run> =
-        others.iter().filter_map(|node| node.run.as_ref()).filter(|run| !run.running).collect();
-    if others.is_empty() {
-        return;
+    let missing = nodes::beyond(run, &others).count();
+    if missing > 0 {
+        say!(
+            "\nampere: nodes of the run that have not ended: {missing}; ampere report {} shows them, too",
+            output.display()
+        );
     }
-    let joules = run.total_joules + ended.iter().map(|run| run.total_joules).sum::<f64>();
-    let missing = match others.len() - ended.len() {
-        0 => String::new(),
-        many => format!(", and {many} more that have not ended"),
-    };
-    say!(
-        "\nampere: {} J on {} nodes{missing}; ampere report {} shows them as one, and the table is of {} alone",
-        joules_text(joules),
-        1 + ended.len(),
-        output.display(),
-        printable(&run.nodes.join(", "))
-    );
 }

@@ -34,6 +34,12 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// What readers should know: the notes of the node, then those that its page has besides.
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        let of_page = self.page.iter().flat_map(|page| &page.notes);
+        self.snapshot.notes.iter().chain(of_page.filter(|note| !self.snapshot.notes.contains(note)))
+    }
+
     pub fn see(&mut self, snapshot: Snapshot) {
         let last = std::mem::replace(&mut self.snapshot, snapshot);
         let now = self.snapshot.seconds;
@@ -329,7 +335,9 @@ pub fn functions(figures: &Figures, whole_job: bool) -> Table {
 }
 
 pub fn kernels(figures: &Figures, whole_job: bool) -> Table {
-    let nothing = "no GPU kernel yet";
+    let is_gpu = |device: &DeviceFigures| device.kind == "gpu";
+    let has_gpus = figures.snapshot.devices.iter().any(is_gpu) || figures.job().is_some();
+    let nothing = if has_gpus { "no GPU kernel yet" } else { "no GPU, and no GPU kernel" };
     let name = |_: &str, name: &str| Value::Text(name.to_owned());
     match figures.job().filter(|_| whole_job) {
         Some(job) => {

@@ -3,6 +3,7 @@
 use super::paint::put;
 use ampere_model::order::largest_first;
 use ampere_model::text::{joules, printable, short};
+use ampere_report::first::names::shorten;
 use ampere_report::text::bar;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -249,7 +250,7 @@ fn name(text: &str, width: u16) -> String {
     let (indent, rest) = text.split_at(blanks);
     let indent = &indent[..blanks.min(usize::from(width / 2))];
     let left = usize::from(width) - indent.len();
-    if left == 0 { String::new() } else { format!("{indent}{}", short(rest, left)) }
+    if left == 0 { String::new() } else { format!("{indent}{}", shorten(rest, left)) }
 }
 
 fn title(columns: &[Column], at: usize, sort: Sort) -> String {
@@ -296,7 +297,7 @@ mod tests {
         sort_rows(&mut table.rows, sort);
         expect_test::expect![[r#"
             |  JOULES▼ CALLS FUNCTION
-            |   2000.0    12 a_function_with_a_lo…nt, char)
+            |   2000.0    12 a_function_with_a_long_name
             |    1.500     7 a
             |
         "#]]

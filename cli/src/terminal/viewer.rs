@@ -413,9 +413,12 @@ impl Viewer {
                 (" Keys, as in htop; any key goes back", lines.collect())
             }
             Words::Notes => {
-                let notes = self.figures.snapshot.notes.iter();
-                let lines: Vec<String> =
+                let notes = self.figures.notes();
+                let mut lines: Vec<String> =
                     notes.flat_map(|note| wrapped(&printable(note), area.width)).collect();
+                if lines.is_empty() {
+                    lines.push(" There are none.".to_owned());
+                }
                 (" Notes; any key goes back", lines)
             }
         };

@@ -1,9 +1,12 @@
 //! Output on standard error and standard output, and paths of the command line.
 
 use ampere_model::text::printable_lines;
+use ampere_report::first::screen::{Screen, WIDTH};
 use anyhow::Context;
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use rustix::termios::tcgetwinsize;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 /// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it. Whatever names
@@ -15,6 +18,21 @@ macro_rules! say {
 /// Prints a line for the macro [`say`].
 pub fn say_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
+}
+
+/// How wide a stream's terminal is, and whether it shows colours. Where it is none, lines are as wide as `COLUMNS`.
+pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    let of_terminal = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
+    let width = of_terminal.filter(|width| *width > 0).or_else(columns).unwrap_or(WIDTH);
+    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+    Screen::new(width, stream.is_terminal() && !is_set("NO_COLOR") && !is_dumb)
+}
+
+/// Prints lines that are fit to print on standard error, at once, with the colours that are in them.
+pub fn say_in_colour(lines: &str) {
+    let _ = io::stderr().write_all(lines.as_bytes());
 }
 
 /// A path of the command line or the environment. An empty one, as from `AMPERE_OUTPUT=$UNSET`, counts as none: see [`given`].

@@ -3,7 +3,7 @@
 use crate::collector::announced::Announced;
 use crate::recover::finish_if_cut_off;
 use crate::report::summary_of;
-use crate::terminal::words::print_in_colour;
+use crate::terminal::words::{print_in_colour, screen_of};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::nodes::head;
 use ampere_endpoint::access::Token;
@@ -12,7 +12,7 @@ use ampere_model::text::printable;
 use ampere_report::{Format, render};
 use anyhow::{Context, bail};
 use serde::de::DeserializeOwned;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -101,8 +101,8 @@ impl Asked {
 }
 
 fn show_results(directory: &Path) -> anyhow::Result<()> {
-    let colour = std::io::stdout().is_terminal();
-    let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, colour)?;
+    let screen = screen_of(&std::io::stdout());
+    let table = render(&summary_of(directory, &mut |_, _| {})?, Format::Table, screen)?;
     print_in_colour("the report", |out| out.write_all(&table))
 }
 

@@ -5,6 +5,7 @@
 //! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
 //! running.rs   the summary that is on disk while the run goes on
 //! settling.rs  figures that are computed again from the trace     cpu_time_check.rs   CPU time that is in no row
+//! whole_run.rs the figures of all nodes as one
 //! preloaded.rs processes that the preloaded library left alone     unseen.rs   programs whose MPI calls cannot be recorded
 //! ```
 
@@ -15,8 +16,10 @@ pub mod running;
 mod settling;
 pub(crate) mod summary;
 mod unseen;
+mod whole_run;
 
 pub use results::{ResultsError, knows_more, write_results};
+pub use whole_run::join_figures;
 
 use crate::ingest::process::Process;
 use crate::ingest::process_ends;

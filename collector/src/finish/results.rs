@@ -6,6 +6,7 @@ use crate::run_directory::files::{WriteError, write_result, write_result_with};
 use crate::run_directory::output::{self, ClaimError};
 use ampere_figures::losses::Losses;
 use ampere_figures::summary::{BYTES_MAX as SUMMARY_BYTES_MAX, Head, Summary};
+use ampere_report::first::screen::Screen;
 use ampere_report::json;
 use std::path::{Path, PathBuf};
 
@@ -96,6 +97,13 @@ pub fn write_results(directory: &Path, summary: &Summary) -> Result<(), ResultsE
     write_page(directory, summary)
 }
 
+/// The same, but a page that another run left there stays.
+pub(super) fn write_results_beside(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
+    write_tables(directory, summary)?;
+    let is_foreign = output::holds_foreign_page(directory, &summary.run.id);
+    if is_foreign { Ok(()) } else { write_page(directory, summary) }
+}
+
 /// `summary.json`, whole or not at all.
 pub(crate) fn write_summary(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
     Ok(write_result_with(&directory.join("summary.json"), |file| json::write(file, summary))?)
@@ -122,7 +130,7 @@ fn end_running(directory: &Path) -> Result<(), ResultsError> {
     write_tables(directory, &known)
 }
 
-fn read_summary(directory: &Path) -> Result<Summary, ResultsError> {
+pub(super) fn read_summary(directory: &Path) -> Result<Summary, ResultsError> {
     let path = directory.join("summary.json");
     let known =
         ampere_owned::read(&path, SUMMARY_BYTES_MAX).and_then(|text| Ok(serde_json::from_slice(&text)?));
@@ -135,10 +143,10 @@ fn write_tables(directory: &Path, summary: &Summary) -> Result<(), ResultsError>
 }
 
 fn write_text(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    Ok(write_result(&directory.join("summary.txt"), ampere_report::text::render(summary, false))?)
+    Ok(write_result(&directory.join("summary.txt"), ampere_report::text::render(summary, Screen::FILE))?)
 }
 
 fn write_page(directory: &Path, summary: &Summary) -> Result<(), ResultsError> {
-    let page = ampere_report::render(summary, ampere_report::Format::Html, false)?;
+    let page = ampere_report::render(summary, ampere_report::Format::Html, Screen::FILE)?;
     Ok(write_result(&directory.join(output::PAGE), page)?)
 }

@@ -1,6 +1,6 @@
 //! Finds the directories of a run on several nodes: each node has its own collector and summary. The first node's are in the
-//! run's output directory, the others' in subdirectories with the nodes' names. The nodes' traces are joined when the last node
-//! ends.
+//! run's output directory, the others' in subdirectories with the nodes' names. The nodes' traces and figures are joined when the
+//! last node ends: then the first node's own figures are in a subdirectory, too.
 
 use crate::run_directory::leftover::spools_below;
 use crate::run_directory::manifest::Manifest;
@@ -46,6 +46,12 @@ pub fn below(directory: &Path, run_id: &str) -> Vec<Node> {
     found
 }
 
+/// The nodes whose figures are not in a summary.
+pub fn beyond<'a>(summary: &'a Run, nodes: &'a [Node]) -> impl Iterator<Item = &'a Node> {
+    let is_in = |run: &Run| run.nodes.iter().all(|node| summary.nodes.contains(node));
+    nodes.iter().filter(move |node| !node.run.as_ref().is_some_and(is_in))
+}
+
 /// Returns the directory whose report shows all nodes, if the run has several.
 pub fn first_of(directory: &Path, manifest: &Manifest) -> Option<PathBuf> {
     if !below(directory, &manifest.run_id).is_empty() {
@@ -86,19 +92,16 @@ pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
     first.map_or(Ok(()), |first| join::join(&first, &others))
 }
 
-/// Does the same as [`join_traces`] if this node is the last to end. `ended` is the directory of the node that has just ended.
-///
-/// # Errors
-/// Why the traces stay apart.
-pub fn join_traces_at_the_end(ended: &Path, manifest: &Manifest) -> Result<(), JoinError> {
-    let Some(first) = first_of(ended, manifest) else { return Ok(()) };
+/// Returns the run's directory if this node is the last of several to end. `ended` is the directory of the node that has just ended.
+pub fn of_the_last_to_end(ended: &Path, manifest: &Manifest) -> Option<PathBuf> {
+    let first = first_of(ended, manifest)?;
     let entries = std::fs::read_dir(&first).into_iter().flatten().flatten();
     let goes_on = |entry: DirEntry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         entry.path().join(format!("{CLAIM}{name}")).exists() || name.starts_with(CLAIM)
     };
     // In a run with many nodes, all but the last few soon find one that is still running.
-    if entries.into_iter().any(goes_on) { Ok(()) } else { join_traces(&first, &manifest.run_id) }
+    (!entries.into_iter().any(goes_on)).then_some(first)
 }
 
 /// The other nodes of a run, by where their traces are.
@@ -112,22 +115,25 @@ pub struct Others {
     pub missing: Vec<String>,
 }
 
-/// Returns trace and summary of each other node of a run. `directory` is the first node's, whose trace is there.
+/// Returns trace and summary of each node of a run that is not in the summary of the first. `directory` is the first node's, whose
+/// trace is there.
 ///
 /// # Errors
 /// The first node's trace cannot be read.
 pub fn other_parts(
     directory: &Path,
-    run_id: &str,
+    first: &Run,
     summary_of: impl Fn(&Path) -> anyhow::Result<Summary>,
 ) -> anyhow::Result<Others> {
-    let (mut others, nodes) = (Others::default(), below(directory, run_id));
+    let (mut others, nodes) = (Others::default(), below(directory, &first.id));
+    let nodes: Vec<&Node> = beyond(first, &nodes).collect();
     if nodes.is_empty() {
         return Ok(others);
     }
     let in_trace = join::nodes_of(&trace_beside(directory)?)?;
     for node in nodes {
-        let is_joined = node.run.is_some_and(|run| run.nodes.iter().all(|name| in_trace.contains(name)));
+        let is_joined =
+            node.run.as_ref().is_some_and(|run| run.nodes.iter().all(|name| in_trace.contains(name)));
         let put = summary_of(&node.directory).and_then(|summary| {
             match is_joined {
                 true => others.joined.push(summary),

@@ -613,7 +613,12 @@ mod tests {
             ampere_figures::summary::Run { id: "run-1".to_owned(), ..Default::default() },
             Default::default(),
         );
-        let ours = ampere_report::render(&empty, ampere_report::Format::Html, false).unwrap();
+        let ours = ampere_report::render(
+            &empty,
+            ampere_report::Format::Html,
+            ampere_report::first::screen::Screen::FILE,
+        )
+        .unwrap();
         std::fs::write(&page, ours).unwrap();
         assert!(!holds_foreign_page(place.path(), "run-1") && holds_foreign_page(place.path(), "run-2"));
         std::fs::remove_file(&page).unwrap();

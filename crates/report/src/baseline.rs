@@ -1,7 +1,8 @@
 //! Static and dynamic joules in words.
 
+use crate::first::digits::energy;
 use ampere_figures::summary::{Baseline, Device, Region, View};
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::{printable, short};
 use std::collections::BTreeSet;
 
 /// The maximum number of devices that a sentence names.
@@ -21,8 +22,8 @@ pub fn words(devices: &[&Device]) -> Option<String> {
         let origins = origins.into_iter().collect::<Vec<_>>().join(" and ");
         let (who, draw) = subject(&known);
         words.push(format!(
-            ", of which {who} {draw} {} J anyway ({} W, {origins})",
-            joules(fixed),
+            ", of which {who} {draw} {} anyway ({} W, {origins})",
+            energy(fixed),
             short_watts(watts)
         ));
     }
@@ -37,7 +38,7 @@ pub fn words(devices: &[&Device]) -> Option<String> {
 fn origin(baseline: &Baseline) -> String {
     match baseline.kind.as_str() {
         "set" => "from the settings".to_owned(),
-        "estimate" => "the idle watts of the estimate".to_owned(),
+        "estimate" => "from [estimate]".to_owned(),
         "idle intervals" => format!("from {} intervals without activity", baseline.samples),
         other => printable(other),
     }
@@ -79,9 +80,9 @@ pub fn resolved_words<'a>(devices: impl Iterator<Item = &'a Device>) -> Option<S
     let resolved: f64 = recorded.iter().map(|row| row.figures.resolved_joules).sum();
     (dynamic > 0.0 && !recorded.is_empty()).then(|| {
         format!(
-            "the bounds resolve {:.1} % of the {} J of dynamic energy: it was used while one function alone was active",
+            "the bounds resolve {:.1} % of the {} of dynamic energy: it was used while one function alone was active",
             100.0 * resolved / dynamic,
-            joules(dynamic)
+            energy(dynamic)
         )
     })
 }

@@ -1,12 +1,13 @@
 //! A summary's first sentences.
 
 use crate::baseline;
-use crate::filter::much_measuring;
+use crate::first::digits::{energy, significant};
+use crate::first::{hints, names};
 use crate::over_ranks;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
-use ampere_model::text::{joules, printable, short};
+use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 
 const NAME_CHARS_MAX: usize = 56;
@@ -105,7 +106,7 @@ impl<'a> Sums<'a> {
 
 /// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of
 /// several nodes are independent.
-fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
+pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
     let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
         let errors = row.sampled_error_joules.iter();
@@ -131,8 +132,9 @@ fn by_name<'a>(
     sums
 }
 
-/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound.
-fn watts(summary: &Summary) -> Option<String> {
+/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound: then the
+/// first is true.
+pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
     // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();
     for device in &summary.devices {
@@ -146,8 +148,8 @@ fn watts(summary: &Summary) -> Option<String> {
     let known: Option<Vec<f64>> =
         topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();
     let bound = || topmost(summary).filter(|d| seconds(d) > 0.0).map(|d| d.total_joules / seconds(d)).sum();
-    let (words, watts): (_, f64) = known.map_or_else(|| ("at least ", bound()), |all| ("", all.iter().sum()));
-    (watts > 0.0).then(|| format!("{words}{watts:.1} W on average"))
+    let (is_bound, watts) = known.map_or_else(|| (true, bound()), |all| (false, all.iter().sum()));
+    (watts > 0.0).then_some((is_bound, watts))
 }
 
 /// The joules, and their parts: in one sentence, or in two if some of them are drawn in any case.
@@ -155,24 +157,27 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     let run = &summary.run;
     let quality =
         if run.energy == "measured" { String::new() } else { format!(", {}", printable(&run.energy)) };
-    let watts = watts(summary).map_or_else(String::new, |watts| format!(", {watts}"));
+    let words = |(is_bound, watts)| {
+        format!(", {}{} W on average", if is_bound { "at least " } else { "" }, significant(watts, 3))
+    };
+    let watts = watts(summary).map_or_else(String::new, words);
     let idle = share(sums.idle, sums.joules);
     let lost = match sums.lost > 0.0 {
         true => format!(", {} lost", share(sums.lost, sums.joules)),
         false => String::new(),
     };
-    let (total, seconds) = (joules(sums.joules), run.seconds);
+    let (total, seconds) = (energy(sums.joules), run.seconds);
     match baseline::words(&topmost(summary).collect::<Vec<_>>()) {
         Some(words) => vec![
-            format!("{total} J{words}"),
-            format!("{seconds:.1} s{watts}{quality}; {idle} of the joules idle{lost}"),
+            format!("{total}{words}"),
+            format!("{seconds:.1} s{watts}{quality}; {idle} of the joules in no function{lost}"),
         ],
-        None => vec![format!("{total} J in {seconds:.1} s{watts}{quality}; {idle} of it idle{lost}")],
+        None => vec![format!("{total} in {seconds:.1} s{watts}{quality}; {idle} of it in no function{lost}")],
     }
 }
 
-/// At most seven: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI, and
-/// whether measuring was much of it. None without joules.
+/// At most nine: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI, and
+/// at most three hints. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {
@@ -181,8 +186,9 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let share = |part: f64, whole: f64| format!("{:.1} %", 100.0 * part / whole);
     let named = |rows: &[(&str, f64)], whole: f64| {
         let rows = rows.iter().filter(|row| row.1 >= MENTIONED_SHARE_MIN * whole).take(NAMES_MAX);
-        let names =
-            rows.map(|(name, part)| format!("{} ({})", short(name, NAME_CHARS_MAX), share(*part, whole)));
+        let names = rows.map(|(name, part)| {
+            format!("{} ({})", names::shorten(name, NAME_CHARS_MAX), share(*part, whole))
+        });
         names.collect::<Vec<_>>().join(", ")
     };
     let mut all = how_much(summary, &sums, &share);
@@ -197,8 +203,8 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     let of_kernels: f64 = sums.kernels.iter().map(|row| row.1).sum();
     if of_kernels > 0.0 && sums.gpu_joules > 0.0 {
         all.push(format!(
-            "of the {} J of GPUs with kernels {} while one ran, most of it in {}",
-            joules(sums.gpu_joules),
+            "of the {} of GPUs with kernels {} while one ran, most of it in {}",
+            energy(sums.gpu_joules),
             share(of_kernels, sums.gpu_joules),
             named(&sums.kernels, sums.gpu_joules)
         ));
@@ -208,14 +214,14 @@ pub fn sentences(summary: &Summary) -> Vec<String> {
     if let Some((name, part)) = mpi().next().filter(|_| of_mpi > 0.0 && of_mpi >= MENTIONED_SHARE_MIN * whole)
     {
         all.push(format!(
-            "{} J{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({} J)",
-            joules(of_mpi),
+            "{}{words} ({}) in MPI functions, where ranks exchange data and wait: most in {} ({})",
+            energy(of_mpi),
             share(of_mpi, whole),
-            short(name, NAME_CHARS_MAX),
-            joules(*part)
+            names::shorten(name, NAME_CHARS_MAX),
+            energy(*part)
         ));
     }
-    all.extend(much_measuring(summary));
+    all.extend(hints(summary));
     all
 }
 

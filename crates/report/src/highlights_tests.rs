@@ -38,9 +38,9 @@ fn a_contained_device_is_not_counted_twice() {
     assert_eq!(
         said,
         [
-            "100.000 J in 10.0 s, 10.0 W on average; 10.0 % of it idle",
+            "100 J in 10.0 s, 10.0 W on average; 10.0 % of it in no function",
             "most of it in work (60.0 %), MPI_Recv (30.0 %)",
-            "30.000 J (30.0 %) in MPI functions, where ranks exchange data and wait: most in MPI_Recv (30.000 J)",
+            "30.0 J (30.0 %) in MPI functions, where ranks exchange data and wait: most in MPI_Recv (30.0 J)",
         ]
     );
 }
@@ -48,7 +48,7 @@ fn a_contained_device_is_not_counted_twice() {
 #[test]
 fn estimated_joules_are_marked() {
     let said = sentences(&summary("estimated", vec![device("node", 100.0, &[], &[])]));
-    assert_eq!(said, ["100.000 J in 10.0 s, 10.0 W on average, estimated; 100.0 % of it idle"]);
+    assert_eq!(said, ["100 J in 10.0 s, 10.0 W on average, estimated; 100.0 % of it in no function"]);
     assert!(sentences(&summary("none", Vec::new())).is_empty());
 }
 
@@ -58,11 +58,11 @@ fn the_kernels_view_alone_shows_its_own_idle_joules() {
     gpu.views[0].view = "kernels".to_owned();
     assert_eq!(
         sentences(&summary("measured", vec![gpu])),
-        ["100.000 J in 10.0 s, 10.0 W on average; 60.0 % of it idle", "most of it in kernel (40.0 %)"]
+        ["100 J in 10.0 s, 10.0 W on average; 60.0 % of it in no function", "most of it in kernel (40.0 %)"]
     );
     let mut unused = device("GPU-0", 100.0, &[], &[]);
     unused.views.clear();
-    assert!(sentences(&summary("measured", vec![unused]))[0].ends_with("; 0.0 % of it idle"));
+    assert!(sentences(&summary("measured", vec![unused]))[0].ends_with("; 0.0 % of it in no function"));
 }
 
 #[test]

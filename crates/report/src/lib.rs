@@ -1,7 +1,8 @@
 //! A summary in the forms that people and other programs read.
 //!
 //! ```text
-//! json.rs         summary.json as text          text.rs     summary.txt
+//! first/          the first lines of a result        text.rs     summary.txt: these and all tables
+//! json.rs         summary.json as text
 //! highlights.rs   its first sentences           over_ranks.rs   each function's joules on all ranks
 //! baseline.rs     static and dynamic joules in words
 //! tree.rs         call paths as a tree          flame.rs    the tree as a picture (SVG)
@@ -21,6 +22,7 @@ pub mod call_table;
 pub mod compare;
 mod csv;
 mod filter;
+pub mod first;
 mod flame;
 mod folded;
 pub mod highlights;
@@ -39,6 +41,7 @@ mod text_column;
 pub mod timeline;
 mod tree;
 
+use crate::first::screen::Screen;
 use crate::highlights::Sums;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::text::{joules, printable};
@@ -125,6 +128,13 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// Whether kernels were chosen, and none ran: rows of a table for programs are just none then.
+    pub fn is_of_kernels_that_are_none(&self, summary: &Summary) -> bool {
+        let mut views = summary.devices.iter().flat_map(|device| &device.views);
+        self.view.as_deref() == Some("kernels")
+            && !views.any(|view| view.view == "kernels" && !view.regions.is_empty())
+    }
+
     /// Removes the rest.
     ///
     /// # Errors
@@ -178,13 +188,13 @@ fn keep_dynamic(summary: &mut Summary) -> Result<(), ReportError> {
     if summary.devices.is_empty() { Err(ReportError::NoDynamic) } else { Ok(()) }
 }
 
-/// A report of a summary. `colour`: for a terminal, which matters to the table only.
+/// A report of a summary. The screen matters to the table only.
 ///
 /// # Errors
 /// A format that this build or a summary does not have.
-pub fn render(summary: &Summary, format: Format, colour: bool) -> Result<Vec<u8>, ReportError> {
+pub fn render(summary: &Summary, format: Format, screen: Screen) -> Result<Vec<u8>, ReportError> {
     Ok(match format {
-        Format::Table => crate::text::render(summary, colour).into_bytes(),
+        Format::Table => crate::text::render(summary, screen).into_bytes(),
         Format::Json => json::text(summary),
         Format::Csv => csv::render(summary),
         Format::Html => html::render(summary).into_bytes(),

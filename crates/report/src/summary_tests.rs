@@ -121,11 +121,11 @@ fn both_divisions_are_there_and_the_threads_lead_where_they_ran_more() {
     assert!(main.run.notes[0].starts_with("other threads of MPI Rank 0 ran more"), "{:?}", main.run.notes);
     let shown: Vec<&str> = by_main.shown().map(|view| view.locations.as_str()).collect();
     assert_eq!(shown, ["all", ""]);
-    let page = crate::text::render(&main, false);
+    let page = crate::text::render(&main, crate::first::screen::Screen::FILE);
     let rows: Vec<&str> =
         page.lines().filter(|line| line.contains("MPI Rank 0, thread ") && line.contains('%')).collect();
     assert_eq!(rows.len(), 10, "a location and a call path for each thread: {page}");
-    assert!(page.contains("by main threads alone: undefined region 0 (100.0%)"), "{page}");
+    assert!(page.contains("by main threads alone: undefined region 0 (100.0 %)"), "{page}");
 }
 
 /// A reading every 100 ms, 1 J more each.
@@ -231,8 +231,8 @@ fn a_total_contains_each_joule_once() {
     assert_eq!(summary.run.total_joules, 1000.0 + 200.0 + 10.0 + 2.0);
     let contains: Vec<&[String]> = summary.devices.iter().map(|device| device.contains.as_slice()).collect();
     assert_eq!(contains, [&["cpu".to_owned()][..], &[], &[], &["cpu".to_owned()], &[], &[]]);
-    let text = crate::text::render(&summary, false);
-    assert!(text.contains("1212.0 J in 4 devices on 2 nodes, which include 2 devices on 2 nodes"), "{text}");
+    let text = crate::text::render(&summary, crate::first::screen::Screen::FILE);
+    assert!(text.contains("1.21 kJ in 4 devices on 2 nodes, which include 2 devices on 2 nodes"), "{text}");
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn attributor_of(config: Config, joules: impl Fn(u64) -> u64) -> Attributor {
 }
 
 fn text(format: Format) -> String {
-    String::from_utf8(render(&summary(), format, false).unwrap()).unwrap()
+    String::from_utf8(render(&summary(), format, Screen::FILE).unwrap()).unwrap()
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn stacks_and_pictures_can_be_of_dynamic_joules() {
     let choice = Choice { dynamic_only: true, ..Choice::default() };
     let mut summary = active_summary(BASELINE);
     choice.apply(&mut summary).unwrap();
-    let text = |format| String::from_utf8(render(&summary, format, false).unwrap()).unwrap();
+    let text = |format| String::from_utf8(render(&summary, format, Screen::FILE).unwrap()).unwrap();
     let folded = text(Format::Folded);
     let weight = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
     assert!((folded.lines().map(weight).sum::<f64>() - 4e6).abs() < 10.0, "{folded}");
@@ -159,7 +159,7 @@ fn rows_add_up_to_the_device_and_can_be_read_back() {
 #[test]
 fn static_and_dynamic_joules_of_rows_add_up_to_the_devices() {
     let summary = active_summary(BASELINE);
-    let rows = String::from_utf8(render(&summary, Format::Csv, false).unwrap()).unwrap();
+    let rows = String::from_utf8(render(&summary, Format::Csv, Screen::FILE).unwrap()).unwrap();
     let mut reader = ::csv::Reader::from_reader(rows.as_bytes());
     let columns = reader.headers().unwrap().clone();
     let at = |name: &str| columns.iter().position(|column| column == name).unwrap();
@@ -181,7 +181,7 @@ fn a_parquet_file_has_the_same_rows() {
     use ::parquet::record::RowAccessor;
     let summary = active_summary(BASELINE);
     let mut file = tempfile::tempfile().unwrap();
-    std::io::Write::write_all(&mut file, &render(&summary, Format::Parquet, false).unwrap()).unwrap();
+    std::io::Write::write_all(&mut file, &render(&summary, Format::Parquet, Screen::FILE).unwrap()).unwrap();
     let reader = SerializedFileReader::new(file).unwrap();
     let fields = reader.metadata().file_metadata().schema().get_fields().to_vec();
     let names: Vec<&str> = fields.iter().map(|field| field.name()).collect();
@@ -210,12 +210,15 @@ fn rows_say_the_least_and_the_most_that_they_can_have_spent() {
         "{row:?}"
     );
     let table = text(Format::Table);
-    let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
-    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
-    let line = table.lines().find(|line| line.ends_with("MPI Rank 0: main > work")).unwrap();
-    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000"; 3], "{table}");
+    for end in ["  work", "MPI Rank 0: main > work"] {
+        let line = table.lines().find(|line| line.ends_with(end)).unwrap();
+        let figures: Vec<&str> = line.split_whitespace().take(5).collect();
+        assert_eq!(figures, ["3.000", "30.0", "%", "3.000", "3.000"], "{table}");
+    }
     assert!(
-        table.contains("least         most") && text(Format::Html).contains("\"most_joules\":[3.0"),
+        table.contains("(3.000..3.000)")
+            && table.contains("least   most")
+            && text(Format::Html).contains("\"most_joules\":[3.0"),
         "{table}"
     );
     assert!(text(Format::Csv).lines().next().unwrap().contains("resolved_joules,possible_joules"));
@@ -232,13 +235,13 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
         close(device.static_joules.unwrap(), 6.0) && close(device.dynamic_joules.unwrap(), 4.0),
         "{device:?}"
     );
-    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    let table = String::from_utf8(render(&summary, Format::Table, Screen::new(120, false)).unwrap()).unwrap();
     for line in [
-        "in short: 10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings)",
-        "          most of the dynamic joules in work (75.0 %), ",
-        "          the bounds resolve 100.0 % of the 4.000 J of dynamic energy: ",
-        "  10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings); 4.000 J are dynamic",
-        "             J       static      dynamic        least         most  share ",
+        "        of which the node draws 6.00 J anyway (0.6 W, from the settings)",
+        "75.0 %      3.000  (3.000..3.000)  3.00  work ",
+        "  the bounds resolve 100.0 % of the 4.00 J of dynamic energy: ",
+        "  10.0 J, of which the node draws 6.00 J anyway (0.6 W, from the settings); 4.00",
+        "      J  static  dynamic   share  least   most ",
     ] {
         assert!(table.lines().any(|shown| shown.starts_with(line)), "{line}\n{table}");
     }
@@ -247,7 +250,7 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
             table.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}: {table}"));
         line.split_whitespace().take(6).map(str::to_owned).collect()
     };
-    assert_eq!(columns("  work"), ["4.800", "1.800", "3.000", "3.000", "3.000", "75.0%"], "{table}");
+    assert_eq!(columns("  work"), ["4.800", "1.800", "3.000", "75.0", "%", "3.000"], "{table}");
     assert_eq!(columns("  main")[..3], ["1.200", "1.200", "0"], "{table}");
     assert_eq!(columns("MPI Rank 0: main > work")[..3], ["4.800", "1.800", "3.000"], "{table}");
     let regions = &device.views[0].regions;
@@ -258,11 +261,11 @@ fn a_table_begins_with_static_joules_and_rows_are_ordered_by_dynamic_ones() {
 #[test]
 fn a_baseline_that_is_not_known_is_no_baseline_of_nothing() {
     let summary = active_summary("");
-    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
-    let first = "in short: 10.000 J; what the node draws anyway is not known, so all of it counts as dynamic";
-    assert!(table.lines().any(|line| line == first), "{table}");
+    let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
+    let first = "what the node draws anyway is not known, so all of it counts as dynamic";
+    assert!(table.lines().any(|line| line.trim_start() == first), "{table}");
     assert!(!table.contains("(0 W"), "{table}");
-    let older = String::from_utf8(render(&self::summary(), Format::Table, false).unwrap()).unwrap();
+    let older = String::from_utf8(render(&self::summary(), Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(!older.contains("dynamic") && !older.contains("anyway"), "{older}");
 }
 
@@ -321,13 +324,13 @@ fn recursive(depth: u32) -> Summary {
 #[test]
 fn a_recursion_is_one_box_and_its_path_is_short() {
     let summary = recursive(18);
-    let picture = String::from_utf8(render(&summary, Format::Flamegraph, false).unwrap()).unwrap();
+    let picture = String::from_utf8(render(&summary, Format::Flamegraph, Screen::FILE).unwrap()).unwrap();
     assert!(picture.contains("fib x18: 18.000 J, 94.7 %; 18.000 J in itself, 18 calls"), "{picture}");
     assert_eq!(picture.matches("<g ").count(), 3, "all devices, main, fib: {picture}");
-    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     assert!(table.lines().any(|line| line.ends_with("main > fib x7")), "{table}");
     // Its data are as they were.
-    let rows = String::from_utf8(render(&summary, Format::Csv, false).unwrap()).unwrap();
+    let rows = String::from_utf8(render(&summary, Format::Csv, Screen::FILE).unwrap()).unwrap();
     assert!(rows.contains("main > fib > fib > fib,fib,"), "{rows}");
 }
 
@@ -377,7 +380,7 @@ fn what_is_small_in_a_picture_is_summed() {
         let row = summary::Callpath { path, location_group: main, location: main, figures };
         summary.devices[0].views[0].callpaths.push(row);
     }
-    let picture = String::from_utf8(render(&summary, Format::Flamegraph, false).unwrap()).unwrap();
+    let picture = String::from_utf8(render(&summary, Format::Flamegraph, Screen::FILE).unwrap()).unwrap();
     assert!(picture.contains("5000 smaller call paths: 5.000 J, 71.4 %"), "{picture}");
     assert!(
         picture.contains("5001 smaller call paths, summed below their callers, have 5.000 J"),
@@ -451,14 +454,14 @@ fn a_million_call_paths_are_80_megabytes_and_a_small_page() {
         let (wrote, read) = (row.figures.exclusive_joules, read.figures.exclusive_joules);
         assert!((wrote - read).abs() <= 5e-9 * wrote, "{wrote} {read}");
     }
-    let table = String::from_utf8(render(&summary, Format::Table, false).unwrap()).unwrap();
+    let table = String::from_utf8(render(&summary, Format::Table, Screen::FILE).unwrap()).unwrap();
     // One row for all ranks.
     let more = table.lines().find(|line| line.starts_with("  ... and 124985 more in summary.json: "));
     assert!(more.is_some_and(|line| line.ends_with(" J in all")), "{table}");
     for (format, most) in
         [(Format::Html, 5_000_000), (Format::Flamegraph, 5_000_000), (Format::Table, 10_000)]
     {
-        let report = render(&summary, format, false).unwrap();
+        let report = render(&summary, format, Screen::FILE).unwrap();
         assert!(report.len() < most, "{format:?}: {} bytes", report.len());
         if format != Format::Table {
             let text = String::from_utf8(report).unwrap();
@@ -491,9 +494,9 @@ fn a_table_of_many_nodes_looks_each_of_their_devices_up() {
         }
     }
     let begun = std::time::Instant::now();
-    let table = String::from_utf8(render(&whole, Format::Table, false).unwrap()).unwrap();
+    let table = String::from_utf8(render(&whole, Format::Table, Screen::FILE).unwrap()).unwrap();
     let seconds = begun.elapsed().as_secs_f64();
-    assert!(table.contains(" J in 18000 devices on 9000 nodes"), "{table}");
+    assert!(table.contains("J in 18000 devices on 9000 nodes"), "{table}");
     assert!(!table.contains("no consumer"), "{table}");
     assert!(seconds < 5.0, "{seconds} s");
 }
@@ -526,17 +529,15 @@ fn on_nodes(count: u32) -> Summary {
 #[test]
 fn of_many_ranks_the_sums_are_shown_and_those_that_stand_out() {
     let summary = on_nodes(1000);
-    let shown = text::render(&summary, false);
+    let shown = text::render(&summary, Screen::FILE);
     let has = |line: &str| assert!(shown.contains(line), "{line}\n{}", &shown[..shown.len().min(6000)]);
-    has("ampere: 1000 ranks on node0000-0999, ");
+    has("\n        1000 ranks on 1000 nodes (node0000-0999)   10.0 s   INCOMPLETE\n");
     has(
-        "all ranks, of 1000 devices\n  1000 ranks: 9.018 J each on average, 9.000 J to 27.000 J  ! MPI Rank 7 27.000 J\n",
+        "all ranks, of 1000 devices\n  1000 ranks: 9.02 J each on average, 9.00 J to 27.0 J  ! MPI Rank 7 27.0 J\n",
     );
-    has(
-        "        3006.0  33.3%        3.000        3.006        9.000   1000   3000.000       1000  main > work  ! MPI Rank 7 9.000 J\n",
-    );
-    has("main > MPI_Send > ");
-    has("\n... and 992 more devices with less each, 9920.0 J in all: ");
+    has("  3006  33.3 %  main > work                             ! MPI Rank 7 9.00 J\n");
+    has("main > MPI_Send ");
+    has("\n... and 992 more devices with less each, 9.92 kJ in all: ");
     assert!(shown.len() < 40_000, "{} bytes", shown.len());
     let page = html::render(&summary);
     assert!(page.contains("; far from the others: MPI Rank 7 27.000 J"));
@@ -560,11 +561,12 @@ fn an_older_summary_is_read_and_its_most_is_not_known() {
     forget(&mut older);
     let older: Summary = serde_json::from_value(older).unwrap();
     assert!(older.devices[0].views[0].callpaths.iter().all(|row| row.figures.possible_joules.is_none()));
-    let table = String::from_utf8(render(&older, Format::Table, false).unwrap()).unwrap();
+    let table = String::from_utf8(render(&older, Format::Table, Screen::FILE).unwrap()).unwrap();
     let line = table.lines().find(|line| line.ends_with("  work")).unwrap();
-    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000", "3.000", "?"], "{table}");
+    assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["3.000", "30.0", "%"], "{table}");
+    assert!(!table.contains("most  ") && table.contains("least"), "{table}");
     for format in Format::value_variants().iter().filter(|format| !format.is_of_events()) {
-        render(&older, *format, false).unwrap();
+        render(&older, *format, Screen::FILE).unwrap();
     }
 }
 
@@ -604,7 +606,7 @@ fn only_chosen_devices_and_views_are_reported_and_unknown_ones_are_errors() {
 fn an_empty_summary_has_every_report() {
     let empty = Summary::new(&Attributor::new(Config::default(), 1), None, Run::default(), Losses::default());
     for format in Format::value_variants().iter().filter(|format| !format.is_of_events()) {
-        render(&empty, *format, false).unwrap();
+        render(&empty, *format, Screen::FILE).unwrap();
     }
 }
 
@@ -774,7 +776,7 @@ fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
     texts(&whole, "", &mut all);
     let mut changed = 0;
     let lines = |summary: &Summary, format| {
-        let shown = String::from_utf8(render(summary, format, false).unwrap()).unwrap();
+        let shown = String::from_utf8(render(summary, format, Screen::new(200, false)).unwrap()).unwrap();
         (shown.lines().count(), shown)
     };
     let as_it_is: Summary = serde_json::from_value(whole.clone()).unwrap();
@@ -792,8 +794,12 @@ fn no_text_of_a_summary_reaches_a_terminal_as_a_command() {
             assert!(left.is_empty(), "{at}: {left:?} in {shown}");
             assert!(count <= lines(&as_it_is, format).0 + 1, "{at}: {shown}");
         }
-        let coloured = String::from_utf8(render(&summary, Format::Table, true).unwrap()).unwrap();
-        let plain = coloured.replace("\x1b[1m", "").replace("\x1b[0m", "");
+        let coloured = String::from_utf8(
+            render(&summary, Format::Table, Screen { colour: true, ..Screen::FILE }).unwrap(),
+        )
+        .unwrap();
+        let codes = ["\x1b[1m", "\x1b[36m", "\x1b[1;31m", "\x1b[0m"];
+        let plain = codes.iter().fold(coloured.clone(), |text, code| text.replace(code, ""));
         assert!(!plain.contains(['\x1b', '\x07', '\u{9b}']), "{at}: {coloured:?}");
     }
     assert!(changed > 20 && changed * 2 > all.len(), "{changed} of {}", all.len());

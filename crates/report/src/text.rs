@@ -1,17 +1,18 @@
-//! A summary for people: `summary.txt`, and what `ampere run` and `ampere attribute` print.
+//! A summary for people: `summary.txt`, and what `ampere report` prints. It begins with the first lines (`first/`), and all tables
+//! follow.
 
 use crate::baseline;
-use crate::highlights::sentences;
+use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
+use crate::first::screen::{Column, LABEL, Line, Names, Screen, Style, Table, labelled};
+use crate::first::{self, names};
 use crate::over_ranks::{self, SHARE_MIN, Spread, Spreads, is_mpi_rank};
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
-use ampere_figures::summary::Callpath;
 use ampere_figures::summary::{Baseline, Device, Figures, RESOLVED_SAMPLES_MIN, Region, Summary, View};
-use ampere_figures::summary::{StacksOverhead, parts, topmost, view};
+use ampere_figures::summary::{Callpath, StacksOverhead, parts, topmost, view};
 use ampere_model::order::largest_first;
-use ampere_model::text::{compact, joules, printable, printable_lines, short};
+use ampere_model::text::{compact, printable, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::Write;
 
 /// A larger part of the run without samples is mentioned.
 const UNSAMPLED_PART: f64 = 0.03;
@@ -26,135 +27,130 @@ const BAR_CELLS: usize = 24;
 const DEVICES_MAX: usize = 8;
 /// Lines of the device assignment.
 const LINKS_MAX: usize = 40;
-const LINK_MAX: usize = 200;
 /// Notes, and characters of each.
 const NOTES_MAX: usize = 250;
 const NOTE_CHARACTERS_MAX: usize = 2000;
+/// The maximum length of names that are in no column.
+const NAME_CHARS_MAX: usize = 56;
+/// Tables, and the lines below a title, begin after this number of blanks.
+const INDENT: usize = 2;
 
-/// The whole text. `colour`: for a terminal.
-pub fn render(summary: &Summary, colour: bool) -> String {
-    let mut out = String::new();
-    let page = Page { summary };
-    // Writing to a String cannot fail.
-    let _ = page.head(&mut out);
-    let _ = page.topology(&mut out);
-    let _ = page.all_ranks(&mut out);
-    let _ = page.devices(&mut out);
-    let _ = page.foot(&mut out);
-    let code = |mark, code| if colour && mark { code } else { "" };
-    let parts = out.split_inclusive([BOLD, PLAIN]).map(|part| {
-        let text = printable_lines(part.trim_end_matches([BOLD, PLAIN]));
-        text + code(part.ends_with(BOLD), "\x1b[1m") + code(part.ends_with(PLAIN), "\x1b[0m")
-    });
-    parts.collect()
+/// The first lines of a summary, and all of its tables below them.
+pub fn render(summary: &Summary, screen: Screen) -> String {
+    let mut page = Page { summary, screen, lines: Vec::new() };
+    page.notes();
+    page.topology();
+    page.all_ranks();
+    page.devices();
+    page.foot();
+    let lines: String = page.lines.iter().map(|line| line.shown(screen) + "\n").collect();
+    first::render(summary, screen, &[]) + &lines
 }
-
-/// In the place of a terminal's codes, until all else is fit to print. No name has them: they are no characters.
-const BOLD: char = '\u{fdd0}';
-const PLAIN: char = '\u{fdd1}';
 
 struct Page<'a> {
     summary: &'a Summary,
+    screen: Screen,
+    lines: Vec<Line>,
 }
 
-impl Page<'_> {
-    fn bold(&self, text: &str) -> String {
-        format!("{BOLD}{text}{PLAIN}")
+impl<'a> Page<'a> {
+    fn title(&mut self, text: &str) {
+        self.lines.push(Line::empty());
+        self.put(text, Style::Title);
     }
 
-    fn head(&self, out: &mut String) -> std::fmt::Result {
+    /// Lines below a title, of a text that may be longer than the screen is wide.
+    fn put(&mut self, text: &str, style: Style) {
+        let indent = if style == Style::Title { 0 } else { INDENT };
+        // The room of a label is not needed.
+        let screen = Screen { width: self.screen.width + LABEL - indent, ..self.screen };
+        let lines = labelled("", text, style, screen).into_iter();
+        self.lines.extend(lines.map(|line| Line {
+            text: format!("{:indent$}{}", "", line.text.get(LABEL..).unwrap_or_default()),
+            ..line
+        }));
+    }
+
+    fn table(&mut self, table: Table) {
+        self.lines.push(Line::empty());
+        let lines = table.lines(Screen { width: self.screen.width - INDENT, ..self.screen });
+        let indented =
+            lines.into_iter().map(|line| Line { text: format!("{:INDENT$}{}", "", line.text), ..line });
+        self.lines.extend(indented);
+    }
+
+    fn digits(&self) -> usize {
+        if self.summary.run.energy == "estimated" { ESTIMATED } else { MEASURED }
+    }
+
+    /// All of them, and the figures that are on no table.
+    fn notes(&mut self) {
         let summary = self.summary;
         let run = &summary.run;
-        let ranks = match run.ranks {
-            0 => "no ranks".to_owned(),
-            1 => "1 rank".to_owned(),
-            many => format!("{many} ranks"),
-        };
-        writeln!(
-            out,
-            "{}",
-            self.bold(&format!(
-                "ampere: {ranks} on {}, {:.1} s{}",
-                printable(&nodes_of(&run.nodes)),
-                run.seconds,
-                run.state_words()
-            ))
-        )?;
-        if !run.command.is_empty() {
-            writeln!(out, "command: {}", printable(&run.command.join(" ")))?;
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        lines.extend((!run.command.is_empty()).then(|| ("command", run.command.join(" "))));
+        lines.extend(run.node_cpu.as_ref().map(|cpu| ("cpu", cpu.words(run.seconds))));
+        lines.extend((summary.devices.len() > 1).then(|| ("total", total(summary))));
+        let notes = run.notes.iter().take(NOTES_MAX);
+        lines.extend(notes.map(|note| ("note", short(note, NOTE_CHARACTERS_MAX))));
+        let more = run.notes.len().saturating_sub(NOTES_MAX);
+        lines.extend((more > 0).then(|| ("note", format!("... and {more} more in summary.json"))));
+        if !lines.is_empty() {
+            self.lines.push(Line::empty());
         }
-        if let Some(job) = &run.job {
-            writeln!(out, "job:     {}", printable(&job.to_string()))?;
+        for (label, text) in lines {
+            self.lines.extend(labelled(label, &text, Style::Plain, self.screen));
         }
-        if let Some(status) = run.bad_status() {
-            writeln!(out, "status:  {status}")?;
-        }
-        writeln!(out, "energy:  {}", printable(energy(summary)))?;
-        if let Some(cpu) = &run.node_cpu {
-            writeln!(out, "cpu:     {}", cpu.words(run.seconds))?;
-        }
-        if summary.devices.len() > 1 {
-            writeln!(out, "total:   {}", printable(&total(summary)))?;
-        }
-        for (at, sentence) in sentences(summary).iter().enumerate() {
-            writeln!(out, "{} {sentence}", if at == 0 { "in short:" } else { "         " })?;
-        }
-        for note in run.notes.iter().take(NOTES_MAX) {
-            writeln!(out, "note:    {}", short(note, NOTE_CHARACTERS_MAX))?;
-        }
-        if run.notes.len() > NOTES_MAX {
-            writeln!(out, "note:    ... and {} more in summary.json", run.notes.len() - NOTES_MAX)?;
-        }
-        Ok(())
     }
 
-    fn topology(&self, out: &mut String) -> std::fmt::Result {
-        let summary = self.summary;
-        let mut lines = assignment::lines(&summary.topology);
-        lines.extend(without_consumer(summary));
-        if !lines.is_empty() {
-            writeln!(out, "\n{}", self.bold("device assignment"))?;
+    fn topology(&mut self) {
+        let mut lines = assignment::lines(&self.summary.topology);
+        lines.extend(without_consumer(self.summary));
+        if lines.is_empty() {
+            return;
         }
+        self.title("device assignment");
         for line in lines.iter().take(LINKS_MAX) {
-            writeln!(out, "  {}", short(line, LINK_MAX))?;
+            self.put(line, Style::Plain);
         }
         if lines.len() > LINKS_MAX {
-            writeln!(out, "  ... and {} more in summary.json", lines.len() - LINKS_MAX)?;
+            self.put(&format!("... and {} more in summary.json", lines.len() - LINKS_MAX), Style::Plain);
         }
-        Ok(())
     }
 
     /// The sum of the devices that no other contains, if there are several: what ranks used of all of them.
-    fn all_ranks(&self, out: &mut String) -> std::fmt::Result {
-        let views: Vec<(&Device, &View)> =
+    fn all_ranks(&mut self) {
+        let views: Vec<(&'a Device, &'a View)> =
             topmost(self.summary).filter_map(|device| Some((device, view(device, "ranks")?))).collect();
         let Some(whole) =
             over_ranks::whole(self.summary, &views).filter(|whole| views.len() > 1 && whole.ranks > 1)
         else {
-            return Ok(());
+            return;
         };
-        writeln!(out, "\n{}", self.bold(&format!("all ranks, of {} devices", views.len())))?;
+        self.title(&format!("all ranks, of {} devices", views.len()));
         let is_dynamic = over_ranks::is_dynamic(&views);
+        self.whole_ranks(&whole, is_dynamic);
+        let spreads = over_ranks::functions(self.summary, &views, ROWS_MAX);
+        let (shown, others) = shown_spreads(&spreads, whole.joules);
+        let functions = shown.iter().map(|row| self.summary.name(row.what)).collect();
         let unit = own_unit(is_dynamic, "J");
-        self.whole_ranks(&whole, is_dynamic, out)?;
-        let functions = over_ranks::functions(self.summary, &views, ROWS_MAX);
-        let name = |name| short(self.summary.name(name), NAME_CHARS_MAX);
-        self.spreads("function", &functions, whole.joules, &unit, name, out)?;
-        self.callpaths_over_ranks(&views, whole.joules, &unit, out)
+        self.spreads(("function", Names::Functions(functions)), (&shown, others), whole.joules, &unit);
+        self.callpaths_over_ranks(&views, whole.joules, &unit);
     }
 
-    fn whole_ranks(&self, whole: &Spread, is_dynamic: bool, out: &mut String) -> std::fmt::Result {
-        writeln!(
-            out,
-            "  {} ranks: {} {} each on average, {} J to {} J{}{}",
+    fn whole_ranks(&mut self, whole: &Spread, is_dynamic: bool) {
+        let kind = if is_dynamic { " dynamic" } else { "" };
+        let far = self.standing_out(whole);
+        let words = format!(
+            "{} ranks: {}{kind} each on average, {} to {}{}{}",
             whole.ranks,
-            joules(whole.mean()),
-            own_unit(is_dynamic, "J"),
-            joules(whole.least),
-            joules(whole.most),
-            self.standing_out(whole),
+            energy(whole.mean()),
+            energy(whole.least),
+            energy(whole.most),
+            if far.is_empty() { far } else { format!("  ! {far}") },
             whole.other_processes()
-        )
+        );
+        self.put(&words, Style::Plain);
     }
 
     fn standing_out(&self, spread: &Spread) -> String {
@@ -162,71 +158,65 @@ impl Page<'_> {
             let group = self.summary.name(*group);
             // A rank's number is unique in the job; the number of a process is not.
             let node = if group.starts_with("MPI Rank") { String::new() } else { format!(" on {node}") };
-            format!("{}{} {} J", short(group, NAME_CHARS_MAX), printable(&node), joules(*used))
+            format!("{}{} {}", short(group, NAME_CHARS_MAX), printable(&node), energy(*used))
         });
         let named: Vec<String> = named.collect();
-        match (named.is_empty(), spread.standing_out.len().saturating_sub(NAMED_MAX)) {
-            (true, _) => String::new(),
-            (_, 0) => format!("  ! {}", named.join(", ")),
-            (_, more) => format!("  ! {} and {more} more", named.join(", ")),
+        match spread.standing_out.len().saturating_sub(NAMED_MAX) {
+            0 => named.join(", "),
+            more => format!("{} and {more} more", named.join(", ")),
         }
     }
 
-    fn callpaths_over_ranks(
-        &self,
-        views: &[(&Device, &View)],
-        total: f64,
-        unit: &str,
-        out: &mut String,
-    ) -> std::fmt::Result {
-        let name = |path| short_path(&self.summary.regions_of(path));
+    fn callpaths_over_ranks(&mut self, views: &[(&'a Device, &'a View)], total: f64, unit: &str) {
         let spreads = over_ranks::callpaths(self.summary, views, ROWS_MAX);
-        self.spreads("call path", &spreads, total, unit, name, out)?;
-        let is_large = |spread: &&Spread| spread.joules >= SHARE_MIN * total;
-        if spreads.rows.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
-            writeln!(out, "  !: ranks whose joules are far from those of the others")?;
+        let (shown, others) = shown_spreads(&spreads, total);
+        let paths = shown.iter().map(|row| (String::new(), self.summary.regions_of(row.what)));
+        let names = Names::Paths(paths.collect());
+        self.spreads(("call path", names), (&shown, others), total, unit);
+        let is_large = |spread: &&&Spread| spread.joules >= SHARE_MIN * total;
+        if shown.iter().filter(is_large).any(|spread| !spread.standing_out.is_empty()) {
+            self.put("!: ranks whose joules are far from those of the others", Style::Plain);
         }
-        Ok(())
     }
 
     fn spreads(
-        &self,
-        what: &str,
-        spreads: &Spreads,
+        &mut self,
+        (head, names): (&str, Names),
+        (rows, others): (&[&Spread], (usize, f64)),
         total: f64,
         unit: &str,
-        name: impl Fn(u32) -> String,
-        out: &mut String,
-    ) -> std::fmt::Result {
-        writeln!(
-            out,
-            "\n  {unit:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10} {:>10}  {what}",
-            "share", "least rank", "mean", "most", "ranks", "s", "calls"
-        )?;
-        let (shown, small) = large(spreads.rows.iter(), total, |row: &Spread| (row.joules, row.joules));
-        for spread in shown {
-            let of_ranks = |value: f64| if spread.ranks > 0 { joules(value) } else { "-".to_owned() };
-            writeln!(
-                out,
-                "  {:>12} {:>6} {:>12} {:>12} {:>12} {:>6} {:>10.3} {:>10}  {}{}",
-                joules(spread.joules),
-                percent(spread.joules, total),
-                of_ranks(spread.least),
-                of_ranks(spread.mean()),
-                of_ranks(spread.most),
-                spread.ranks,
-                spread.seconds,
-                calls(spread.calls),
-                printable(&name(spread.what)),
-                if spread.joules >= SHARE_MIN * total { self.standing_out(spread) } else { String::new() },
-            )?;
-        }
-        let others = spreads.others;
-        more_than_shown((others.0 + small.0, others.1 + small.1), unit, out)
+    ) {
+        let digits = self.digits();
+        let figures =
+            |of: &dyn Fn(&Spread) -> f64| column(&rows.iter().map(|row| of(row)).collect::<Vec<_>>(), digits);
+        let of_ranks = |of: &dyn Fn(&Spread) -> f64| {
+            let texts = figures(of).into_iter().zip(rows);
+            texts.map(|(text, row)| if row.ranks > 0 { text } else { "-".to_owned() }).collect()
+        };
+        let texts = |of: &dyn Fn(&Spread) -> String| rows.iter().map(|row| of(row)).collect::<Vec<String>>();
+        let far = |row: &Spread| {
+            if row.joules >= SHARE_MIN * total { self.standing_out(row) } else { String::new() }
+        };
+        let far = texts(&|row| {
+            Some(far(row)).filter(|far| !far.is_empty()).map_or_else(String::new, |far| format!("! {far}"))
+        });
+        let before = vec![
+            Column::new(unit, figures(&|row| row.joules)),
+            Column::new("share", texts(&|row| percent(row.joules, total))),
+            Column::new("least rank", of_ranks(&|row| row.least)).dispensable(2),
+            Column::new("mean", of_ranks(&|row| row.mean())).dispensable(3),
+            Column::new("most", of_ranks(&|row| row.most)).dispensable(2),
+            Column::new("ranks", texts(&|row| row.ranks.to_string())).dispensable(5),
+            Column::new("s", figures(&|row| row.seconds)).dispensable(4),
+            Column::new("calls", texts(&|row| calls(row.calls))).dispensable(6),
+        ];
+        let after = vec![Column { is_left: true, ..Column::new("", far).dispensable(1) }];
+        self.table(Table { before, head: head.to_owned(), names, after });
+        self.more_than_shown(others, unit);
     }
 
     /// The largest ones, in their order.
-    fn devices(&self, out: &mut String) -> std::fmt::Result {
+    fn devices(&mut self) {
         let all = &self.summary.devices;
         let mut by_joules: Vec<usize> = (0..all.len()).collect();
         largest_first(&mut by_joules, |device| all[*device].total_joules);
@@ -234,240 +224,286 @@ impl Page<'_> {
         let mut shown = shown.to_vec();
         shown.sort_unstable();
         for device in shown {
-            self.device(&all[device], out)?;
+            self.device(&all[device]);
         }
         if !others.is_empty() {
             let rest: f64 = others.iter().map(|device| all[*device].total_joules).sum();
-            writeln!(
-                out,
-                "\n... and {} more devices with less each, {} J in all: ampere report --device NAME",
+            self.title(&format!(
+                "... and {} more devices with less each, {} in all: ampere report --device NAME",
                 others.len(),
-                joules(rest)
-            )?;
+                energy(rest)
+            ));
         }
-        Ok(())
     }
 
-    fn device(&self, device: &Device, out: &mut String) -> std::fmt::Result {
+    fn device(&mut self, device: &'a Device) {
         let summary = self.summary;
-        let total = joules(device.total_joules);
         let title = if device.unit == "s" {
-            format!("{} on {}: {total} s", device.name, device.node)
+            format!("{} on {}: {} s", device.name, device.node, significant(device.total_joules, MEASURED))
         } else {
-            let watts =
-                device.mean_watts().map_or_else(String::new, |watts| format!(", {watts:.1} W on average"));
+            let watts = device.mean_watts();
+            let watts = watts
+                .map_or_else(String::new, |watts| format!(", {} W on average", significant(watts, MEASURED)));
             format!(
-                "{} on {}: {total} J{watts}, {} ({}, {} samples)",
-                device.name, device.node, device.energy, device.metric, device.samples
+                "{} on {}: {}{watts}, {} ({}, {} samples)",
+                device.name,
+                device.node,
+                energy(device.total_joules),
+                device.energy,
+                device.metric,
+                device.samples
             )
         };
-        writeln!(out, "\n{}", self.bold(&printable(&title)))?;
-        self.static_and_dynamic(device, out)?;
+        self.title(&title);
+        self.static_and_dynamic(device);
         let unsampled = summary.run.seconds - device.sampled_seconds;
         if device.samples > 0 && unsampled > UNSAMPLED_PART * summary.run.seconds {
-            writeln!(
-                out,
-                "  its samples are of {:.2} s, not of {:.2} s: what was spent in the other {unsampled:.2} s is not known",
+            let words = format!(
+                "its samples are of {:.2} s, not of {:.2} s: what was spent in the other {unsampled:.2} s is not known",
                 device.sampled_seconds, summary.run.seconds
-            )?;
+            );
+            self.put(&words, Style::Plain);
         }
         if device.stale {
             let still = device.longest_still_seconds;
-            writeln!(out, "  STALE: the counter stood still when last seen, for {still:.1} s at most")?;
+            self.put(
+                &format!("STALE: the counter stood still when last seen, for {still:.1} s at most"),
+                Style::Bad,
+            );
         }
         if !device.gauges.is_empty() {
-            let says: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
-            writeln!(out, "  as it reports: {}", printable(&says.join(", ")))?;
+            let gauges: Vec<String> = device.gauges.iter().map(OverTheRun::text).collect();
+            self.put(&format!("as it reports: {}", gauges.join(", ")), Style::Plain);
         }
         for check in &device.checks {
-            writeln!(out, "  {}", printable(&check.text()))?;
+            self.put(&check.text(), Style::Plain);
         }
         for view in device.shown() {
-            self.view(device, view, out)?;
+            self.view(device, view);
             if let Some(other) = device.not_shown().filter(|_| view.view == "ranks") {
-                writeln!(out, "\n  {}: {}", printable(&other.title()), most_of(device, other))?;
+                self.lines.push(Line::empty());
+                self.put(&format!("{}: {}", other.title(), most_of(device, other)), Style::Plain);
             }
         }
-        Ok(())
     }
 
     /// What the device draws in any case, and what its bounds resolve of the rest.
-    fn static_and_dynamic(&self, device: &Device, out: &mut String) -> std::fmt::Result {
-        let Some(words) = baseline::words(&[device]) else { return Ok(()) };
+    fn static_and_dynamic(&mut self, device: &Device) {
+        let Some(words) = baseline::words(&[device]) else { return };
         let dynamic = device.dynamic_joules.unwrap_or_default();
-        let (total, dynamic) = (joules(device.total_joules), joules(dynamic));
         let is_known = device.baseline.as_ref().is_some_and(Baseline::is_known);
-        let rest = if is_known { format!("; {dynamic} J are dynamic") } else { String::new() };
-        writeln!(out, "  {total} J{words}{rest}")?;
-        baseline::resolved_words(std::iter::once(device)).map_or(Ok(()), |words| writeln!(out, "  {words}"))
-    }
-
-    fn view(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
-        if view.callpaths.is_empty() {
-            return Ok(());
+        let rest = if is_known { format!("; {} are dynamic", energy(dynamic)) } else { String::new() };
+        self.put(&format!("{}{words}{rest}", energy(device.total_joules)), Style::Plain);
+        if let Some(words) = baseline::resolved_words(std::iter::once(device)) {
+            self.put(&words, Style::Plain);
         }
-        writeln!(
-            out,
-            "\n  {} ({}, {}): {} {unit} attributed, {} {unit} idle, {} {unit} lost; conservation error {:.1e} {unit}",
-            printable(&view.title()),
-            printable(&view.policy),
-            printable(&view.sharing),
-            joules(view.attributed_joules),
-            joules(view.idle_joules),
-            joules(view.lost_joules),
-            view.conservation_error_joules,
-            unit = printable(&device.unit),
-        )?;
-        self.regions(device, view, out)?;
-        self.groups(device, view, out)?;
-        self.callpaths(device, view, out)
     }
 
-    fn regions(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+    fn view(&mut self, device: &'a Device, view: &'a View) {
+        if view.callpaths.is_empty() {
+            return;
+        }
+        let figure = |joules: f64| match device.unit.as_str() {
+            "J" => energy(joules),
+            unit => format!("{} {unit}", significant(joules, MEASURED)),
+        };
+        let lost = if view.lost_joules > 0.0 {
+            format!(", {} lost", figure(view.lost_joules))
+        } else {
+            String::new()
+        };
+        let what = if view.view == "kernels" { "kernels" } else { "functions" };
+        let words = format!(
+            "{} ({}, {}): {} in {what}, {} idle (in none){lost}",
+            view.title(),
+            view.policy,
+            view.sharing,
+            figure(view.attributed_joules),
+            figure(view.idle_joules)
+        );
+        self.lines.push(Line::empty());
+        self.put(&words, Style::Title);
+        self.regions(device, view);
+        self.groups(device, view);
+        self.callpaths(device, view);
+    }
+
+    fn regions(&mut self, device: &Device, view: &'a View) {
         let what = if view.view == "kernels" { "kernel" } else { "function" };
-        let (total, unit) = (device.own_whole(view), printable(&device.unit));
-        let is_time = unit == "s";
+        let (total, is_time) = (device.own_whole(view), device.unit == "s");
         // A function that is recorded is also shown for what it calls.
         let of_row = |row: &Region| {
             let (own, calls) = (row.figures.own_joules(), row.figures.calls);
             (own, if calls > 0 { row.figures.inclusive_joules } else { own })
         };
-        let (regions, small) = large(view.regions.iter(), total, of_row);
-        let has_watts = regions.iter().any(|row| row.watts.resolved_watts.is_some());
-        // For time, the seconds are what is shown already.
-        let seconds = |text: String| if is_time { String::new() } else { format!(" {text:>10}") };
-        let watts = |text: String| if has_watts { format!(" {text:>11}") } else { String::new() };
-        writeln!(
-            out,
-            "\n  {unit:>12}{}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {what}",
-            parts_columns(view, "static", "dynamic"),
-            bounds_columns(is_time, "least", "most"),
-            "share",
-            "",
-            format!("inclusive {unit}"),
-            seconds("s".to_owned()),
-            "calls",
-            watts(if view.is_active() { "dynamic W" } else { "W" }.to_owned())
-        )?;
-        for row in &regions {
-            let resolved = row.watts.resolved_watts;
-            writeln!(
-                out,
-                "  {:>12}{}{} {:>6}  {:<BAR_CELLS$}  {:>12}{} {:>10}{}  {}",
-                joules(row.figures.exclusive_joules),
-                parts_of(view, &row.figures),
-                bounds(is_time, &row.figures),
-                percent(row.figures.own_joules(), total),
-                bar(row.figures.own_joules(), total),
-                joules(row.figures.inclusive_joules),
-                seconds(format!("{:.3}", row.figures.exclusive_seconds)),
-                calls_or_error(row),
-                watts(resolved.map_or_else(|| "below res.".to_owned(), |watts| format!("{watts:.1}"))),
-                short(&row.region, NAME_CHARS_MAX),
-            )?;
+        let (rows, small) = large(view.regions.iter(), total, of_row);
+        let has_watts = rows.iter().any(|row| row.watts.resolved_watts.is_some());
+        let figures: Vec<&Figures> = rows.iter().map(|row| &row.figures).collect();
+        let mut before = self.figure_columns(device, view, &figures);
+        let texts = |of: &dyn Fn(&Region) -> String| rows.iter().map(|row| of(row)).collect::<Vec<String>>();
+        let inclusive: Vec<f64> = figures.iter().map(|row| row.inclusive_joules).collect();
+        let bars = texts(&|row| bar(row.figures.own_joules(), total));
+        before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
+        before.push(Column::new("inclusive", column(&inclusive, self.digits())).dispensable(4));
+        before.push(Column::new("±", texts(&sampled_error)).dispensable(3));
+        before.push(Column::new("calls", texts(&|row| calls(row.figures.calls))).dispensable(5));
+        let watts = |row: &Region| match row.watts.resolved_watts {
+            Some(watts) => significant(watts, MEASURED),
+            None if has_watts => "below res.".to_owned(),
+            None => "-".to_owned(),
+        };
+        before.push(Column::new(watts_head(view), texts(&watts)).dispensable(2));
+        let names = Names::Functions(rows.iter().map(|row| &*row.region).collect());
+        self.table(Table { before, head: what.to_owned(), names, after: Vec::new() });
+        self.more_than_shown(small, &own_unit(view.is_active(), &device.unit));
+        if !is_time {
+            self.explain_regions(&rows, (what, view.is_active()), has_watts);
         }
-        more_than_shown(small, &own_unit(view.is_active(), &unit), out)?;
-        if is_time { Ok(()) } else { explain_regions(&regions, (what, view.is_active()), has_watts, out) }
     }
 
-    fn groups(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+    /// Joules, their parts, share, bounds and seconds.
+    fn figure_columns(&self, device: &Device, view: &View, rows: &[&Figures]) -> Vec<Column> {
+        let (total, is_time, digits) = (device.own_whole(view), device.unit == "s", self.digits());
+        let known = |of: &dyn Fn(&Figures) -> Option<f64>| -> Vec<String> {
+            let values: Vec<f64> = rows.iter().map(|row| of(row).unwrap_or_default()).collect();
+            let texts = column(&values, digits).into_iter().zip(rows);
+            texts.map(|(text, row)| if of(row).is_some() { text } else { "-".to_owned() }).collect()
+        };
+        // Sampled rows have no bounds: the program can have been elsewhere between two samples of a stack.
+        let bound = |row: &Figures, value: Option<f64>| value.filter(|_| row.calls > 0 && !is_time);
+        let shares = rows.iter().map(|row| percent(row.own_joules(), total)).collect();
+        let seconds = known(&|row| Some(row.exclusive_seconds).filter(|_| !is_time));
+        vec![
+            Column::new(&device.unit, known(&|row| Some(row.exclusive_joules))),
+            Column::new("static", known(&|row| row.static_joules.filter(|_| view.is_active())))
+                .dispensable(8),
+            Column::new("dynamic", known(&|row| row.dynamic_joules.filter(|_| view.is_active())))
+                .dispensable(1),
+            Column::new("share", shares),
+            Column::new("least", known(&|row| bound(row, Some(row.resolved_joules)))).dispensable(6),
+            Column::new("most", known(&|row| bound(row, row.possible_joules))).dispensable(6),
+            Column::new("s", seconds).dispensable(3),
+        ]
+    }
+
+    fn groups(&mut self, device: &'a Device, view: &'a View) {
         let total = device.own_whole(view);
         let sums = by_location(self.summary, view);
-        let unit = printable(&device.unit);
         if let Some(whole) =
             over_ranks::whole(self.summary, &[(device, view)]).filter(|_| sums.len() > ROWS_MAX)
         {
-            writeln!(out)?;
-            return self.whole_ranks(&whole, view.is_active(), out);
+            self.lines.push(Line::empty());
+            return self.whole_ranks(&whole, view.is_active());
         }
-        writeln!(
-            out,
-            "\n  {unit:>12}{} {:>6}  {:<BAR_CELLS$}  location group",
-            parts_columns(view, "static", "dynamic"),
-            "share",
-            ""
-        )?;
-        for (group, figures) in sums.iter().take(ROWS_MAX) {
-            writeln!(
-                out,
-                "  {:>12}{} {:>6}  {:<BAR_CELLS$}  {}",
-                joules(figures.exclusive_joules),
-                parts_of(view, figures),
-                percent(figures.own_joules(), total),
-                bar(figures.own_joules(), total),
-                short(group, NAME_CHARS_MAX)
-            )?;
-        }
+        let rows: Vec<&Figures> = sums.iter().take(ROWS_MAX).map(|(_, figures)| figures).collect();
+        let mut before = self.figure_columns(device, view, &rows);
+        before.truncate(4);
+        let bars = rows.iter().map(|row| bar(row.own_joules(), total)).collect();
+        before.push(Column { is_left: true, ..Column::new("", bars).dispensable(9) });
+        let names = Names::Texts(sums.iter().take(ROWS_MAX).map(|(group, _)| group.clone()).collect());
+        self.table(Table { before, head: "location group".to_owned(), names, after: Vec::new() });
         let rest = left_out(sums.iter().map(|(_, figures)| figures.own_joules()), ROWS_MAX);
-        more_than_shown(rest, &own_unit(view.is_active(), &unit), out)
+        self.more_than_shown(rest, &own_unit(view.is_active(), &device.unit));
     }
 
-    fn callpaths(&self, device: &Device, view: &View, out: &mut String) -> std::fmt::Result {
+    fn callpaths(&mut self, device: &'a Device, view: &'a View) {
         let (total, rows) = (device.own_whole(view), &view.callpaths);
         let sums = sums_by_location(view);
         let several = groups_of_several(self.summary, &sums);
-        let unit = printable(&device.unit);
-        let is_time = unit == "s";
         let groups: BTreeSet<u32> = rows.iter().map(|row| row.location_group).collect();
+        let unit = own_unit(view.is_active(), &device.unit);
         if view.view == "ranks" && groups.len() > 1 {
-            let unit = own_unit(view.is_active(), &unit);
-            return self.callpaths_over_ranks(&[(device, view)], total, &unit, out);
+            return self.callpaths_over_ranks(&[(device, view)], total, &unit);
         }
-        writeln!(
-            out,
-            "\n  {unit:>12}{}{} {:>6} {:>10} {:>10}  top call paths",
-            parts_columns(view, "static", "dynamic"),
-            bounds_columns(is_time, "least", "most"),
-            "share",
-            "s",
-            "calls"
-        )?;
         let of_row = |row: &Callpath| (row.figures.own_joules(), row.figures.own_joules());
         let (shown, small) = large(rows.iter(), total, of_row);
-        for row in shown {
-            writeln!(
-                out,
-                "  {:>12}{}{} {:>6} {:>10.3} {:>10}  {}: {}",
-                joules(row.figures.exclusive_joules),
-                parts_of(view, &row.figures),
-                bounds(is_time, &row.figures),
-                percent(row.figures.own_joules(), total),
-                row.figures.exclusive_seconds,
-                calls(row.figures.calls),
-                short(&name_of(self.summary, (row.location_group, row.location), &several), NAME_CHARS_MAX),
-                short_path(&self.summary.regions_of(row.path)),
-            )?;
-        }
-        more_than_shown(small, &own_unit(view.is_active(), &unit), out)
+        let figures: Vec<&Figures> = shown.iter().map(|row| &row.figures).collect();
+        let mut before = self.figure_columns(device, view, &figures);
+        before
+            .push(Column::new("calls", figures.iter().map(|row| calls(row.calls)).collect()).dispensable(7));
+        let path = |row: &&Callpath| {
+            let of = name_of(self.summary, (row.location_group, row.location), &several);
+            (format!("{of}: "), self.summary.regions_of(row.path))
+        };
+        let names = Names::Paths(shown.iter().map(path).collect());
+        self.table(Table { before, head: "top call paths".to_owned(), names, after: Vec::new() });
+        self.more_than_shown(small, &unit);
     }
 
-    fn foot(&self, out: &mut String) -> std::fmt::Result {
-        let summary = self.summary;
-        writeln!(out, "\nquality: {}", summary.quality.text())?;
-        let o = &summary.overhead;
-        if o.collector_peak_rss_bytes > 0 {
-            writeln!(
-                out,
-                "cost:    collector {:.2} s of CPU time, {:.1} MB at most",
-                o.collector_cpu_seconds,
-                o.collector_peak_rss_bytes as f64 / 1e6
-            )?;
+    fn more_than_shown(&mut self, (count, sum): (usize, f64), unit: &str) {
+        if count > 0 {
+            let sum = significant(sum, self.digits());
+            self.put(&format!("... and {count} more in summary.json: {sum} {unit} in all"), Style::Plain);
         }
-        if let Some(s) = &o.sampler {
-            writeln!(
-                out,
-                "         sampler {:.1} % of a core; {} of {} deadlines missed by more than 1 ms, {:.3} ms late on average",
-                100.0 * s.cpu_share,
-                s.missed_deadlines,
-                s.deadlines,
-                1e3 * s.mean_late_seconds
-            )?;
-        }
-        if let Some((stacks, share)) = o.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?))) {
-            writeln!(out, "         stacks  {}", stacks_cost(stacks, share))?;
-        }
-        Ok(())
     }
+
+    /// What is missing of the figures, and what measuring cost.
+    fn foot(&mut self) {
+        let (quality, cost) = (&self.summary.quality, &self.summary.overhead);
+        let mut lines = vec![("quality", quality.text())];
+        if cost.collector_peak_rss_bytes > 0 {
+            let (seconds, bytes) = (cost.collector_cpu_seconds, cost.collector_peak_rss_bytes as f64);
+            let sampler = cost.sampler.as_ref().map(|sampler| {
+                let late = count(sampler.missed_deadlines);
+                format!(
+                    "; sampler {:.1} % of a core, more than 1 ms late {late} times of {}",
+                    100.0 * sampler.cpu_share,
+                    count(sampler.deadlines)
+                )
+            });
+            let sampler = sampler.unwrap_or_default();
+            lines.push((
+                "cost",
+                format!("collector {seconds:.2} s of CPU time, {:.1} MB at most{sampler}", bytes / 1e6),
+            ));
+        }
+        if let Some((stacks, share)) = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?))) {
+            lines.push(("stacks", stacks_cost(stacks, share)));
+        }
+        self.lines.push(Line::empty());
+        for (label, text) in lines {
+            self.lines.extend(labelled(label, &text, Style::Plain, self.screen));
+        }
+    }
+
+    /// What the columns of functions or kernels mean.
+    fn explain_regions(&mut self, regions: &[&Region], (what, is_active): (&str, bool), has_watts: bool) {
+        let mut lines = Vec::new();
+        if is_active {
+            lines.push("static: its part of what the device draws anyway; dynamic: what it used above that; share: of the dynamic joules".to_owned());
+        }
+        let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
+        if is_recorded && is_active {
+            lines.push(format!("least, most: the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all"));
+        } else if is_recorded {
+            lines.push(format!("least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"));
+        }
+        if regions.iter().any(|row| row.sampled_error_joules.is_some()) {
+            lines.push(format!(
+                "±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
+            ));
+        }
+        if has_watts {
+            let watts = if is_active { "dynamic W" } else { "W" };
+            lines.push(format!(
+                "{watts}: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}, its joules are modelled by time"
+            ));
+        } else {
+            lines.push(format!("no watts: no {what} had {RESOLVED_SAMPLES_MIN} samples to itself, below that joules are modelled by time"));
+        }
+        lines.iter().for_each(|line| self.put(line, Style::Plain));
+    }
+}
+
+fn watts_head(view: &View) -> &'static str {
+    if view.is_active() { "dynamic W" } else { "W" }
+}
+
+/// The rows of a table, and number and joules of the others.
+fn shown_spreads<'s, 'a>(spreads: &'s Spreads<'a>, total: f64) -> (Vec<&'s Spread<'a>>, (usize, f64)) {
+    let (shown, small) = large(spreads.rows.iter(), total, |row: &Spread| (row.joules, row.joules));
+    let others = spreads.others;
+    (shown, (others.0 + small.0, others.1 + small.1))
 }
 
 /// What samples of stacks and records of switches cost the program.
@@ -509,23 +545,6 @@ fn without_consumer(summary: &Summary) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} <- no consumer: all idle", compact(&names)))
 }
 
-/// Where the joules come from.
-fn energy(summary: &Summary) -> &str {
-    let mut energies = summary.devices.iter().filter(|device| device.unit != "s");
-    let all_estimated = energies.all(|device| device.energy == "estimated");
-    match summary.run.energy.as_str() {
-        "estimated" if !all_estimated => {
-            "partly ESTIMATED from CPU time, not measured: see the devices below"
-        }
-        "integrated" => "measured, partly as power that was integrated: see the devices below",
-        "estimated" => "ESTIMATED, not measured: from CPU time, by the watts of [estimate] in the settings",
-        "none" if summary.devices.is_empty() => "none: no counter was read",
-        "none" => "none: time only",
-        "simulated" => "SIMULATED by a stand-in counter",
-        other => other,
-    }
-}
-
 /// All joules, and their devices: those that no other contains.
 fn total(summary: &Summary) -> String {
     let parts = parts(summary);
@@ -541,35 +560,11 @@ fn total(summary: &Summary) -> String {
         false => devices.iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(", "),
         true => format!("{} on {}", counted(devices.len(), "device"), counted(nodes(devices), "node")),
     };
-    let mut line = format!("{} J in {}", joules(summary.run.total_joules), names(&whole));
+    let mut line = format!("{} in {}", energy(summary.run.total_joules), names(&whole));
     if !parts.is_empty() {
         line.push_str(&format!(", which include {}", names(&parts)));
     }
     line
-}
-
-/// Two columns: the least and the most that a row's joules can be. Time has no such error. Sampled rows have none: the program
-/// can have been elsewhere between two samples of a stack.
-fn bounds(is_time: bool, row: &Figures) -> String {
-    if row.calls == 0 {
-        return bounds_columns(is_time, "-", "-");
-    }
-    let most = row.possible_joules.map_or_else(|| "?".to_owned(), joules);
-    bounds_columns(is_time, &joules(row.resolved_joules), &most)
-}
-
-fn bounds_columns(is_time: bool, least: &str, most: &str) -> String {
-    if is_time { String::new() } else { format!(" {least:>12} {most:>12}") }
-}
-
-/// Two columns of a view whose policy is *active*.
-fn parts_columns(view: &View, fixed: &str, dynamic: &str) -> String {
-    if view.is_active() { format!(" {fixed:>12} {dynamic:>12}") } else { String::new() }
-}
-
-fn parts_of(view: &View, row: &Figures) -> String {
-    let part = |joules_of: Option<f64>| joules_of.map_or_else(|| "?".to_owned(), joules);
-    parts_columns(view, &part(row.static_joules), &part(row.dynamic_joules))
 }
 
 /// The unit of what rows spent themselves.
@@ -638,7 +633,7 @@ pub fn most_of(device: &Device, view: &View) -> String {
     let named = rows.map(|row| {
         format!(
             "{} ({})",
-            short(&row.region, NAME_CHARS_MAX),
+            names::shorten(&row.region, NAME_CHARS_MAX),
             percent(
                 row.figures.own_joules(),
                 if view.is_active() { device.own_whole(view) } else { device.total_joules }
@@ -665,13 +660,6 @@ fn large<'a, T>(
     (shown, others)
 }
 
-fn more_than_shown((count, sum): (usize, f64), unit: &str, out: &mut String) -> std::fmt::Result {
-    if count == 0 {
-        return Ok(());
-    }
-    writeln!(out, "  ... and {count} more in summary.json: {} {unit} in all", joules(sum))
-}
-
 /// Number and sum of the rows after the first `shown`.
 pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
@@ -682,69 +670,18 @@ pub fn times(name: &str, count: u32) -> String {
     if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
-/// What the columns of functions or kernels mean.
-fn explain_regions(
-    regions: &[&Region],
-    (what, is_active): (&str, bool),
-    has_watts: bool,
-    out: &mut String,
-) -> std::fmt::Result {
-    if is_active {
-        writeln!(
-            out,
-            "  static: its part of what the device draws anyway; dynamic: what it used above that; share: of the dynamic joules"
-        )?;
-    }
-    let is_recorded = regions.iter().any(|row| row.figures.calls > 0);
-    if is_recorded && is_active {
-        writeln!(
-            out,
-            "  least, most: the dynamic joules of samples in which only this {what} was active, and of all in which it was active at all"
-        )?;
-    } else if is_recorded {
-        writeln!(
-            out,
-            "  least, most: the joules of samples in which only this {what} ran, and of all in which it ran at all"
-        )?;
-    }
-    if regions.iter().any(|row| row.sampled_error_joules.is_some()) {
-        writeln!(
-            out,
-            "  ±: of a sampled {what}, whose calls are not counted: the standard error of its joules"
-        )?;
-    }
-    if has_watts {
-        let watts = if is_active { "dynamic W" } else { "W" };
-        writeln!(
-            out,
-            "  {watts}: over samples that belonged to this {what} alone; \"below res.\": fewer than {RESOLVED_SAMPLES_MIN}"
-        )?;
-        writeln!(out, "  of those, its joules are modelled by time")?;
-    } else {
-        writeln!(
-            out,
-            "  no watts: no {what} had {RESOLVED_SAMPLES_MIN} samples to itself, below that joules are modelled by time"
-        )?;
-    }
-    Ok(())
-}
-
-/// A sampled function has its error in the place of its calls.
-fn calls_or_error(row: &Region) -> String {
+/// The standard error of a sampled function, as a part of its joules.
+fn sampled_error(row: &Region) -> String {
     let error = row.sampled_error_joules.filter(|_| row.figures.exclusive_joules > 0.0);
     error.map_or_else(
-        || calls(row.figures.calls),
-        |error| format!("± {:.1} %", 100.0 * error / row.figures.exclusive_joules),
+        || "-".to_owned(),
+        |error| format!("{:.1} %", 100.0 * error / row.figures.exclusive_joules),
     )
 }
 
 /// Calls of sampled rows are not counted.
-fn calls(count: u64) -> String {
-    if count == 0 { "sampled".to_owned() } else { count.to_string() }
-}
-
-fn percent(part: f64, whole: f64) -> String {
-    if whole > 0.0 { format!("{:.1}%", 100.0 * part / whole) } else { String::new() }
+fn calls(number: u64) -> String {
+    if number == 0 { "sampled".to_owned() } else { count(number) }
 }
 
 /// A bar in eighths of a character.
@@ -756,25 +693,6 @@ pub fn bar(part: f64, whole: f64) -> String {
         text.push(rest);
     }
     text
-}
-
-/// Longer names are cut in the middle: a template's name is known by its beginning and its end.
-const NAME_CHARS_MAX: usize = 56;
-const PATH_MAX: usize = 110;
-
-/// A call path: each region's name cut, one that calls itself once, then the outermost regions left out.
-pub fn short_path(path: &[&str]) -> String {
-    let calls = path.chunk_by(|caller, called| caller == called);
-    let names: Vec<String> =
-        calls.map(|same| times(&short(same[0], NAME_CHARS_MAX), same.len() as u32)).collect();
-    let mut length = 0;
-    let fits = |name: &&String| {
-        length += name.chars().count() + 3;
-        length <= PATH_MAX
-    };
-    let kept = names.iter().rev().take_while(fits).count().max(1);
-    let more = if kept < names.len() { "… > " } else { "" };
-    format!("{more}{}", names[names.len() - kept..].join(" > "))
 }
 
 #[cfg(test)]
@@ -797,18 +715,5 @@ mod tests {
         let (shown, others) = large([1.0; 2000].iter(), 2000.0, of_row);
         assert_eq!((shown.len(), others), (ROWS_MAX, (1985, 1985.0)));
         assert_eq!(large([0.0].iter(), 0.0, of_row).0, [&0.0]);
-    }
-
-    #[test]
-    fn long_names_keep_their_beginning_and_their_end() {
-        let name = "std::sort<".to_owned() + &"x".repeat(1000) + ">::run";
-        let cut = short(&name, 30);
-        assert_eq!(cut.chars().count(), 30);
-        assert!(cut.starts_with("std::sort<xxx") && cut.ends_with(">::run"), "{cut}");
-        let path: Vec<String> = (0..20).map(|number| format!("{name}{number}")).collect();
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        assert!(short_path(&path).chars().count() < PATH_MAX + 10);
-        assert_eq!(short_path(&["main", "f"]), "main > f");
-        assert_eq!(short_path(&["main", "fib", "fib", "fib", "main"]), "main > fib x3 > main");
     }
 }

@@ -5,6 +5,7 @@ use ampere_figures::losses::Losses;
 use ampere_figures::snapshot::{self, Limits, RankFigures};
 use ampere_figures::summary::{Run, Summary};
 use ampere_model::{LocationKind, Quality, Region, RegionHandle};
+use ampere_report::first::screen::Screen;
 use ampere_report::text;
 use ampere_report::{Format, render};
 use ampere_server::metrics;
@@ -63,13 +64,15 @@ pub fn run(data: &[u8]) {
     let run = Run { notes: names.clone(), command: names.clone(), ..Run::default() };
     let summary = Summary::new(&attributor, None, run, Losses::default());
     for colour in [false, true] {
-        let table = text::render(&summary, colour);
-        // Our own control sequences switch bold on and off.
-        let plain = if colour { table.replace("\x1b[1m", "").replace("\x1b[0m", "") } else { table };
+        let table = text::render(&summary, Screen { colour, ..Screen::FILE });
+        // Our own control sequences switch colours on and off.
+        let codes = ["\x1b[1m", "\x1b[36m", "\x1b[1;31m", "\x1b[0m"];
+        let plain =
+            if colour { codes.iter().fold(table, |text, code| text.replace(code, "")) } else { table };
         assert!(!plain.chars().any(|c| c.is_control() && c != '\n'), "{plain:?}");
     }
     for format in [Format::Html, Format::Flamegraph, Format::Folded, Format::Csv] {
-        let bytes = render(&summary, format, false).expect("what can be shown");
+        let bytes = render(&summary, format, Screen::FILE).expect("what can be shown");
         let page = String::from_utf8(bytes).expect("text");
         if format == Format::Csv {
             continue; // names are not changed, but quoted

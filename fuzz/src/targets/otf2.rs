@@ -3,6 +3,7 @@
 
 use crate::bytes::Bytes;
 use crate::scratch::directory;
+use ampere_report::first::screen::Screen;
 use ampere_report::text;
 use ampere_settings::Config;
 use ampere_trace::offline;
@@ -68,7 +69,7 @@ pub fn run(data: &[u8]) {
     let anchor = place.join("traces.otf2");
     match offline::attribute(&anchor, &Config::default(), None, &mut |_, _| {}) {
         Ok(found) => {
-            let table = text::render(&found.summary, false);
+            let table = text::render(&found.summary, Screen::FILE);
             assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
         }
         Err(error) => assert!(!format!("{error:#}").is_empty()),

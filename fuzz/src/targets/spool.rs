@@ -9,6 +9,7 @@ use ampere_collector::run_directory::manifest::{self, Manifest};
 use ampere_collector::run_directory::recover::{Recovered, Traced, find, recover};
 use ampere_collector::sampling::sampler;
 use ampere_figures::summary::Summary;
+use ampere_report::first::screen::Screen;
 use ampere_report::text;
 use ampere_ring::Session;
 use ampere_ring::process::node_name;
@@ -124,7 +125,7 @@ fn whole(from: &mut Bytes, in_shared_memory: bool) -> Vec<Summary> {
             Ok(Recovered::Finished(done)) => {
                 let (run, quality) = (&done.summary.run, &done.summary.quality);
                 assert!(quality.conservation_error_joules <= 1e-9 + 1e-6 * run.total_joules);
-                let table = text::render(&done.summary, false);
+                let table = text::render(&done.summary, Screen::FILE);
                 assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
                 assert!(done.trace != Traced::Made || !spool.exists(), "a finished run leaves no spool");
                 summaries.push(done.summary);

@@ -3,6 +3,7 @@
 use crate::Arguments;
 use crate::rounds::{self, EndConditions, Input, JOIN_LIMIT};
 use ampere_collector::cpus;
+use ampere_collector::finish::join_figures;
 use ampere_collector::live::{LiveRun, Mode, NodeWatch, Options, stacks};
 use ampere_collector::run_directory::leftover;
 use ampere_collector::run_directory::manifest::{Heartbeat, Manifest};
@@ -259,12 +260,21 @@ fn collect_into(
     Ok(server.map(|server| Served { server, _target: target, ended, is_asked }))
 }
 
-/// Writes the results; the last node that ends puts the nodes' traces together.
+/// Writes the results; the last node that ends puts the nodes' traces and figures together.
 fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> anyhow::Result<()> {
     let (_, session) = run.finish(is_over)?;
     output.release();
-    if let Err(why) = nodes::join_traces_at_the_end(&output.directory, manifest) {
-        eprintln!("ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together");
+    if let Some(first) = nodes::of_the_last_to_end(&output.directory, manifest) {
+        if let Err(why) = nodes::join_traces(&first, &manifest.run_id) {
+            eprintln!(
+                "ampere-collector: the nodes' traces stay apart: {why}: ampere report puts them together"
+            );
+        }
+        if let Err(why) = join_figures(&first, &manifest.run_id) {
+            eprintln!(
+                "ampere-collector: the nodes' figures stay apart: {why}: ampere report puts them together"
+            );
+        }
     }
     end(session, &output.directory);
     Ok(())

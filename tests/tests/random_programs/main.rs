@@ -245,7 +245,7 @@ impl Build {
 
 /// The program's lines of standard error, without those of ampere: these start with its name or come with the summary at the end.
 fn theirs(stderr: &str) -> Vec<String> {
-    let lines = stderr.lines().take_while(|line| !(line.starts_with("ampere: ") && line.contains(" on ")));
+    let lines = stderr.lines().take_while(|line| !line.starts_with("ampere  "));
     let lines = lines.filter(|line| !line.trim().is_empty() && !line.starts_with("ampere:"));
     lines.map(without_pids).collect()
 }

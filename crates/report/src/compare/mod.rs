@@ -20,6 +20,8 @@ use statistics::{Difference, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
 const NAME_CHARS_MAX: usize = 56;
+/// The maximum length of a call path.
+const PATH_CHARS_MAX: usize = 110;
 
 /// The forms of a comparison, as `--format` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -259,7 +261,7 @@ fn shown(row: &Row) -> String {
         By::Run => By::words(row.figure()).to_owned(),
         By::CallPath => {
             let path: Vec<&str> = row.name.split(figures::SEPARATOR).collect();
-            crate::text::short_path(&path)
+            crate::first::names::path(&path, PATH_CHARS_MAX)
         }
         _ => short(&row.name, NAME_CHARS_MAX),
     }

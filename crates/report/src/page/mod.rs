@@ -52,7 +52,7 @@ pub struct Page {
     pub run: RunWords,
     /// Sums over the devices that no other contains.
     pub totals: Totals,
-    /// At most eight sentences that say the most important.
+    /// At most eleven sentences that say the most important.
     pub sentences: Vec<String>,
     /// What readers should know, one line each.
     pub notes: Vec<String>,

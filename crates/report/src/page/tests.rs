@@ -65,10 +65,7 @@ fn a_live_page_has_the_dynamic_joules_of_the_summary() {
     let whole = Page::of(&Summary::new(&attributor, None, Run::default(), Losses::default()));
     let outline = Summary::outline(&attributor, Run::default(), Losses::default());
     let page = Page::outline(&outline);
-    assert_eq!(
-        page.sentences[0],
-        "10.000 J, of which the node draws 6.000 J anyway (0.6 W, from the settings)"
-    );
+    assert_eq!(page.sentences[0], "10.0 J, of which the node draws 6.00 J anyway (0.6 W, from the settings)");
     assert_eq!(whole.sentences[0], page.sentences[0]);
     for page in [&whole, &page] {
         assert_eq!((page.devices[0].baseline_watts, page.power[0].baseline_watts), (Some(0.6), Some(0.6)));

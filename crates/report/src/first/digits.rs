@@ -1,0 +1,114 @@
+//! Figures in few digits.
+
+/// Digits of a measured figure, and of an estimated one.
+pub const MEASURED: usize = 4;
+pub const ESTIMATED: usize = 3;
+/// A column has at most this many decimals.
+const DECIMALS_MAX: usize = 3;
+
+/// `2.03 kJ`: three digits and a unit.
+pub fn energy(joules: f64) -> String {
+    let units = [(1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ")];
+    let (size, unit) =
+        units.into_iter().find(|(size, _)| joules.abs() >= 0.9995 * size).unwrap_or((1.0, "J"));
+    format!("{} {unit}", significant(joules / size, 3))
+}
+
+/// `0.56 Wh`, `1.20 kWh`; `None` below a hundredth of a watt-hour.
+pub fn watt_hours(joules: f64) -> Option<String> {
+    let hours = joules / 3600.0;
+    match hours {
+        less if less < 0.01 => None,
+        small if small < 1.0 => Some(format!("{small:.2} Wh")),
+        hours if hours < 999.5 => Some(format!("{} Wh", significant(hours, 3))),
+        many => Some(format!("{} kWh", significant(many / 1000.0, 3))),
+    }
+}
+
+/// A figure in this many digits, without an exponent.
+pub fn significant(value: f64, digits: usize) -> String {
+    if value.abs() < 1e-3 {
+        return if value == 0.0 { "0" } else { "<0.001" }.to_owned();
+    }
+    let value = rounded(value, digits);
+    format!("{value:.*}", decimals(value, digits))
+}
+
+/// The figures of a column, with the same decimals: those of its largest figure.
+pub fn column(values: &[f64], digits: usize) -> Vec<String> {
+    let largest = values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    let decimals = decimals(rounded(largest, digits), digits);
+    let least = 0.5 * 10f64.powi(-(decimals as i32));
+    let text = |value: &f64| match value.abs() {
+        zero if zero == 0.0 => "0".to_owned(),
+        small if small < least => format!("<{:.decimals$}", 2.0 * least),
+        _ => format!("{:.decimals$}", rounded(*value, digits)),
+    };
+    values.iter().map(text).collect()
+}
+
+/// `16 210`
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().filter_map(|part| std::str::from_utf8(part).ok()).collect();
+    parts.join(" ")
+}
+
+/// `31.2 %` of a whole.
+pub fn percent(part: f64, whole: f64) -> String {
+    if whole > 0.0 { format!("{:.1} %", 100.0 * part / whole) } else { "-".to_owned() }
+}
+
+/// The exponent of the first digit.
+fn magnitude(value: f64) -> i32 {
+    if value.abs() > 0.0 { value.abs().log10().floor() as i32 } else { 0 }
+}
+
+fn rounded(value: f64, digits: usize) -> f64 {
+    let step = 10f64.powi(magnitude(value) + 1 - digits as i32);
+    if value.is_finite() && step > 0.0 { (value / step).round() * step } else { value }
+}
+
+fn decimals(value: f64, digits: usize) -> usize {
+    (digits as i32 - 1 - magnitude(value)).clamp(0, DECIMALS_MAX as i32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn energies_have_three_digits_and_a_unit() {
+        for (joules, expected) in [
+            (0.0, "0 J"),
+            (0.0004, "<0.001 J"),
+            (2.56, "2.56 J"),
+            (202.31, "202 J"),
+            (999.6, "1.00 kJ"),
+            (2030.4, "2.03 kJ"),
+            (5897.6, "5.90 kJ"),
+            (45_678.0, "45.7 kJ"),
+            (1.5e6, "1.50 MJ"),
+            (7.25e10, "72.5 GJ"),
+        ] {
+            assert_eq!(energy(joules), expected);
+        }
+        let hours = [20.0, 2030.0, 5897.6, 50_000.0, 4.32e6].map(watt_hours);
+        assert_eq!(hours.map(Option::unwrap_or_default), ["", "0.56 Wh", "1.64 Wh", "13.9 Wh", "1.20 kWh"]);
+    }
+
+    #[test]
+    fn a_column_has_the_decimals_of_its_largest_figure() {
+        assert_eq!(
+            column(&[1550.3, 240.2, 130.0, 23.4, 0.2, 0.0], ESTIMATED),
+            ["1550", "240", "130", "23", "<1", "0"]
+        );
+        assert_eq!(column(&[1842.49, 1119.3, 3.04], MEASURED), ["1842", "1119", "3"]);
+        assert_eq!(column(&[9.996, 0.5], ESTIMATED), ["10.0", "0.5"]);
+        assert_eq!(column(&[28.68, 2.5, 0.004], ESTIMATED), ["28.7", "2.5", "<0.1"]);
+        assert_eq!(column(&[0.0004], MEASURED), ["<0.001"]);
+        assert_eq!(column(&[123_456.0, 7.0], ESTIMATED), ["123000", "7"]);
+        assert_eq!([0, 7, 1234, 16_210, 1_000_000].map(count), ["0", "7", "1 234", "16 210", "1 000 000"]);
+    }
+}

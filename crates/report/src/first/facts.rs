@@ -1,0 +1,223 @@
+//! What the first lines are about: kernels, the functions of the hosts, and the joules of which all shares are.
+
+use crate::highlights::sampled_errors;
+use crate::over_devices;
+use crate::over_ranks;
+use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
+use ampere_model::order::largest_first;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A function or a kernel over all of its devices.
+#[derive(Clone, Debug, Default)]
+pub struct Row<'a> {
+    pub name: &'a str,
+    /// What it used itself: dynamic joules where all are known by that.
+    pub joules: f64,
+    /// The least and the most that these can be; `None` of sampled rows.
+    pub bounds: Option<(f64, f64)>,
+    /// The standard error of a sampled row, as a part of its joules.
+    pub error: Option<f64>,
+    pub seconds: f64,
+    pub calls: u64,
+    /// Mean power, and the least and the most of an interval in which it ran. `None`: below resolution.
+    pub watts: Option<(f64, f64, f64)>,
+    /// The devices that it ran on.
+    pub devices: Vec<&'a Device>,
+}
+
+/// The parts of a run that its first lines show.
+pub struct Facts<'a> {
+    pub summary: &'a Summary,
+    /// The GPUs, most joules first; those that were not used come last.
+    pub gpus: Vec<&'a Device>,
+    /// The devices whose joules are divided among functions: all that are no GPU if kernels are known, otherwise all.
+    pub hosts: Vec<&'a Device>,
+    /// What all shares are of.
+    pub whole: f64,
+    /// Whether these are dynamic joules.
+    pub is_dynamic: bool,
+    pub kernels: Vec<Row<'a>>,
+    pub functions: Vec<Row<'a>>,
+    /// What the hosts used that no function is charged with, and what cannot be attributed.
+    pub outside: f64,
+    pub lost: f64,
+    used: HashSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Facts<'a> {
+    pub fn of(summary: &'a Summary) -> Facts<'a> {
+        let whole_devices: Vec<&Device> = topmost(summary).collect();
+        let with_rows = |device: &&'a Device| {
+            ["ranks", "kernels"].iter().find_map(|name| view(device, name)).map(|view| (*device, view))
+        };
+        let active: Vec<(&Device, &View)> = whole_devices.iter().filter_map(with_rows).collect();
+        let is_dynamic = over_ranks::is_dynamic(&active);
+        let mut facts = Facts {
+            summary,
+            gpus: gpus(summary),
+            hosts: whole_devices.clone(),
+            whole: 0.0,
+            is_dynamic,
+            kernels: Vec::new(),
+            functions: Vec::new(),
+            outside: 0.0,
+            lost: 0.0,
+            used: used(summary),
+        };
+        facts.whole = whole_devices.iter().map(|device| facts.joules_of(device)).sum::<f64>() + 0.0;
+        facts.kernels = facts.rows(&facts.gpus, "kernels");
+        if !facts.kernels.is_empty() {
+            facts.hosts = hosts(summary, &facts.gpus);
+        } else if whole_devices.is_empty() {
+            facts.hosts = summary.devices.iter().filter(|device| device.unit == "s").collect();
+            facts.whole = facts.views(&facts.hosts, "ranks").iter().map(|(_, view)| view.whole()).sum();
+        }
+        facts.functions = facts.rows(&facts.hosts, "ranks");
+        facts.add_rest();
+        let used = facts.used.clone();
+        facts.gpus.sort_by_key(|device| {
+            let is_used = used.contains(&(device.node.as_str(), device.name.as_str()));
+            (!is_used).then(|| (device.node.as_str(), device.name.len(), device.name.as_str()))
+        });
+        facts
+    }
+
+    fn add_rest(&mut self) {
+        let views = self.views(&self.hosts, "ranks");
+        let lost = if self.is_dynamic { 0.0 } else { views.iter().map(|(_, view)| view.lost_joules).sum() };
+        let of_hosts: f64 = match self.is_time() {
+            true => self.whole,
+            false => self.hosts.iter().map(|device| self.joules_of(device)).sum(),
+        };
+        let of_functions: f64 = self.functions.iter().map(|row| row.joules).sum();
+        (self.lost, self.outside) = (lost, (of_hosts - of_functions - lost).max(0.0));
+    }
+
+    /// Whether there are no joules, but the time of functions.
+    pub fn is_time(&self) -> bool {
+        self.hosts.iter().any(|device| device.unit == "s")
+    }
+
+    /// A device's joules, as far as shares are of them.
+    pub fn joules_of(&self, device: &Device) -> f64 {
+        if self.is_dynamic { device.dynamic_joules.unwrap_or_default() } else { device.total_joules }
+    }
+
+    fn own(&self, figures: &Figures) -> f64 {
+        if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
+    }
+
+    /// Whether a process or a GPU stream draws from it.
+    pub fn is_used(&self, device: &Device) -> bool {
+        self.used.contains(&(device.node.as_str(), device.name.as_str()))
+    }
+
+    pub fn is_estimated(&self) -> bool {
+        self.summary.run.energy == "estimated"
+    }
+
+    /// What kernels used of a GPU.
+    pub fn in_kernels(&self, device: &Device) -> f64 {
+        let rows = view(device, "kernels").into_iter().flat_map(|view| &view.regions);
+        rows.map(|row| self.own(&row.figures)).sum::<f64>() + 0.0
+    }
+
+    /// The views of this name that have rows.
+    pub fn views(&self, devices: &[&'a Device], name: &str) -> Vec<(&'a Device, &'a View)> {
+        devices.iter().filter_map(|device| Some((*device, view(device, name)?))).collect()
+    }
+
+    /// The functions of processes that draw from GPUs, with their seconds, the longest first.
+    pub fn host_functions(&self) -> Vec<(&'a str, f64)> {
+        let (sums, _) = over_devices::sums(self.summary, &self.views(&self.gpus, "ranks"));
+        let mut rows: Vec<(&str, f64)> = sums.into_iter().map(|(name, sum)| (name, sum[2])).collect();
+        largest_first(&mut rows, |(_, seconds)| *seconds);
+        rows
+    }
+
+    fn rows(&self, devices: &[&'a Device], name: &str) -> Vec<Row<'a>> {
+        let views = self.views(devices, name);
+        let errors = sampled_errors(views.iter().map(|(device, view)| (device.node.as_str(), *view)));
+        let (sums, _) = over_devices::sums(self.summary, &views);
+        let mut rows: BTreeMap<&str, Vec<(&'a Device, &'a Region)>> = BTreeMap::new();
+        for (device, region) in
+            views.iter().flat_map(|(device, view)| view.regions.iter().map(|row| (*device, row)))
+        {
+            rows.entry(&region.region).or_default().push((device, region));
+        }
+        let row = |(name, regions): (&'a str, Vec<(&'a Device, &'a Region)>)| {
+            let [_, _, seconds, calls, _] = sums.get(name).copied().unwrap_or_default();
+            self.row(name, &regions, (seconds, calls as u64), &errors)
+        };
+        let mut rows: Vec<Row> = rows.into_iter().map(row).filter(|row| row.joules > 0.0).collect();
+        largest_first(&mut rows, |row| row.joules);
+        rows
+    }
+
+    fn row(
+        &self,
+        name: &'a str,
+        regions: &[(&'a Device, &'a Region)],
+        (seconds, calls): (f64, u64),
+        errors: &HashMap<&str, f64>,
+    ) -> Row<'a> {
+        let figures = || regions.iter().map(|(_, row)| &row.figures);
+        let sum = |of: &dyn Fn(&Figures) -> f64| figures().map(of).sum::<f64>() + 0.0;
+        let exclusive = sum(&|row| row.exclusive_joules);
+        let most: Option<f64> = figures().map(|row| row.possible_joules).sum();
+        let is_recorded = figures().all(|row| row.calls > 0);
+        let power = |of: fn(&Region) -> Option<f64>| regions.iter().filter_map(move |(_, row)| of(row));
+        let watts = power(|row| row.watts.min_watts).reduce(f64::min);
+        let watts = watts.zip(power(|row| row.watts.max_watts).reduce(f64::max));
+        let is_resolved = regions.iter().any(|(_, row)| row.watts.resolved_watts.is_some());
+        let watts = watts.filter(|_| is_resolved && seconds > 0.0);
+        Row {
+            name,
+            joules: sum(&|row| self.own(row)),
+            bounds: most.filter(|_| is_recorded).map(|most| (sum(&|row| row.resolved_joules), most)),
+            error: errors.get(name).filter(|_| exclusive > 0.0).map(|error| error / exclusive),
+            seconds,
+            calls,
+            watts: watts.map(|(least, most)| (exclusive / seconds, least, most)),
+            devices: regions.iter().map(|(device, _)| *device).collect(),
+        }
+    }
+}
+
+/// GPUs that no other GPU contains, most joules first.
+fn gpus(summary: &Summary) -> Vec<&Device> {
+    let is_gpu = |device: &&Device| {
+        let has_kernels = view(device, "kernels").is_some_and(|view| !view.regions.is_empty());
+        device.unit == "J" && (device.kind == "gpu" || has_kernels)
+    };
+    let all: Vec<&Device> = summary.devices.iter().filter(is_gpu).collect();
+    let mut gpus: Vec<&Device> =
+        all.iter().filter(|device| !all.iter().any(|whole| contains(whole, device))).copied().collect();
+    largest_first(&mut gpus, |device| device.total_joules);
+    gpus
+}
+
+fn contains(whole: &Device, part: &Device) -> bool {
+    whole.node == part.node && whole.contains.contains(&part.name)
+}
+
+/// What is no GPU, contains none, and is in nothing else of that kind.
+fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
+    let is_apart = |device: &&Device| {
+        let is_gpu = gpus
+            .iter()
+            .any(|gpu| std::ptr::eq(*gpu, *device) || contains(gpu, device) || contains(device, gpu));
+        device.unit == "J" && !is_gpu
+    };
+    let apart: Vec<&Device> = summary.devices.iter().filter(is_apart).collect();
+    apart.iter().filter(|device| !apart.iter().any(|whole| contains(whole, device))).copied().collect()
+}
+
+/// Node and name of the devices that something draws from.
+fn used(summary: &Summary) -> HashSet<(&str, &str)> {
+    let linked =
+        summary.topology.iter().filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)));
+    let has_rows = |device: &&Device| device.shown().any(|view| !view.regions.is_empty());
+    let with_rows = summary.devices.iter().filter(has_rows);
+    linked.chain(with_rows.map(|device| (device.node.as_str(), device.name.as_str()))).collect()
+}

@@ -1,0 +1,141 @@
+//! Hints: what to do next, each from a rule.
+
+use super::digits::{energy, percent, significant};
+use super::facts::{Facts, Row};
+use super::names;
+use crate::filter::much_measuring;
+use crate::over_ranks;
+use ampere_model::regions::is_mpi;
+use ampere_model::text::{compact, short};
+use ampere_settings::Config;
+
+/// At most this many are shown.
+pub const HINTS_MAX: usize = 3;
+/// A smaller part of the whole is no reason to do anything.
+const PART_MIN: f64 = 0.05;
+/// Ranks in MPI functions for a larger part wait a lot.
+const MPI_PART_MIN: f64 = 0.2;
+/// A rank that used this part more than the mean keeps the others waiting.
+const IMBALANCE_MIN: f64 = 0.1;
+/// A kernel whose mean power is below this part of its highest, and whose lowest is below half of it, does not draw steady power.
+const STEADY_PART: f64 = 0.8;
+/// A device that is this hot lowers its clock soon.
+const HOT_CELSIUS: f64 = 95.0;
+/// Characters of a name in a hint.
+const NAME_ROOM: usize = 32;
+
+/// The rules, the most important first.
+const RULES: [fn(&Facts) -> Option<String>; 8] = [
+    measuring_overhead,
+    unused_devices,
+    throttling,
+    changing_power,
+    imbalance,
+    mpi_share,
+    others_on_the_node,
+    default_watts,
+];
+
+pub fn of(facts: &Facts) -> Vec<String> {
+    RULES.iter().filter_map(|rule| rule(facts)).take(HINTS_MAX).collect()
+}
+
+fn measuring_overhead(facts: &Facts) -> Option<String> {
+    much_measuring(facts.summary)
+}
+
+/// GPUs that no process used.
+fn unused_devices(facts: &Facts) -> Option<String> {
+    let unused: Vec<_> = facts.gpus.iter().filter(|device| !facts.is_used(device)).collect();
+    let joules: f64 = unused.iter().map(|device| device.total_joules).sum();
+    let all: f64 = ampere_figures::summary::topmost(facts.summary).map(|device| device.total_joules).sum();
+    (joules >= PART_MIN * all && joules > 0.0).then(|| {
+        let mut names: Vec<&str> = unused.iter().map(|device| device.name.as_str()).collect();
+        names.sort_unstable();
+        let is_one_node = unused.iter().all(|device| device.node == unused[0].node);
+        let which = if is_one_node { compact(&names) } else { format!("{} GPUs", names.len()) };
+        let part = percent(joules, all);
+        format!("no process used {which}, {} ({part}): ask for fewer GPUs", energy(joules))
+    })
+}
+
+/// A device that became as hot as those that lower their clock.
+fn throttling(facts: &Facts) -> Option<String> {
+    let devices = facts.summary.devices.iter();
+    let temperatures = devices.flat_map(|device| device.gauges.iter().map(move |gauge| (device, gauge)));
+    let temperatures = temperatures.filter(|(_, gauge)| gauge.quantity == "temperature_celsius");
+    let (device, hottest) = temperatures.max_by(|a, b| a.1.max.total_cmp(&b.1.max))?;
+    (hottest.max >= HOT_CELSIUS).then(|| {
+        let name = short(&device.name, NAME_ROOM);
+        format!("{name} reached {:.0} C: it may have lowered its clock; look at its cooling", hottest.max)
+    })
+}
+
+/// A kernel whose power changes while it runs.
+fn changing_power(facts: &Facts) -> Option<String> {
+    let changes = |row: &&Row| {
+        let changes =
+            row.watts.is_some_and(|(mean, least, most)| mean < STEADY_PART * most && least < 0.5 * most);
+        changes && row.joules >= PART_MIN * facts.whole
+    };
+    let row = facts.kernels.iter().find(changes)?;
+    let (mean, least, most) = row.watts?;
+    let name = names::shorten(row.name, NAME_ROOM);
+    Some(format!("{name} drew {least:.0} to {most:.0} W, mean {mean:.0} W: see report.html"))
+}
+
+/// A rank that used more than the others.
+fn imbalance(facts: &Facts) -> Option<String> {
+    let views = facts.views(&facts.hosts, "ranks");
+    let whole = over_ranks::whole(facts.summary, &views)?;
+    let more = whole.most / whole.mean() - 1.0;
+    let has_ended = facts.summary.run.bad_status().is_none();
+    let is_mpi = facts.summary.names.iter().any(|name| over_ranks::is_mpi_rank(name));
+    let is_large = is_mpi
+        && has_ended
+        && whole.ranks > 1
+        && more >= IMBALANCE_MIN
+        && whole.joules >= PART_MIN * facts.whole;
+    is_large.then(|| {
+        let who = whole.standing_out.first().filter(|(_, joules)| *joules >= whole.most);
+        let who =
+            who.map_or("one rank".to_owned(), |((_, group), _)| short(facts.summary.name(*group), NAME_ROOM));
+        let more = significant(100.0 * more, 2);
+        format!("{who} used {more} % more than the mean of the ranks: balance the work")
+    })
+}
+
+/// Ranks that wait for each other.
+fn mpi_share(facts: &Facts) -> Option<String> {
+    let mpi = facts.functions.iter().filter(|row| is_mpi(row.name));
+    let joules: f64 = mpi.map(|row| row.joules).sum();
+    let waits = facts.summary.run.ranks > 1 && facts.summary.run.bad_status().is_none();
+    (waits && joules >= MPI_PART_MIN * facts.whole && facts.whole > 0.0).then(|| {
+        let part = percent(joules, facts.whole);
+        format!("MPI has {part}: ranks wait for each other; try fewer ranks, or more work")
+    })
+}
+
+/// Other processes kept the node's processors busy, and their energy is in the counters.
+fn others_on_the_node(facts: &Facts) -> Option<String> {
+    let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
+    let others = cpu.node_busy_seconds - cpu.own_busy_seconds - cpu.collector_busy_seconds;
+    let part = percent(others, cpu.node_busy_seconds);
+    (!facts.is_estimated())
+        .then(|| format!("others had {part} of the busy CPU time: their energy is in these joules"))
+}
+
+/// An estimate by watts that nobody set for this node.
+fn default_watts(facts: &Facts) -> Option<String> {
+    let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
+    let cpu = facts.summary.run.node_cpu;
+    let part = cpu.filter(|cpu| cpu.node_cpus > 0).map_or(1.0, |cpu| cpu.cpus as f64 / cpu.node_cpus as f64);
+    let usual = Config::default().sources.idle_watts * part;
+    match &device.baseline {
+        None => Some("are [estimate] idle_watts and watts_per_core set for this node?".to_owned()),
+        Some(baseline) if (baseline.watts - usual).abs() < 1e-3 * usual => {
+            Some("set this node's watts: [estimate] idle_watts, watts_per_core".to_owned())
+        }
+        Some(_) => None,
+    }
+}

@@ -1,0 +1,388 @@
+//! The first lines of a result, at most [`LINES_MAX`]: what `ampere run` and `ampere attribute` print, and how `summary.txt` and
+//! `ampere report` begin. Everything else is in the tables below them.
+//!
+//! ```text
+//! facts.rs    kernels, functions, and the whole that shares are of    hints.rs    what to do next
+//! tables.rs   the tables of functions, kernels and GPUs               names.rs    names in little room
+//! screen.rs   lines and columns of a width                            digits.rs   figures in few digits
+//! ```
+
+pub mod digits;
+mod facts;
+mod hints;
+pub mod names;
+pub mod screen;
+mod tables;
+
+use crate::baseline;
+use crate::highlights;
+use crate::over_ranks::{self, Spread, is_mpi_rank};
+use crate::text::nodes_of;
+use ampere_figures::summary::{Device, Ending, Gap, Run, Summary, topmost};
+use ampere_model::regions::is_mpi;
+use ampere_model::text::{printable, short};
+use digits::{energy, percent, significant, watt_hours};
+use facts::Facts;
+use screen::{Line, Screen, Style, labelled, parts};
+use std::collections::{BTreeMap, BTreeSet};
+use tables::Caps;
+
+/// More lines are not shown.
+pub const LINES_MAX: usize = 20;
+/// Notes of an incomplete run that are shown here.
+const NOTES_MAX: usize = 3;
+/// Ranks whose largest is this part above their mean are balanced.
+const BALANCED: f64 = 0.05;
+/// An MPI function with this part of all MPI's joules has nearly all of them.
+const NEARLY_ALL: f64 = 0.9;
+/// Smaller parts of the whole are not mentioned.
+const MENTIONED_SHARE_MIN: f64 = 0.005;
+
+/// The lines as one text. `look`: where there is more.
+pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
+    lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
+}
+
+/// The hints alone.
+pub fn hints(summary: &Summary) -> Vec<String> {
+    hints::of(&Facts::of(summary))
+}
+
+/// What does not depend on the number of lines that there are.
+struct Parts {
+    head: Vec<Line>,
+    /// MPI, ranks and nodes.
+    around: Vec<Line>,
+    path: Vec<Line>,
+    hints: Vec<String>,
+}
+
+fn lines(summary: &Summary, screen: Screen, look: &[String]) -> Vec<Line> {
+    let facts = Facts::of(summary);
+    let fixed = Parts {
+        head: [head(&facts, screen), energies(&facts, screen)].concat(),
+        around: [mpi(&facts, screen), ranks(&facts, screen), nodes(&facts, screen)].concat(),
+        path: hottest_path(&facts, screen),
+        hints: hints::of(&facts),
+    };
+    let mut caps = Caps::default();
+    loop {
+        let lines = with_caps(&facts, &fixed, &caps, screen, look);
+        if lines.len() <= LINES_MAX || !caps.tighten() {
+            return lines.into_iter().take(LINES_MAX).collect();
+        }
+    }
+}
+
+fn with_caps(facts: &Facts, fixed: &Parts, caps: &Caps, screen: Screen, look: &[String]) -> Vec<Line> {
+    let hints = fixed.hints.iter().take(caps.hints);
+    let mut last: Vec<Line> = hints.flat_map(|hint| labelled("hint", hint, Style::Hint, screen)).collect();
+    last.extend(parts("look", look, screen));
+    let path = if caps.has_path { fixed.path.clone() } else { Vec::new() };
+    let mut groups = vec![
+        [fixed.head.clone(), missing(facts, caps, screen)].concat(),
+        tables::of(facts, caps, screen),
+        [fixed.around.clone(), path].concat(),
+        last,
+    ];
+    groups.retain(|group| !group.is_empty());
+    let between = if caps.has_gaps { vec![Line::empty()] } else { Vec::new() };
+    groups.join(&between[..])
+}
+
+/// What ran, where, how long, and how it ended.
+fn head(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let run = &facts.summary.run;
+    let mut words = vec![places(facts), duration(run.seconds)];
+    if let Some(status) = run.command_status {
+        words.push(format!("exit {}", run.bad_status().unwrap_or_else(|| status.to_string())));
+    }
+    words.extend(run.job.as_ref().map(|job| job.to_string()));
+    if !run.complete {
+        words.push(run.state().to_owned());
+    }
+    let rest = words.join("    ");
+    let what = if run.command.is_empty() { run.id.clone() } else { run.command.join(" ") };
+    let cut = |room: usize| match run.command.first() {
+        // A launcher's options are before what it launches.
+        Some(launcher) if run.ranks > 1 => with_its_end(launcher, &what, room),
+        _ => short(&what, room),
+    };
+    let failed = run.bad_status().is_some() || (!run.complete && !run.running);
+    let style = if failed { Style::Bad } else { Style::Title };
+    const COMMAND_MIN: usize = 20;
+    let room = screen.width.saturating_sub(12 + rest.chars().count());
+    if room >= COMMAND_MIN.min(what.chars().count()) {
+        return vec![Line { style, text: format!("ampere  {}    {rest}", cut(room)) }];
+    }
+    let mut lines = vec![Line { style, text: format!("ampere  {}", cut(screen.width - 8)) }];
+    lines.extend(parts("", &words, screen).into_iter().map(|line| Line { style, ..line }));
+    lines
+}
+
+/// A command in at most `room` characters: its first word, and as much of its end as there is room for.
+fn with_its_end(first: &str, command: &str, room: usize) -> String {
+    let (first, length) = (first.chars().count(), command.chars().count());
+    if length <= room || first + 8 > room {
+        return short(command, room);
+    }
+    let word: String = command.chars().take(first).collect();
+    let end: String = command.chars().skip(length - (room - first - 3)).collect();
+    let end = end.split_once(' ').map_or(end.as_str(), |(_, end)| end);
+    printable(&format!("{word} … {end}"))
+}
+
+fn duration(seconds: f64) -> String {
+    format!("{} s", significant(seconds, if seconds < 1000.0 { 3 } else { 4 }))
+}
+
+/// "2 ranks on vm", "3 processes on 2 nodes (a, b)".
+fn places(facts: &Facts) -> String {
+    let summary = facts.summary;
+    let views = || {
+        ["ranks", "kernels"]
+            .iter()
+            .flat_map(|name| facts.views(&facts.summary.devices.iter().collect::<Vec<_>>(), name))
+    };
+    let groups: BTreeSet<(&str, u32)> = views()
+        .filter(|(_, view)| view.view == "ranks")
+        .flat_map(|(device, view)| {
+            view.callpaths.iter().map(move |row| (device.node.as_str(), row.location_group))
+        })
+        .collect();
+    let ranks = groups.iter().filter(|(_, group)| is_mpi_rank(summary.name(*group))).count();
+    let counted =
+        |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let who = match (ranks.max(if ranks > 0 { summary.run.ranks as usize } else { 0 }), groups.len()) {
+        (0, 0) => String::new(),
+        (0, processes) => counted(processes, "process", "processes") + " ",
+        (ranks, _) => counted(ranks, "rank", "ranks") + " ",
+    };
+    // A name without its domain, unless that is all that there is of it.
+    let host = |node: &String| match node.split_once('.') {
+        Some((host, _)) if node.parse::<std::net::IpAddr>().is_err() && !host.is_empty() => host.to_owned(),
+        _ => node.clone(),
+    };
+    let nodes: Vec<String> = summary.run.nodes.iter().map(host).collect();
+    match nodes.as_slice() {
+        [] => who.trim_end().to_owned(),
+        [one] => format!("{who}on {}", short(one, 24)),
+        many => format!("{who}on {} nodes ({})", many.len(), short(&nodes_of(many), 32)),
+    }
+}
+
+/// How much, how well that is known, and what of it is drawn in any case.
+fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let summary = facts.summary;
+    let joules: f64 = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
+    let about = if facts.is_estimated() { "~" } else { "" };
+    let mut figures = format!("{about}{}", energy(joules));
+    figures.push_str(&watt_hours(joules).map_or_else(String::new, |hours| format!(" ({hours})")));
+    if let Some((is_bound, watts)) = highlights::watts(summary) {
+        let least = if is_bound { "at least " } else { about };
+        figures.push_str(&format!(", {least}{} W", significant(watts, 3)));
+    }
+    let sources = sources(summary);
+    let mut lines = if joules > 0.0 {
+        parts("energy", &[figures, sources], screen)
+    } else {
+        labelled("energy", &sources, Style::Plain, screen)
+    };
+    let devices: Vec<&Device> = topmost(summary).collect();
+    let fixed = baseline::words(&devices).unwrap_or_default();
+    let fixed = fixed.trim_start_matches([',', ';', ' ']).to_owned();
+    lines.extend(parts("", &[fixed], screen));
+    lines.extend(parts_of_whole(facts, screen));
+    lines
+}
+
+/// Where the joules come from.
+fn sources(summary: &Summary) -> String {
+    let mut devices: Vec<&Device> = topmost(summary).collect();
+    let all_estimated = devices.iter().all(|device| device.energy == "estimated");
+    match summary.run.energy.as_str() {
+        "estimated" if all_estimated => return "ESTIMATE: no counter, shares only".to_owned(),
+        "none" if summary.devices.is_empty() => return "none: no counter was read".to_owned(),
+        "none" => return "none: time only".to_owned(),
+        _ => {}
+    }
+    let quality = match summary.run.energy.as_str() {
+        "measured" => "MEASURED",
+        "integrated" => "MEASURED as power",
+        "simulated" => "SIMULATED",
+        "estimated" => "PARTLY ESTIMATED",
+        other => other,
+    };
+    let kind = |device: &Device| if device.kind == "gpu" { "GPU".to_owned() } else { device.name.clone() };
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    devices.iter().for_each(|device| *kinds.entry(kind(device)).or_default() += 1);
+    let kinds = kinds.iter().map(|(kind, count)| match (*count, kind.as_str()) {
+        (1, _) => kind.clone(),
+        (many, "GPU") => format!("{many} GPUs"),
+        (many, _) => format!("{many} x {kind}"),
+    });
+    let kinds: Vec<String> = kinds.collect();
+    let origins: BTreeSet<&str> = devices.iter().map(|device| origin(device)).collect();
+    devices.retain(|device| device.sample_seconds > 0.0);
+    let every = devices.iter().map(|device| device.sample_seconds).reduce(f64::max);
+    let every = every.map_or_else(String::new, |seconds| format!(", every {}", interval(seconds)));
+    let origins = origins.into_iter().collect::<Vec<_>>().join(" + ");
+    let kinds = if kinds.len() > 3 { format!("{} devices", devices.len()) } else { kinds.join(" + ") };
+    printable(&format!("{quality}  {kinds}, {origins}{every}"))
+}
+
+/// The library that read a device, which a trace's metrics name: `A2rocm_smi:::energy_count:device=0`.
+fn origin(device: &Device) -> &str {
+    let of_metric = device.metric.split_once(":::").map(|(library, _)| library.trim_start_matches("A2"));
+    if device.source == "trace" { of_metric.unwrap_or("trace") } else { &device.source }
+}
+
+fn interval(seconds: f64) -> String {
+    if seconds < 0.9995 {
+        format!("{} ms", significant(1e3 * seconds, 2))
+    } else {
+        format!("{} s", significant(seconds, 2))
+    }
+}
+
+/// What kernels used, what GPUs used between them, and GPUs that nothing used.
+fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
+    if facts.kernels.is_empty() {
+        return Vec::new();
+    }
+    let (used, unused): (Vec<&Device>, Vec<&Device>) =
+        facts.gpus.iter().partition(|device| facts.is_used(device));
+    let sum = |devices: &[&Device]| devices.iter().map(|device| facts.joules_of(device)).sum::<f64>();
+    let kernels: f64 = used.iter().map(|device| facts.in_kernels(device)).sum();
+    let hosts: f64 = facts.hosts.iter().map(|device| facts.joules_of(device)).sum();
+    let shares = [
+        (kernels, "kernels".to_owned()),
+        (sum(&used) - kernels, format!("{} between kernels", tables::which(&used, 16))),
+        (sum(&unused), format!("{} never used", tables::which(&unused, 16))),
+        (hosts, "outside of GPUs".to_owned()),
+    ];
+    let shares = shares.iter().filter(|(part, _)| *part >= MENTIONED_SHARE_MIN * facts.whole);
+    let words = shares.map(|(part, what)| format!("{:.0} % {what}", 100.0 * part / facts.whole));
+    parts("", &words.collect::<Vec<_>>(), screen)
+}
+
+/// Why an incomplete run is incomplete.
+fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    let run = &facts.summary.run;
+    if run.complete || run.running {
+        return Vec::new();
+    }
+    let losses: Vec<String> = facts
+        .summary
+        .quality
+        .occurred()
+        .map(|(number, word)| format!("{} {word}", digits::count(number)))
+        .collect();
+    let mut lines = if losses.is_empty() {
+        Vec::new()
+    } else {
+        labelled("lost", &losses.join(", "), Style::Plain, screen)
+    };
+    // What happened to the processes and to the collector comes first, then what was noted last, which is of the counters.
+    let mut notes = [Gap::notes(&run.gaps), Ending::notes(&run.endings).into_iter().collect()].concat();
+    let others: Vec<&String> = run.notes.iter().rev().filter(|note| !notes.contains(note)).collect();
+    notes.extend(others.into_iter().cloned());
+    let most = caps.notes.min(NOTES_MAX);
+    for note in notes.iter().take(most) {
+        let room = 2 * (screen.width - 9);
+        lines.extend(labelled("note", &short(note, room), Style::Plain, screen));
+    }
+    lines
+}
+
+/// What MPI functions used, and how busy the processors were.
+fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let mpi = || facts.functions.iter().filter(|row| is_mpi(row.name));
+    let joules: f64 = mpi().map(|row| row.joules).sum();
+    let most = mpi().next().filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
+    let cores = facts.summary.run.node_cpu.filter(|cpu| cpu.seconds > 0.0);
+    let cores =
+        cores.map(|cpu| format!("{:.2} of {} cores busy", cpu.own_busy_seconds / cpu.seconds, cpu.cpus));
+    let words = most.map(|most| {
+        let name = names::shorten(most.name, 40);
+        let which = match most.joules / joules {
+            all if all > 0.995 => format!("all {name}"),
+            part if part >= NEARLY_ALL => format!("nearly all {name}"),
+            _ => format!("most in {name} ({})", percent(most.joules, facts.whole)),
+        };
+        format!("{}, {which}", percent(joules, facts.whole))
+    });
+    let label = if words.is_some() { "MPI" } else { "cpu" };
+    parts(label, &[words.unwrap_or_default(), cores.unwrap_or_default()], screen)
+}
+
+fn ranks(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let views = facts.views(&facts.hosts, "ranks");
+    let Some(whole) = over_ranks::whole(facts.summary, &views).filter(|whole| whole.ranks > 1) else {
+        return Vec::new();
+    };
+    if !facts.summary.names.iter().any(|name| is_mpi_rank(name)) || facts.is_time() {
+        return Vec::new();
+    }
+    let mut words = vec![balance(&whole, facts.is_dynamic)];
+    let (count, joules) = whole.others;
+    if joules >= MENTIONED_SHARE_MIN * facts.whole {
+        words.push(format!(
+            "not ranks: {count} other process{} {}",
+            if count == 1 { "" } else { "es" },
+            energy(joules)
+        ));
+    }
+    parts("ranks", &words, screen)
+}
+
+fn balance(whole: &Spread, is_dynamic: bool) -> String {
+    let more = if whole.mean() > 0.0 { whole.most / whole.mean() - 1.0 } else { 0.0 };
+    let figures = match whole.ranks {
+        2 => format!("{} + {}", energy(whole.least), energy(whole.most)),
+        _ => format!(
+            "{} each on average, {} to {}",
+            energy(whole.mean()),
+            energy(whole.least),
+            energy(whole.most)
+        ),
+    };
+    let kind = if is_dynamic { " dynamic" } else { "" };
+    let words = if more <= BALANCED {
+        "balanced".to_owned()
+    } else {
+        format!("most {:.0} % above the mean", 100.0 * more)
+    };
+    format!("{figures}{kind}: {words}")
+}
+
+fn nodes(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let mut joules: BTreeMap<&str, f64> = BTreeMap::new();
+    topmost(facts.summary).for_each(|device| *joules.entry(&device.node).or_default() += device.total_joules);
+    if joules.len() < 2 {
+        return Vec::new();
+    }
+    let mean = joules.values().sum::<f64>() / joules.len() as f64;
+    let named = |(node, joules): (&&str, &f64)| format!("{} ({})", energy(*joules), short(node, 24));
+    let by = |a: &(&&str, &f64), b: &(&&str, &f64)| a.1.total_cmp(b.1);
+    let (least, most) = (joules.iter().min_by(by).map(named), joules.iter().max_by(by).map(named));
+    let range = least.zip(most).map_or_else(String::new, |(least, most)| format!("{least} to {most}"));
+    labelled("nodes", &format!("{} each on average, {range}", energy(mean)), Style::Plain, screen)
+}
+
+fn hottest_path(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let views = facts.views(&facts.hosts, "ranks");
+    let paths = over_ranks::callpaths(facts.summary, &views, 1);
+    let Some(hottest) = paths.rows.first() else { return Vec::new() };
+    let regions = facts.summary.regions_of(hottest.what);
+    if regions.len() < 2 {
+        return Vec::new();
+    }
+    vec![Line::plain(format!("path    {}", names::path(&regions, screen.width - 8)))]
+}
+
+/// The number of a run's notes, in words.
+pub fn notes(run: &Run) -> Option<String> {
+    let count = run.notes.len();
+    (count > 0).then(|| format!("{count} note{}", if count == 1 { "" } else { "s" }))
+}

@@ -1,0 +1,259 @@
+//! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names have
+//! in common, then the arguments of templates, then the other namespaces. Class and method stay.
+
+use ampere_model::text::{printable, short};
+use std::collections::{HashMap, HashSet};
+
+/// The names as a table shows them, each in at most `room` characters, and whether one had to be cut in its middle for that.
+pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
+    let plain: Vec<String> = names.iter().map(|name| printable(without_arguments(name))).collect();
+    let common = without_common_namespace(&plain);
+    let mut uses: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (short, name) in common.iter().zip(names) {
+        uses.entry(short).or_default().insert(name);
+    }
+    let whole = common.iter().zip(names).map(|(common, name)| {
+        // Functions that differ in their arguments alone keep them.
+        if uses[common.as_str()].len() > 1 { printable(name) } else { common.clone() }
+    });
+    let whole: Vec<String> = whole.collect();
+    let fitting: Vec<String> = whole.iter().map(|name| into_room(name, room)).collect();
+    let mut forms: HashMap<&str, HashSet<&str>> = HashMap::new();
+    for (form, name) in fitting.iter().zip(names) {
+        forms.entry(form).or_default().insert(name);
+    }
+    let mut is_cut = false;
+    let shown = fitting.iter().zip(&whole).map(|(form, whole)| {
+        // Those that differ in what is left out have to be told apart.
+        let form = if forms[form.as_str()].len() > 1 { whole } else { form };
+        is_cut |= form.chars().count() > room;
+        short(form, room)
+    });
+    (shown.collect(), is_cut)
+}
+
+/// The name of one function; see [`shortened`].
+pub fn shorten(name: &str, room: usize) -> String {
+    shortened(&[name], room).0.remove(0)
+}
+
+/// A call path in at most `room` characters: the outermost functions are left out where it is too long. Of a function that calls itself,
+/// the number of its calls is shown.
+pub fn path(regions: &[&str], room: usize) -> String {
+    let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
+    let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();
+    let last = crate::text::times("", calls.last().map_or(0, |same| same.len()) as u32).chars().count();
+    let (names, _) = shortened(&names, room.saturating_sub(4 + last).max(1));
+    let mut shown = String::new();
+    for (at, (name, same)) in names.iter().zip(&calls).enumerate().rev() {
+        let name = crate::text::times(name, same.len() as u32);
+        let longer = if shown.is_empty() { name } else { format!("{name} > {shown}") };
+        let begin = if at == 0 { 0 } else { 4 };
+        if !shown.is_empty() && longer.chars().count() + begin > room {
+            return format!("… > {shown}");
+        }
+        shown = longer;
+    }
+    shown
+}
+
+/// The first of the shorter forms that fits, or the shortest.
+fn into_room(name: &str, room: usize) -> String {
+    let fits = |name: &String| name.chars().count() <= room;
+    let forms: [&dyn Fn() -> String; 4] =
+        [&|| name.to_owned(), &|| without_template_arguments(name), &|| last_two(name).to_owned(), &|| {
+            last_two(&without_template_arguments(name)).to_owned()
+        }];
+    let all: Vec<String> = forms.iter().map(|form| form()).collect();
+    all.iter().find(|form| fits(form)).unwrap_or(&all[3]).clone()
+}
+
+/// Without the arguments and the return type of a C++ function.
+fn without_arguments(name: &str) -> &str {
+    let is_clone = name.ends_with(']') && name.contains(" [clone ");
+    let name = if is_clone { &name[..name.find(" [clone ").unwrap_or(name.len())] } else { name };
+    let called = ["const", "volatile", "noexcept", "&&", "&"].iter().fold(name, |name, word| {
+        let before = name.strip_suffix(word).and_then(|name| name.strip_suffix(' '));
+        before.filter(|before| before.ends_with(')')).unwrap_or(name)
+    });
+    let Some(open) = last_arguments(called) else { return name };
+    let function = &called[..open];
+    let is_function = !function.is_empty()
+        && !function.ends_with([' ', ':', '(', '!'])
+        && !function.ends_with("operator")
+        && !function.starts_with('!');
+    if is_function { without_return_type(function) } else { name }
+}
+
+/// Where the brackets begin that end a text.
+fn last_arguments(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (c == '(').then_some(at);
+        }
+    }
+    None
+}
+
+fn without_return_type(function: &str) -> &str {
+    let spaces = outside_of_brackets(function, " ");
+    let is_operators = |at: &usize| function[..*at].ends_with("operator");
+    let begin = spaces.iter().rev().find(|at| !is_operators(at)).map_or(0, |at| at + 1);
+    // "operator new" and "operator bool" have a space of their own.
+    match spaces.iter().rev().find(|at| is_operators(at)) {
+        Some(own) if begin > *own => function,
+        _ => &function[begin..],
+    }
+}
+
+/// The places of a separator that are in no brackets, from left to right.
+fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
+    let (mut depth, mut at, mut places) = (0usize, 0, Vec::new());
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if depth == 0 && rest.starts_with(separator) {
+            places.push(at);
+        }
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += operator(rest).unwrap_or(c.len_utf8());
+    }
+    places
+}
+
+/// The length of an operator's name, whose brackets are none: `operator<`, `operator()`.
+fn operator(text: &str) -> Option<usize> {
+    let sign = text.strip_prefix("operator")?;
+    let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
+    // A space parts the operator from the arguments of a template: `operator< <int>`.
+    let space = usize::from(signs > 0 && sign[signs..].starts_with(" <"));
+    (signs > 0).then_some("operator".len() + signs + space)
+}
+
+fn is_sign(c: char) -> bool {
+    "<>=-+*/%!&|^~,[]".contains(c)
+}
+
+/// Without the namespaces with which several names begin that have a class as well.
+fn without_common_namespace(names: &[String]) -> Vec<String> {
+    let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
+    loop {
+        let first = |name: &str| {
+            let ends = outside_of_brackets(name, "::");
+            (ends.len() > 1).then(|| name[..ends[0] + 2].to_owned())
+        };
+        let mut uses: HashMap<String, HashSet<&str>> = HashMap::new();
+        rest.iter().filter_map(|name| Some((first(name)?, *name))).for_each(|(namespace, name)| {
+            uses.entry(namespace).or_default().insert(name);
+        });
+        let common: HashSet<&String> =
+            uses.iter().filter(|(_, names)| names.len() > 1).map(|(namespace, _)| namespace).collect();
+        if common.is_empty() {
+            return rest.into_iter().map(str::to_owned).collect();
+        }
+        for name in &mut rest {
+            if let Some(namespace) = first(name).filter(|namespace| common.contains(namespace)) {
+                *name = &name[namespace.len()..];
+            }
+        }
+    }
+}
+
+/// `f<…>` in the place of `f<double, 3>`.
+fn without_template_arguments(name: &str) -> String {
+    let (mut depth, mut at, mut out) = (0usize, 0, String::new());
+    while let Some(c) = name[at..].chars().next() {
+        let length = operator(&name[at..]).unwrap_or(c.len_utf8());
+        let is_bracket = length == c.len_utf8();
+        match c {
+            '<' if is_bracket => {
+                out.push_str(if depth == 0 { "<…>" } else { "" });
+                depth += 1;
+            }
+            '>' if is_bracket && depth > 0 => depth -= 1,
+            _ if depth == 0 => out.push_str(&name[at..at + length]),
+            _ => {}
+        }
+        at += length;
+    }
+    out
+}
+
+/// The last two parts of a name: class and method.
+fn last_two(name: &str) -> &str {
+    let ends = outside_of_brackets(name, "::");
+    ends.len().checked_sub(2).map_or(name, |at| &name[ends[at] + 2..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_and_return_types_go_and_the_function_stays() {
+        for (name, expected) in [
+            ("LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute"),
+            ("heavy_kernel(float*, float const*)", "heavy_kernel"),
+            ("void scale<float, 256>(float*, int)", "scale<float, 256>"),
+            ("std::vector<int, std::allocator<int> > const& all<int>(f(*)(int)) const", "all<int>"),
+            ("Matrix::operator()(int, int) const", "Matrix::operator()"),
+            ("bool ns::operator< <int>(ns::a const&, ns::a const&)", "ns::operator< <int>"),
+            ("std::ostream& ns::operator<<(std::ostream&, ns::a const&)", "ns::operator<<"),
+            ("operator new(unsigned long)", "operator new"),
+            ("Cell::operator bool() const", "Cell::operator bool"),
+            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
+            ("ns::(anonymous namespace)::run(long) [clone .cold]", "ns::(anonymous namespace)::run"),
+            ("Process 7 (orterun)", "Process 7 (orterun)"),
+            ("(anonymous namespace)", "(anonymous namespace)"),
+            ("!$omp parallel @solve.f90 (12)", "!$omp parallel @solve.f90 (12)"),
+            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
+            ("f)(", "f)("),
+            ("", ""),
+            (")", ")"),
+        ] {
+            assert_eq!(without_arguments(name), expected);
+        }
+    }
+
+    #[test]
+    fn what_several_names_have_in_common_goes_unless_it_is_a_class() {
+        let shown = |names: &[&str]| shortened(names, 80).0;
+        let lammps = ["LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::Neigh::build()", "MPI_Send"];
+        assert_eq!(shown(&lammps), ["PairLJCut::compute", "Neigh::build", "MPI_Send"]);
+        assert_eq!(shown(&["a::b::C::f()", "a::b::D::f()"]), ["C::f", "D::f"]);
+        assert_eq!(shown(&["Solver::step()", "Solver::solve()"]), ["Solver::step", "Solver::solve"]);
+        assert_eq!(shown(&["f(int)", "f(double)"]), ["f(int)", "f(double)"], "they differ in nothing else");
+    }
+
+    #[test]
+    fn class_and_method_are_the_last_to_be_cut() {
+        let name = "void app::detail::Grid<double, app::Box<3> >::relax<app::Fast>(app::Box<3> const&)";
+        assert_eq!(shorten(name, 80), "app::detail::Grid<double, app::Box<3> >::relax<app::Fast>");
+        assert_eq!(shorten(name, 40), "app::detail::Grid<…>::relax<…>");
+        assert_eq!(shorten(name, 25), "Grid<…>::relax<…>");
+        let long = format!("{}::{}", "Class".repeat(10), "method".repeat(10));
+        assert_eq!(shorten(&long, 30).chars().count(), 30);
+        assert!(shortened(&[&long], 30).1 && !shortened(&[name], 20).1);
+        let kernels = ["void app::scale<double>(double*)", "void app::scale<float>(float*)"];
+        assert_eq!(shortened(&kernels, 18).0, ["app::scale<double>", "app::scale<float>"]);
+        assert!(shortened(&kernels, 16).1, "they differ in the arguments of their template");
+    }
+
+    #[test]
+    fn a_path_keeps_its_end() {
+        assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 40), "main > solve > MPI_Send");
+        assert_eq!(path(&["main", "solve(int)", "MPI_Send"], 18), "… > MPI_Send");
+        assert_eq!(path(&["main", "fib", "fib", "fib"], 40), "main > fib x3");
+        let long = "x".repeat(100);
+        assert!(path(&["main", &long, &long, &long], 40).chars().count() <= 40);
+    }
+}

@@ -1,0 +1,251 @@
+//! Lines and columns on a screen of a certain width.
+
+use super::names;
+use ampere_model::text::{printable, short};
+
+/// Where a text is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Screen {
+    /// Characters in a line.
+    pub width: usize,
+    /// Whether it shows colours.
+    pub colour: bool,
+}
+
+/// The width where there is no terminal.
+pub const WIDTH: usize = 80;
+/// Lines are made for terminals of at least and at most this width.
+const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
+
+impl Screen {
+    /// A file, which has no colours.
+    pub const FILE: Screen = Screen { width: WIDTH, colour: false };
+
+    /// `width`: of the terminal.
+    pub fn new(width: usize, colour: bool) -> Screen {
+        Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour }
+    }
+}
+
+/// How a line looks where there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    Plain,
+    Title,
+    Hint,
+    /// Something failed, or is missing.
+    Bad,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    pub style: Style,
+    pub text: String,
+}
+
+impl Line {
+    pub fn plain(text: impl Into<String>) -> Line {
+        Line { style: Style::Plain, text: text.into() }
+    }
+
+    pub fn empty() -> Line {
+        Line::plain("")
+    }
+
+    /// With the codes of a terminal, where it has colours.
+    pub fn shown(&self, screen: Screen) -> String {
+        let text = printable(self.text.trim_end());
+        let code = match self.style {
+            _ if !screen.colour || text.is_empty() => return text,
+            Style::Plain => return text,
+            Style::Title => "1",
+            Style::Hint => "36",
+            Style::Bad => "1;31",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// The room of a label at the begin of a line.
+pub const LABEL: usize = 8;
+
+/// A text after its label, in as many lines as it needs.
+pub fn labelled(label: &str, text: &str, style: Style, screen: Screen) -> Vec<Line> {
+    let room = screen.width - LABEL;
+    let length = |text: &str| text.chars().count();
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| length(line) + 1 + length(word) <= room) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            // A path may be longer than a line.
+            None => lines.extend(chunks(word, room)),
+        }
+    }
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    let line = |(label, text)| Line { style, text: format!("{label:<LABEL$}{text}") };
+    labels.zip(lines).map(line).collect()
+}
+
+/// A word in pieces of at most `room` characters; one piece of an empty word.
+fn chunks(word: &str, room: usize) -> Vec<String> {
+    let characters: Vec<char> = word.chars().collect();
+    if characters.is_empty() {
+        return vec![String::new()];
+    }
+    characters.chunks(room.max(1)).map(String::from_iter).collect()
+}
+
+/// Parts of a line with room between them; those that do not fit begin another line.
+pub fn parts(label: &str, parts: &[String], screen: Screen) -> Vec<Line> {
+    const APART: &str = "   ";
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let length = |text: &str| text.chars().count();
+        let fits = |line: &&mut String| LABEL + length(line) + APART.len() + length(part) <= screen.width;
+        match lines.last_mut().filter(fits) {
+            Some(line) => *line = format!("{line}{APART}{part}"),
+            None => lines.push(part.clone()),
+        }
+    }
+    let labels = std::iter::once(label).chain(std::iter::repeat(""));
+    let long = |(label, text): (&str, String)| labelled(label, &text, Style::Plain, screen);
+    let short = |(label, text): (&str, String)| vec![Line::plain(format!("{label:<LABEL$}{text}"))];
+    let fits = |text: &str| LABEL + text.chars().count() <= screen.width;
+    labels.zip(lines).flat_map(|of| if fits(&of.1) { short(of) } else { long(of) }).collect()
+}
+
+/// What is between two columns.
+const BETWEEN: &str = "  ";
+
+/// A column of a table, whose cells are as wide as the widest of them.
+#[derive(Clone, Debug, Default)]
+pub struct Column {
+    pub head: String,
+    pub cells: Vec<String>,
+    /// Where names need the room, the column with the largest number goes first; 0: never.
+    pub dispensable: u8,
+    pub is_left: bool,
+}
+
+impl Column {
+    pub fn new(head: &str, cells: Vec<String>) -> Column {
+        Column { head: head.to_owned(), cells, ..Column::default() }
+    }
+
+    pub fn dispensable(self, dispensable: u8) -> Column {
+        Column { dispensable, ..self }
+    }
+
+    fn width(&self) -> usize {
+        let cells = self.cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
+        cells.max(self.head.chars().count())
+    }
+
+    /// A column without a value in any row says nothing.
+    fn is_empty(&self) -> bool {
+        self.cells.iter().all(|cell| cell.is_empty() || cell == "-")
+    }
+
+    fn text(&self, cell: &str) -> String {
+        let width = self.width();
+        if self.is_left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    }
+}
+
+/// What the rows of a table are of.
+#[derive(Clone, Debug)]
+pub enum Names<'a> {
+    Texts(Vec<String>),
+    /// Functions, which have shorter forms.
+    Functions(Vec<&'a str>),
+    /// Call paths, each after the name of a process.
+    Paths(Vec<(String, Vec<&'a str>)>),
+}
+
+/// A table with a name in each row, which has columns before and after it.
+#[derive(Clone, Debug)]
+pub struct Table<'a> {
+    pub before: Vec<Column>,
+    pub head: String,
+    pub names: Names<'a>,
+    pub after: Vec<Column>,
+}
+
+/// Functions get at least this much room if it is to be had, and call paths.
+const NAME_ROOM_MIN: usize = 16;
+const PATH_ROOM_MIN: usize = 40;
+
+impl Names<'_> {
+    /// The names in at most `room` characters, and whether they should have more.
+    fn fitted(&self, room: usize) -> (Vec<String>, bool) {
+        let is_short = |names: &[String]| names.iter().all(|name| name.chars().count() < room);
+        match self {
+            Names::Texts(texts) => {
+                let is_cut = texts.iter().any(|text| text.chars().count() > room);
+                (texts.iter().map(|text| short(text, room)).collect(), is_cut)
+            }
+            Names::Functions(functions) => {
+                let (names, is_cut) = names::shortened(functions, room);
+                let is_narrow = is_cut || (room < NAME_ROOM_MIN && !is_short(&names));
+                (names, is_narrow)
+            }
+            Names::Paths(paths) => {
+                let path = |(of, regions): &(String, Vec<&str>)| {
+                    let of = short(of, room * 2 / 3);
+                    let room = room - of.chars().count();
+                    of + &names::path(regions, room)
+                };
+                let names: Vec<String> = paths.iter().map(path).collect();
+                let is_narrow = room < PATH_ROOM_MIN && !is_short(&names);
+                (names, is_narrow)
+            }
+        }
+    }
+}
+
+impl Table<'_> {
+    /// The head and the rows. Columns give way before a name is cut.
+    pub fn lines(mut self, screen: Screen) -> Vec<Line> {
+        self.before.retain(|column| column.dispensable == 0 || !column.is_empty());
+        self.after.retain(|column| column.dispensable == 0 || !column.is_empty());
+        loop {
+            let room = screen.width.saturating_sub(self.columns_width()).max(4);
+            let (names, is_narrow) = self.names.fitted(room);
+            if !(is_narrow && self.drop_a_column()) {
+                return self.with_names(&names);
+            }
+        }
+    }
+
+    fn columns_width(&self) -> usize {
+        self.before.iter().chain(&self.after).map(|column| column.width() + BETWEEN.len()).sum()
+    }
+
+    fn drop_a_column(&mut self) -> bool {
+        let columns = self.before.iter().chain(&self.after);
+        let most = columns.map(|column| column.dispensable).max().unwrap_or(0);
+        for columns in [&mut self.before, &mut self.after] {
+            columns.retain(|column| most == 0 || column.dispensable < most);
+        }
+        most > 0
+    }
+
+    fn with_names(&self, names: &[String]) -> Vec<Line> {
+        let row = |name: &str, cell: &dyn Fn(&Column) -> String| {
+            let before = self.before.iter().map(|column| column.text(&cell(column)));
+            let after = self.after.iter().map(|column| column.text(&cell(column)));
+            before.chain([name.to_owned()]).chain(after).collect::<Vec<_>>().join(BETWEEN)
+        };
+        let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let width = widest.max(self.head.chars().count());
+        let head = row(&format!("{:<width$}", self.head), &|column| column.head.clone());
+        let rows = names.iter().enumerate().map(|(at, name)| {
+            let cell = |column: &Column| column.cells.get(at).cloned().unwrap_or_default();
+            Line::plain(row(&format!("{name:<width$}"), &cell))
+        });
+        std::iter::once(Line { style: Style::Title, text: head }).chain(rows).collect()
+    }
+}

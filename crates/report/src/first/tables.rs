@@ -1,0 +1,254 @@
+//! The tables of the first lines.
+
+use super::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
+use super::facts::{Facts, Row};
+use super::names;
+use super::screen::{Column, Line, Names, Screen, Style, Table, labelled};
+use ampere_figures::summary::Device;
+use ampere_model::text::{compact, printable};
+use ampere_timeline::agreement::POWER_SENSOR;
+
+/// What there is room for, on few lines.
+pub struct Caps {
+    kernels: usize,
+    gpus: usize,
+    functions: usize,
+    pub notes: usize,
+    pub hints: usize,
+    pub has_path: bool,
+    pub has_gaps: bool,
+}
+
+impl Default for Caps {
+    fn default() -> Caps {
+        Caps {
+            kernels: 6,
+            gpus: 6,
+            functions: 8,
+            notes: 3,
+            hints: super::hints::HINTS_MAX,
+            has_path: true,
+            has_gaps: true,
+        }
+    }
+}
+
+/// Rows with a smaller part of the whole are summed.
+const PART_MIN: f64 = 0.005;
+/// Rows that each table keeps, without those that sum the others.
+const ROWS_MIN: usize = 2;
+/// A device's counter and its power sensor differ by at most this part where nothing is wrong.
+const AGREES: f64 = 0.02;
+
+impl Caps {
+    /// Leaves one thing out, the least important first. Whether there was one.
+    pub fn tighten(&mut self) -> bool {
+        let most = self.functions.max(self.gpus).max(self.kernels);
+        let mut rows = [&mut self.functions, &mut self.gpus, &mut self.kernels].into_iter();
+        match rows.find(|rows| **rows == most && most > ROWS_MIN) {
+            Some(rows) => *rows -= 1,
+            None if self.has_path => self.has_path = false,
+            None if self.notes > 1 => self.notes -= 1,
+            None if self.has_gaps => self.has_gaps = false,
+            None if self.hints > 1 => self.hints -= 1,
+            None => return false,
+        }
+        true
+    }
+}
+
+pub fn of(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if !facts.kernels.is_empty() {
+        lines.extend(kernels(facts, caps, screen));
+    }
+    if !facts.kernels.is_empty() && caps.has_gaps {
+        let of = if facts.is_dynamic { "above what the devices draw anyway" } else { "in all" };
+        lines.push(Line::plain(format!("        shares are of the {} {of}", energy(facts.whole))));
+    }
+    if !facts.gpus.is_empty() {
+        lines.extend(gpus(facts, caps, screen));
+    }
+    if !facts.kernels.is_empty() && facts.functions.is_empty() {
+        lines.extend(meanwhile(facts, screen));
+    } else {
+        lines.extend(functions(facts, caps, screen));
+    }
+    lines
+}
+
+/// The first rows, and number and joules of the others.
+fn large<'f, 'a>(rows: &'f [Row<'a>], whole: f64, most: usize) -> (Vec<&'f Row<'a>>, usize, f64) {
+    let is_shown = |(at, row): &(usize, &Row)| *at == 0 || (*at < most && row.joules >= PART_MIN * whole);
+    let shown: Vec<&Row> = rows.iter().enumerate().take_while(is_shown).map(|(_, row)| row).collect();
+    let rest = &rows[shown.len()..];
+    (shown, rest.len(), rest.iter().map(|row| row.joules).sum())
+}
+
+fn digits(facts: &Facts) -> usize {
+    if facts.is_estimated() { ESTIMATED } else { MEASURED }
+}
+
+fn joules_head(facts: &Facts) -> &'static str {
+    match (facts.is_time(), facts.is_dynamic) {
+        (true, _) => "s",
+        (_, true) => "dynamic J",
+        _ => "joules",
+    }
+}
+
+/// The cells of rows, and "-" in the rows below them.
+fn cells(rows: &[&Row], below: usize, of: impl Fn(&Row) -> String) -> Vec<String> {
+    rows.iter().map(|row| of(row)).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
+}
+
+fn bounds(rows: &[&Row], below: usize, digits: usize) -> Vec<String> {
+    let known: Vec<f64> =
+        rows.iter().filter_map(|row| row.bounds).flat_map(|(least, most)| [least, most]).collect();
+    let mut texts = column(&known, digits).into_iter();
+    let text = |row: &&Row| match row.bounds {
+        Some(_) => format!("({}..{})", texts.next().unwrap_or_default(), texts.next().unwrap_or_default()),
+        None => "-".to_owned(),
+    };
+    rows.iter().map(text).chain(std::iter::repeat_n("-".to_owned(), below)).collect()
+}
+
+fn functions(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    if facts.functions.is_empty() {
+        let is_known = facts.whole > 0.0 && facts.kernels.is_empty();
+        let words = "all of it in no function: nothing was recorded or sampled";
+        return if is_known { labelled("", words, Style::Plain, screen) } else { Vec::new() };
+    }
+    let (rows, more, others) = large(&facts.functions, facts.whole, caps.functions);
+    let more = if more > 0 { vec![(format!("{} more", count(more as u64)), others)] } else { Vec::new() };
+    let rest = [("in no function", facts.outside), ("not attributed: no readings", facts.lost)];
+    let rest = rest.into_iter().filter(|(_, joules)| *joules >= PART_MIN * facts.whole);
+    let below: Vec<(String, f64)> =
+        more.into_iter().chain(rest.map(|(name, joules)| (name.to_owned(), joules))).collect();
+    let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain(below.iter().map(|row| row.1)).collect();
+    let shares = joules.iter().map(|joules| percent(*joules, facts.whole)).collect();
+    let seconds: Vec<f64> = rows.iter().map(|row| row.seconds).collect();
+    let mut seconds = column(&seconds, 3);
+    seconds.resize(joules.len(), "-".to_owned());
+    let is_sampled = rows.iter().any(|row| row.error.is_some());
+    let error = |row: &Row| row.error.map_or("-".to_owned(), |error| format!("{:.0} %", 100.0 * error));
+    let calls = |row: &Row| if row.calls > 0 { count(row.calls) } else { "sampled".to_owned() };
+    let dispensable = |head: &str, cells: Vec<String>, number| Column::new(head, cells).dispensable(number);
+    let mut before =
+        vec![Column::new("share", shares), Column::new(joules_head(facts), column(&joules, digits(facts)))];
+    if is_sampled {
+        before.push(dispensable("±", cells(&rows, below.len(), error), 1));
+    } else if !facts.is_time() {
+        before.push(dispensable("(least..most)", bounds(&rows, below.len(), digits(facts)), 2));
+    }
+    if !facts.is_time() {
+        before.push(dispensable("s", seconds, 1));
+    }
+    let has_calls = rows.iter().any(|row| row.calls > 0);
+    let calls = cells(&rows, 0, |row| if has_calls { calls(row) } else { String::new() });
+    let head = if is_sampled && !has_calls { "function (sampled)" } else { "function" };
+    let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    all.extend(below.iter().map(|(name, _)| name.as_str()));
+    let after = vec![dispensable("calls", calls, 3)];
+    Table { before, head: head.to_owned(), names: Names::Functions(all), after }.lines(screen)
+}
+
+fn kernels(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    let (rows, more, others) = large(&facts.kernels, facts.whole, caps.kernels);
+    let below = usize::from(more > 0);
+    let joules: Vec<f64> = rows.iter().map(|row| row.joules).chain((more > 0).then_some(others)).collect();
+    let mut seconds = column(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>(), 3);
+    seconds.resize(joules.len(), "-".to_owned());
+    let watts = |row: &Row| row.watts.map_or("-".to_owned(), |(mean, ..)| significant(mean, 3));
+    let shares = joules.iter().map(|joules| percent(*joules, facts.whole)).collect();
+    let dispensable = |head: &str, cells: Vec<String>, number| Column::new(head, cells).dispensable(number);
+    let after = vec![
+        dispensable("GPU", cells(&rows, below, |row| which(&row.devices, 8).replace("GPU-", "")), 3),
+        Column::new("share", shares),
+        Column::new(joules_head(facts), column(&joules, digits(facts))),
+        dispensable("(least..most)", bounds(&rows, below, digits(facts)), 4),
+        dispensable("s", seconds, 1),
+        dispensable("mean W", cells(&rows, below, watts), 1),
+        dispensable("calls", cells(&rows, below, |row| count(row.calls)), 2),
+    ];
+    let others = format!("{} more", count(more as u64));
+    let mut all: Vec<&str> = rows.iter().map(|row| row.name).collect();
+    all.extend((more > 0).then_some(others.as_str()));
+    Table { before: Vec::new(), head: "kernel".to_owned(), names: Names::Functions(all), after }.lines(screen)
+}
+
+/// Devices in few words: "GPU-0..3", or their number where they are on several nodes.
+pub fn which(devices: &[&Device], room: usize) -> String {
+    let mut names: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
+    names.sort_unstable_by_key(|name| (name.len(), *name));
+    let is_one_node = devices.windows(2).all(|pair| pair[0].node == pair[1].node);
+    let text = printable(&compact(&names));
+    if is_one_node && text.chars().count() <= room { text } else { format!("{} GPUs", names.len()) }
+}
+
+fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
+    let (rows, rest) = facts.gpus.split_at(caps.gpus.min(facts.gpus.len()));
+    let has_kernels = !facts.kernels.is_empty();
+    let mut joules: Vec<f64> = rows.iter().map(|device| device.total_joules).collect();
+    joules.extend((!rest.is_empty()).then(|| rest.iter().map(|device| device.total_joules).sum::<f64>()));
+    let cells = |of: &dyn Fn(&Device) -> Option<String>| -> Vec<String> {
+        rows.iter().map(|device| of(device).unwrap_or_else(|| "-".to_owned())).collect()
+    };
+    let watts = |watts: Option<f64>| watts.map(|watts| significant(watts, 3));
+    let most = |device: &Device| {
+        device.power.as_ref().and_then(|curve| curve.watts.iter().copied().reduce(f64::max))
+    };
+    let in_kernels =
+        |device: &Device| facts.in_kernels(device) / facts.joules_of(device).max(f64::MIN_POSITIVE);
+    let outside = |device: &Device| facts.joules_of(device) - facts.in_kernels(device);
+    // With the decimals of the joules beside them.
+    let both: Vec<f64> = joules.iter().copied().chain(rows.iter().map(|device| outside(device))).collect();
+    let outside = column(&both, digits(facts)).split_off(joules.len());
+    let mut after = vec![
+        Column::new("joules", column(&joules, digits(facts))),
+        Column::new("mean W", cells(&|device| watts(device.mean_watts()))).dispensable(1),
+        Column::new("max W", cells(&|device| watts(most(device)))).dispensable(2),
+    ];
+    if has_kernels {
+        let outside_head = if facts.is_dynamic { "dynamic outside" } else { "outside" };
+        after.push(Column::new("in kernels", cells(&|device| Some(percent(in_kernels(device), 1.0)))));
+        after.push(Column::new(outside_head, outside).dispensable(3));
+    }
+    after.push(Column::new("against power sensor", cells(&against_sensor)).dispensable(4));
+    let remark = |device: &Device| (!facts.is_used(device)).then(|| "unused".to_owned());
+    let mut remarks: Vec<String> = rows.iter().map(|device| remark(device).unwrap_or_default()).collect();
+    remarks.extend(rest.iter().map(|device| remark(device)).min().flatten());
+    after.push(Column { is_left: true, ..Column::new("", remarks).dispensable(1) });
+    let is_one_node = facts.gpus.windows(2).all(|pair| pair[0].node == pair[1].node);
+    let name = |device: &&Device| {
+        if is_one_node { device.name.clone() } else { format!("{} {}", device.node, device.name) }
+    };
+    let mut all: Vec<String> = rows.iter().map(name).collect();
+    all.extend((!rest.is_empty()).then(|| which(rest, 16)));
+    Table { before: Vec::new(), head: "GPU".to_owned(), names: Names::Texts(all), after }.lines(screen)
+}
+
+/// How far the device's own power, integrated, is from its counter.
+fn against_sensor(device: &Device) -> Option<String> {
+    let check = device.checks.iter().find(|check| check.kind == POWER_SENSOR)?;
+    let ratio = check.difference_ratio?;
+    Some(format!(
+        "{:+.1} % {}",
+        100.0 * ratio,
+        if ratio.abs() > AGREES || check.change.is_some() { "!" } else { " " }
+    ))
+}
+
+/// The functions of the host while GPUs ran, by their time.
+fn meanwhile(facts: &Facts, screen: Screen) -> Vec<Line> {
+    let rows = facts.host_functions();
+    let whole: f64 = rows.iter().map(|row| row.1).sum();
+    let shown = rows.iter().take_while(|row| row.1 >= 0.01 * whole && row.1 > 0.0).take(3);
+    let named: Vec<String> = shown
+        .map(|(name, seconds)| format!("{} {:.0} %", names::shorten(name, 40), 100.0 * seconds / whole))
+        .collect();
+    if named.is_empty() {
+        return Vec::new();
+    }
+    labelled("host", &format!("meanwhile in {}", named.join(", ")), Style::Plain, screen)
+}

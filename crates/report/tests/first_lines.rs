@@ -1,0 +1,167 @@
+//! The first lines of eight kinds of runs, from stored summaries, as they are on narrow and on wide terminals, and when which hint
+//! is given. `UPDATE_EXPECT=1` writes the lines again.
+
+use ampere_figures::gauges::OverTheRun;
+use ampere_figures::summary::{Region, Summary};
+use ampere_report::first::screen::Screen;
+use ampere_report::first::{self, LINES_MAX};
+use expect_test::expect_file;
+use std::path::{Path, PathBuf};
+
+const KINDS: [&str; 8] = [
+    "sampled_ranks",
+    "sampled_program",
+    "instrumented",
+    "kernels",
+    "kernels_and_functions",
+    "several_nodes",
+    "failed",
+    "nothing_recorded",
+];
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/first_lines")
+}
+
+fn summary(kind: &str) -> Summary {
+    let text = std::fs::read(directory().join(format!("{kind}.json"))).expect("a summary");
+    serde_json::from_slice(&text).expect("a summary")
+}
+
+fn lines(kind: &str, width: usize) -> String {
+    let look = ["out/report.html", "ampere report out (4 notes)"].map(str::to_owned);
+    first::render(&summary(kind), Screen::new(width, false), &look)
+}
+
+#[test]
+fn each_kind_of_run_has_the_first_lines_that_were_agreed() {
+    for (kind, width) in KINDS.into_iter().flat_map(|kind| [(kind, 80), (kind, 120)]) {
+        expect_file![directory().join(format!("{kind}.{width}.txt"))].assert_eq(&lines(kind, width));
+    }
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_there_are_at_most_twenty() {
+    for (kind, width) in KINDS.into_iter().flat_map(|kind| (60..=200).map(move |width| (kind, width))) {
+        let text = lines(kind, width);
+        assert!(text.lines().count() <= LINES_MAX, "{kind}, {width}:\n{text}");
+        let widest = text.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(width), "{kind}, {width}:\n{text}");
+    }
+}
+
+#[test]
+fn class_and_method_are_whole_on_every_terminal() {
+    let kept = [
+        ("sampled_ranks", "PairLJCut::compute", 60),
+        ("sampled_ranks", "NPairHalfBinAtomonlyNewton::build", 80),
+        ("kernels", "push<", 60),
+        ("kernels", "deposit_charge", 60),
+        ("kernels_and_functions", "deposit_charge", 60),
+    ];
+    let at_widths = |(kind, name, from)| (from..=200).map(move |width| (kind, name, width));
+    for (kind, name, width) in kept.into_iter().flat_map(at_widths) {
+        let text = lines(kind, width);
+        assert!(text.contains(name), "{kind}, {width}: {name} is not in\n{text}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_alone() {
+    for kind in KINDS {
+        let coloured = first::render(&summary(kind), Screen::new(80, true), &[]);
+        let plain = first::render(&summary(kind), Screen::new(80, false), &[]);
+        assert!(coloured.contains("\x1b[") && !plain.contains('\x1b'), "{kind}");
+        let codes = ["\x1b[1m", "\x1b[36m", "\x1b[1;31m", "\x1b[0m"];
+        assert_eq!(codes.iter().fold(coloured, |text, code| text.replace(code, "")), plain, "{kind}");
+    }
+}
+
+/// Whether a stored summary has a hint with these words before and after a change.
+#[track_caller]
+fn assert_hint(kind: &str, words: &str, (before, after): (bool, bool), change: impl FnOnce(&mut Summary)) {
+    let mut summary = summary(kind);
+    let has = |summary: &Summary| first::hints(summary).iter().any(|hint| hint.contains(words));
+    assert_eq!(has(&summary), before, "{:?}", first::hints(&summary));
+    change(&mut summary);
+    assert_eq!(has(&summary), after, "{:?}", first::hints(&summary));
+    assert!(first::hints(&summary).len() <= 3, "{:?}", first::hints(&summary));
+}
+
+fn regions(summary: &mut Summary) -> impl Iterator<Item = &mut Region> {
+    summary.devices.iter_mut().flat_map(|device| &mut device.views).flat_map(|view| &mut view.regions)
+}
+
+#[test]
+fn gpus_that_nothing_draws_from_are_a_hint() {
+    assert_hint("kernels", "no process used GPU-2..3, 1.48 kJ (30.3 %)", (true, false), |summary| {
+        for name in ["GPU-2", "GPU-3"] {
+            let link = summary.topology[0].clone();
+            summary.topology.push(ampere_figures::assignment::Link { device: Some(name.to_owned()), ..link });
+        }
+    });
+}
+
+#[test]
+fn a_kernel_whose_power_changes_is_a_hint() {
+    assert_hint("kernels", "advance::push<double, 3> drew 106 to 439 W", (true, false), |summary| {
+        regions(summary).for_each(|row| row.watts.max_watts = row.watts.mean_watts);
+    });
+}
+
+#[test]
+fn a_rank_that_uses_more_than_the_others_is_a_hint() {
+    let words = "more than the mean of the ranks";
+    assert_hint("several_nodes", words, (true, false), |summary| summary.run.command_status = Some(1));
+    assert_hint("instrumented", words, (false, false), |_| {});
+}
+
+#[test]
+fn ranks_that_wait_in_mpi_are_a_hint() {
+    assert_hint("instrumented", "MPI has 78.3 %", (true, false), |summary| summary.run.ranks = 1);
+}
+
+#[test]
+fn an_estimate_by_watts_that_nobody_set_is_a_hint() {
+    assert_hint("sampled_ranks", "set this node's watts", (true, false), |summary| {
+        let baseline = summary.devices[0].baseline.as_mut().expect("a baseline");
+        baseline.watts = 70.0;
+    });
+    assert_hint("failed", "are [estimate] idle_watts and watts_per_core set", (true, false), |summary| {
+        summary.devices[0].energy = "measured".to_owned();
+    });
+}
+
+#[test]
+fn time_that_measuring_takes_is_a_hint() {
+    assert_hint("sampled_ranks", "of the time is measuring", (false, true), |summary| {
+        summary.quality.records.events = 1_000_000_000;
+    });
+}
+
+#[test]
+fn a_hot_device_is_a_hint() {
+    let gauge = |max: f64| OverTheRun {
+        quantity: "temperature_celsius".to_owned(),
+        which: "edge".to_owned(),
+        readings: 3,
+        min: 40.0,
+        mean: 70.0,
+        max,
+    };
+    assert_hint("kernels", "reached 97 C", (false, true), |summary| {
+        summary.devices[0].gauges = vec![gauge(97.0)]
+    });
+    assert_hint("kernels", "reached", (false, false), |summary| {
+        summary.devices[0].gauges = vec![gauge(80.0)]
+    });
+}
+
+#[test]
+fn other_programs_on_the_node_are_a_hint_where_counters_are_read() {
+    assert_hint("instrumented", "of the busy CPU time: their energy", (true, false), |summary| {
+        let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
+        cpu.node_busy_seconds = cpu.own_busy_seconds;
+    });
+    assert_hint("sampled_ranks", "of the busy CPU time", (false, false), |_| {});
+}
