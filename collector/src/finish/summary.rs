@@ -12,7 +12,7 @@ use crate::sampling::gauges::GaugeStatistics;
 use ampere_figures::clock_text;
 use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::missing;
-use ampere_figures::summary::{Ending, Gap, MpiRanks, Overhead, Readings, Run};
+use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Readings, Run};
 use ampere_figures::summary::{SamplerOverhead, Summary};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{SAMPLED_HOST, Timestamp};
@@ -66,6 +66,11 @@ impl<'a> RunSummary<'a> {
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
+            let settings = &self.run.options.config.sources;
+            device.estimate = (device.source == "estimate").then(|| EstimateWatts {
+                idle_watts: settings.idle_watts,
+                watts_per_core: settings.watts_per_core,
+            });
         }
         let sampler = self.run.sampling.sampler.as_ref();
         summary.overhead = Overhead {
