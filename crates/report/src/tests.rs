@@ -782,7 +782,7 @@ fn a_run_that_is_compared_with_itself_is_called_so() {
 
 #[test]
 fn chance_differences_among_many_rows_are_within_noise() {
-    // Of forty functions that do not differ in truth, some differ at 5 % each by chance.
+    // Forty functions do not differ in truth; some of them differ by chance, each with a probability of 5 %.
     let mut random = 1_u64;
     let mut noise = move || {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
