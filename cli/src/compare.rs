@@ -63,7 +63,8 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         let groups = vec![load(directories)?, load(others)?];
         let mut seen = BTreeSet::new();
         for run in groups.iter().flatten() {
-            let is_new = run.summary.run.id.is_empty() || seen.insert(run.summary.run.id.clone());
+            let is_new = run.summary.run.id.is_empty()
+                || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
             ensure!(
                 is_new,
                 "{} is a run that was named before: twice in a group it says nothing of noise",

@@ -2,6 +2,7 @@
 //! that help, examples and completions.
 
 use ampere_tests::jobs::{Done, Place, run};
+use ampere_tests::runs::recorded_trace;
 use ampere_tests::skip_unless;
 use std::path::Path;
 use std::process::Command;
@@ -229,4 +230,17 @@ fn directories_are_completed_where_runs_are_named() {
     assert_eq!(completed(&place, &here, &["ampere", "attribute", "tr"]), ["trace.otf2"]);
     assert!(completed(&place, &here, &["ampere", "report", "--f"]).contains(&"--format".to_owned()));
     assert!(completed(&place, &here, &["ampere", "run", "mkdi"]).contains(&"mkdir".to_owned()));
+}
+
+#[test]
+fn for_settings_that_match_no_metric_those_of_energy_are_listed_first() {
+    let recorded = recorded_trace();
+    skip_unless!(recorded.is_some(), "no ../shared/traces/mi300a-two-kernels");
+    let place = Place::new();
+    place.write("x.toml", "[[device]]\nname = \"x\"\nmetric = 'energi_count.*'\n");
+    let trace = recorded.expect("a trace").display().to_string();
+    let done = ampere(&place, &["attribute", &trace, "--config", "x.toml"]);
+    assert_eq!(done.code, 1, "{done:#?}");
+    let names: Vec<&str> = done.stderr.split("it has ").nth(1).expect("a list").split(", ").collect();
+    assert!(names[..4].iter().all(|name| name.contains("rocm_smi:::energy_count:device=")), "{done:#?}");
 }

@@ -767,17 +767,22 @@ fn a_run_that_is_compared_with_itself_is_called_so() {
         first_line([run("a", 0.0), run("a", 0.0)]),
         "1 and 2 are the same run: it is compared with itself"
     );
+    let dated = |mut named: compare::Named| {
+        named.summary.run.start = "2026-11-25T21:00:00Z".to_owned();
+        named
+    };
     let again = "1 and 2 are the same run: only the attribution of its joules differs";
     assert_eq!(first_line([run("a", 0.0), run("a", 1.0)]), again);
-    assert_eq!(first_line([run("a", 0.0), run("b", 0.0)]), "same energy");
-    // Traces of other tools have no id: their times are compared.
-    assert_eq!(
-        first_line([run("", 0.0), run("", 0.0)]),
-        "1 and 2 are the same run: it is compared with itself"
-    );
-    let mut later = run("", 0.0);
-    later.summary.run.start.push('1');
-    assert_eq!(first_line([run("", 0.0), later]), "same energy");
+    assert_eq!(first_line([run("a", 0.0), dated(run("b", 0.0))]), "same energy");
+    // The id of a trace is the name of its directory, which says nothing: its times are compared.
+    let trace = |id: &str| {
+        let mut named = run(id, 0.0);
+        named.summary.run.host = "trace".to_owned();
+        named
+    };
+    let same = "1 and 2 are the same run: it is compared with itself";
+    assert_eq!(first_line([trace("a"), trace("b")]), same);
+    assert_eq!(first_line([trace("a"), dated(trace("a"))]), "same energy");
 }
 
 #[test]

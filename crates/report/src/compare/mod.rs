@@ -161,17 +161,12 @@ impl About {
         About { name: named.name, run: named.summary.run, shared_by, estimated_by }
     }
 
-    /// Whether both are figures of one run. A run that another tool traced has no id.
+    /// Whether both are figures of one run. The id of another tool's trace is only the name of its directory.
     fn is_same_run(&self, other: &About) -> bool {
-        let times =
-            |run: &ampere_figures::summary::Run| (run.start.clone(), run.end.clone(), run.nodes.clone());
-        match self.run.id.is_empty() {
-            true => {
-                let is_dated = other.run.id.is_empty() && !other.run.start.is_empty();
-                is_dated && times(&self.run) == times(&other.run)
-            }
-            false => self.run.id == other.run.id,
-        }
+        let (a, b) = (&self.run, &other.run);
+        let has_id = !a.id.is_empty() && [a, b].iter().all(|run| run.host != "trace");
+        let is_dated = !a.start.is_empty();
+        (has_id && a.id == b.id) || (is_dated && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
     }
 
     /// Its words without numbers, and without the directories of files: what stays the same if only sizes change.
