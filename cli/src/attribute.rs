@@ -1,27 +1,31 @@
 //! `ampere attribute`: runs the same engine on an existing OTF2 trace.
 
 use crate::attribute_ranks::LaunchedProcess;
+use crate::report::write_summary;
 use crate::terminal::interrupt::remove_when_interrupted;
 use crate::terminal::progress::Progress;
 use crate::terminal::words::{given, path_parser, print, print_in_colour, screen_of};
 use ampere_collector::finish;
 use ampere_collector::run_directory::output;
-use ampere_report::{first, json};
+use ampere_report::{Format, first, json};
 use ampere_ring::files::unfinished;
 use ampere_settings::{Config, Policy};
 use ampere_timeline::attributor::ViewKind;
+use ampere_trace::chrome::trace_beside;
 use ampere_trace::offline::{self, How};
 use ampere_trace::share_figures::Attributed;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, ValueEnum, ValueHint};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Args)]
 pub struct AttributeArguments {
-    /// The trace's anchor file, traces.otf2
+    /// The trace's anchor file, traces.otf2, or its directory
+    #[arg(value_hint = ValueHint::FilePath)]
     trace: PathBuf,
     /// Settings file, such as ampere.toml: mainly which metric belongs to which device
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
@@ -35,8 +39,8 @@ pub struct AttributeArguments {
     /// Only one view: ranks, or GPU kernels
     #[arg(long, value_enum)]
     view: Option<ViewName>,
-    /// Write a row for each call to FILE.parquet, and the call paths next to it (FILE.callpaths.parquet)
-    #[arg(long, value_name = "FILE.parquet", value_parser = path_parser())]
+    /// Write a row for each call, as CSV (FILE.csv) or else as Parquet, with the call paths next to it (FILE.callpaths.parquet)
+    #[arg(long, value_name = "FILE.parquet", value_hint = ValueHint::FilePath, value_parser = path_parser())]
     calls: Option<PathBuf>,
     /// Also write summary.json, summary.txt and report.html to this directory
     #[arg(short, long)]
@@ -44,8 +48,10 @@ pub struct AttributeArguments {
     /// Use at most this many threads; no figure depends on the number [default: one for each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
-    /// Print the summary as JSON
-    #[arg(long)]
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// The same as -f json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
@@ -61,7 +67,15 @@ enum ViewName {
     Kernels,
 }
 
-pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
+pub fn attribute(mut arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
+    arguments.trace = trace_in(&arguments.trace);
+    if arguments.json {
+        arguments.format = Format::Json;
+    }
+    if arguments.format.is_of_events() {
+        let only = "this form is made by ampere report, also of a trace: ampere report TRACE -f FORM";
+        crate::usage::wrong("attribute", ErrorKind::ArgumentConflict, only);
+    }
     let results =
         arguments.output.iter().flat_map(|directory| output::RESULTS.map(|name| directory.join(name)));
     let results: Vec<PathBuf> = results.collect();
@@ -97,14 +111,15 @@ pub fn attribute(arguments: AttributeArguments) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot create {}", directory.display()))?;
         finish::write_results(directory, &summary)?;
     }
-    match arguments.json {
-        true => {
+    match arguments.format {
+        Format::Json => {
             print("the summary", |out| json::write(&mut BufWriter::with_capacity(1 << 16, out), &summary))?
         }
-        false => {
+        Format::Table => {
             let lines = first::render(&summary, screen_of(&std::io::stdout()), &more(&arguments));
             print_in_colour("the summary", |out| out.write_all(lines.as_bytes()))?;
         }
+        other => return write_summary(&summary, other, None),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,6 +133,12 @@ fn more(arguments: &AttributeArguments) -> Vec<String> {
         }
         None => vec!["all tables and the page: with -o DIR, then ampere report DIR".to_owned()],
     }
+}
+
+/// Returns the trace in a directory, or what is named itself.
+pub fn trace_in(named: &Path) -> PathBuf {
+    let in_directory = named.is_dir().then(|| trace_beside(named).ok()).flatten();
+    in_directory.unwrap_or_else(|| named.to_owned())
 }
 
 /// Returns the figures; `None` if another process has them or will have them.
@@ -138,17 +159,7 @@ fn figures(arguments: &AttributeArguments, how: How) -> anyhow::Result<Option<At
         say!("ampere: {why} the first of {size} processes does all the work, and the others do nothing");
     }
     match calls {
-        Some(calls) => with_calls(trace, how, calls).map(Some),
+        Some(calls) => crate::calls::attribute(trace, how, calls).map(Some),
         None => offline::attribute_as(trace, how).map(Some),
     }
-}
-
-#[cfg(feature = "parquet")]
-fn with_calls(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attributed> {
-    crate::calls::attribute(trace, how, calls)
-}
-
-#[cfg(not(feature = "parquet"))]
-fn with_calls(_: &Path, _: How, _: &Path) -> anyhow::Result<Attributed> {
-    Err(ampere_report::ReportError::NoParquet.into())
 }

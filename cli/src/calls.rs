@@ -1,8 +1,12 @@
 //! `ampere attribute --calls`: writes a table of calls in addition to the summary.
 
 use crate::terminal::interrupt::remove_when_interrupted;
-use ampere_collector::run_directory::files::{WriteError, write_whole_with};
-use ampere_report::call_table::{CallRow, CallsFile, Names, Paths, write_paths};
+#[cfg(feature = "parquet")]
+use ampere_collector::run_directory::files::WriteError;
+use ampere_collector::run_directory::files::write_whole_with;
+use ampere_report::call_table::{CallRow, Names, Paths};
+#[cfg(feature = "parquet")]
+use ampere_report::call_table::{CallsFile, write_paths};
 use ampere_ring::files::unfinished;
 use ampere_trace::calls::{CallSink, CallTable, unlinked_file};
 use ampere_trace::offline::{self, How};
@@ -23,11 +27,13 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
         bail!("cannot write {}: it exists and is not a regular file: name another file", calls.display());
     }
     let paths = paths_beside(calls);
+    let form =
+        if calls.extension().is_some_and(|of| of == "csv") { Form::Csv } else { Form::Parquet(&paths) };
     remove_when_interrupted(vec![unfinished(calls), unfinished(&paths)])
         .context("cannot wait for signals")?;
     let mut attributed = None;
     let written = write_whole_with(calls, |file| {
-        let done = attribute_into(trace, how, file.get_mut(), &paths);
+        let done = attribute_into(trace, how, file.get_mut(), calls, form);
         let is_done = done.is_ok();
         attributed = Some(done);
         if is_done { Ok(()) } else { Err(io::Error::other("no calls")) }
@@ -35,18 +41,36 @@ pub fn attribute(trace: &Path, how: How, calls: &Path) -> anyhow::Result<Attribu
     match attributed {
         // The error that kept the file from being complete is reported first.
         Some(Err(why)) => Err(why),
-        Some(Ok(attributed)) => Ok(written.map(|()| attributed).inspect_err(|_| remove(&paths))?),
+        Some(Ok(attributed)) => Ok(written.map(|()| attributed).inspect_err(|_| form.remove_paths())?),
         None => bail!("{}", written.err().map_or_else(String::new, |why| why.to_string())),
     }
 }
 
-fn remove(path: &Path) {
-    let _ = std::fs::remove_file(path);
+/// What kind of file the calls are written to.
+#[derive(Clone, Copy)]
+enum Form<'a> {
+    Csv,
+    /// With a second file for the call paths.
+    Parquet(&'a Path),
 }
 
-fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyhow::Result<Attributed> {
+impl Form<'_> {
+    fn remove_paths(self) {
+        if let Form::Parquet(paths) = self {
+            let _ = std::fs::remove_file(paths);
+        }
+    }
+}
+
+fn attribute_into(
+    trace: &Path,
+    how: How,
+    file: &mut File,
+    calls: &Path,
+    form: Form,
+) -> anyhow::Result<Attributed> {
     let only = how.only;
-    let directory = paths.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = calls.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let spill_file = unfinished(&directory.join("calls that wait"));
     let about = vec![("trace", trace.display().to_string())];
     let begin_pass = |clock| {
@@ -54,10 +78,12 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
         file.set_len(0)?;
         file.rewind()?;
         let out = BufWriter::with_capacity(1 << 16, file.try_clone()?);
-        let file = CallsFile::new(out, &about).map_err(io::Error::other)?;
-        let sink = ParquetSink { file, paths: paths.to_owned() };
+        let sink: Box<dyn CallSink> = match form {
+            Form::Csv => Box::new(CsvSink::new(out)?),
+            Form::Parquet(paths) => parquet_sink(out, &about, paths)?,
+        };
         let spill_file = spill_file.clone();
-        let table = CallTable::new(Box::new(sink), clock, only, Box::new(move || unlinked_file(&spill_file)));
+        let table = CallTable::new(sink, clock, only, Box::new(move || unlinked_file(&spill_file)));
         Ok(Box::new(table) as _)
     };
     let How { config, threads, progress, .. } = how;
@@ -67,11 +93,28 @@ fn attribute_into(trace: &Path, how: How, file: &mut File, paths: &Path) -> anyh
     )
 }
 
+#[cfg(feature = "parquet")]
+fn parquet_sink(
+    out: BufWriter<File>,
+    about: &[(&str, String)],
+    paths: &Path,
+) -> io::Result<Box<dyn CallSink>> {
+    let file = CallsFile::new(out, about).map_err(io::Error::other)?;
+    Ok(Box::new(ParquetSink { file, paths: paths.to_owned() }))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet_sink(_: BufWriter<File>, _: &[(&str, String)], _: &Path) -> io::Result<Box<dyn CallSink>> {
+    Err(io::Error::other(ampere_report::ReportError::NoParquet))
+}
+
+#[cfg(feature = "parquet")]
 struct ParquetSink {
     file: CallsFile<BufWriter<File>>,
     paths: PathBuf,
 }
 
+#[cfg(feature = "parquet")]
 impl CallSink for ParquetSink {
     fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> io::Result<()> {
         self.file.push(row, names, paths).map_err(io::Error::other)
@@ -81,5 +124,65 @@ impl CallSink for ParquetSink {
         self.file.finish(&names, &paths).map_err(io::Error::other)?;
         write_whole_with(&self.paths, |file| write_paths(file, &names, &paths).map_err(io::Error::other))
             .map_err(|why: WriteError| io::Error::other(why))
+    }
+}
+
+/// Columns of a file of calls, as in Parquet, but for the call path: here it is its regions from the outermost in.
+const COLUMNS: [&str; 14] = [
+    "node",
+    "rank",
+    "thread",
+    "device",
+    "view",
+    "region",
+    "callpath",
+    "depth",
+    "start",
+    "end",
+    "calls",
+    "exclusive_joules",
+    "inclusive_joules",
+    "resolved_joules",
+];
+
+struct CsvSink(csv::Writer<BufWriter<File>>);
+
+impl CsvSink {
+    fn new(out: BufWriter<File>) -> io::Result<CsvSink> {
+        let mut file = csv::Writer::from_writer(out);
+        file.write_record(COLUMNS)?;
+        Ok(CsvSink(file))
+    }
+}
+
+impl CallSink for CsvSink {
+    fn push(&mut self, row: &CallRow, names: &Names, paths: &Paths) -> io::Result<()> {
+        let (name, paths_of) = (|number: u32| names.all()[number as usize].as_str(), paths.all());
+        let region = |path: u32| name(paths_of[path as usize].region);
+        let mut callpath: Vec<&str> = paths.up(row.path).map(region).collect();
+        callpath.reverse();
+        let (place, device) = (row.place, row.device);
+        let text = [place.node, place.rank, place.thread, device.device, device.view].map(name);
+        self.0.write_record([
+            text[0],
+            text[1],
+            text[2],
+            text[3],
+            text[4],
+            region(row.path),
+            &callpath.join(" > "),
+            &paths_of[row.path as usize].depth.to_string(),
+            &row.start.to_string(),
+            &row.end.to_string(),
+            &row.calls.map_or_else(String::new, |calls| calls.to_string()),
+            &row.exclusive_joules.to_string(),
+            &row.inclusive_joules.to_string(),
+            &row.resolved_joules.to_string(),
+        ])?;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, _: Names, _: Paths) -> io::Result<()> {
+        self.0.flush()
     }
 }

@@ -7,7 +7,7 @@ use crate::write_file::write_to;
 use ampere_report::compare::{Comparison, Form, Named, Per};
 use anyhow::ensure;
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory};
+use clap::{Args, ValueHint};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
@@ -20,26 +20,30 @@ const SHORT: Duration = Duration::from_secs(1);
 #[derive(Args)]
 pub struct CompareArguments {
     /// Output directories of runs; changes are relative to the first. With others after `--`: the first group
-    #[arg(required = true, num_args = 1.., value_parser = path_parser())]
+    #[arg(required = true, num_args = 1.., value_hint = ValueHint::DirPath, value_parser = path_parser())]
     directories: Vec<PathBuf>,
     /// After `--`: a second group, whose mean is compared with the first group's
-    #[arg(last = true, value_parser = path_parser())]
+    #[arg(last = true, value_hint = ValueHint::DirPath, value_parser = path_parser())]
     others: Vec<PathBuf>,
     /// Divide each run's sums, to compare runs of different sizes
     #[arg(long, value_enum, default_value_t = Per::Run)]
     per: Per,
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     format: Form,
+    /// The same as -f json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Write it there instead of to standard output
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
 }
 
 pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
-    let CompareArguments { directories, others, per, format, output } = arguments;
+    let CompareArguments { directories, others, per, format, json, output } = arguments;
+    let format = if json { Form::Json } else { format };
     if others.is_empty() && directories.len() < 2 {
         let words = "one run alone: name another one to compare it with";
-        crate::Arguments::command().error(ErrorKind::TooFewValues, words).exit();
+        crate::usage::wrong("compare", ErrorKind::TooFewValues, words);
     }
     let bar = Progress::of("runs");
     let (begun, expected, mut done) = (Instant::now(), (directories.len() + others.len()) as u64, 0);
@@ -59,7 +63,8 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
         let groups = vec![load(directories)?, load(others)?];
         let mut seen = BTreeSet::new();
         for run in groups.iter().flatten() {
-            let is_new = run.summary.run.id.is_empty() || seen.insert(run.summary.run.id.clone());
+            let is_new = run.summary.run.id.is_empty()
+                || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
             ensure!(
                 is_new,
                 "{} is a run that was named before: twice in a group it says nothing of noise",

@@ -5,6 +5,7 @@
 //! attribute_ranks.rs  `ampere attribute` that a launcher starts several times
 //! calls.rs            `ampere attribute --calls`
 //! timeline.rs         `ampere report -f timeline`
+//! usage.rs            examples of each command, and messages about wrong usage
 //! write_file.rs       writes a file that the user has named
 //! collector/          starts the collector of `ampere run` and `ampere replay`, restarts it, and asks it for figures
 //! terminal/           what people see on a terminal
@@ -19,7 +20,6 @@ mod terminal;
 mod attribute;
 mod attribute_ranks;
 mod calibrate;
-#[cfg(feature = "parquet")]
 mod calls;
 mod collector;
 mod compare;
@@ -33,10 +33,11 @@ mod run;
 mod shipped;
 mod timeline;
 mod top;
+mod usage;
 mod write_file;
 
 use ampere_settings::{PREFIX, Setting, setting};
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Joules per rank, call path and GPU kernel, while the job runs.
@@ -49,7 +50,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command and measure it: `ampere run -- mpirun -n 4 ./xhpl`
+    /// Run a command and measure it: `ampere run mpirun -n 4 ./xhpl`
     Run(run::RunArguments),
     /// Attribute the energy in an existing OTF2 trace
     Attribute(attribute::AttributeArguments),
@@ -79,23 +80,11 @@ enum Command {
     Shipped(shipped::ShippedArguments),
 }
 
-/// Exits with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: if an
-/// argument is not plain text, the message is printed without colours and control characters.
-fn wrong_usage(why: &clap::Error) -> ! {
-    let is_text = |word: std::ffi::OsString| {
-        let word = word.to_string_lossy();
-        ampere_model::text::printable_lines(&word) == word
-    };
-    if std::env::args_os().chain(std::env::vars_os().map(|(_, value)| value)).all(is_text) {
-        why.exit();
-    }
-    terminal::words::say_line(why.render().to_string().trim_end());
-    std::process::exit(why.exit_code())
-}
-
 fn main() -> ExitCode {
     ampere_signal_safety::remember_ignored_signals();
-    let arguments = Arguments::try_parse().unwrap_or_else(|why| wrong_usage(&why));
+    let matches = usage::command().try_get_matches();
+    let arguments = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
+    let arguments = arguments.unwrap_or_else(|why| usage::exit(why));
     if !matches!(arguments.command, Command::Doctor(_) | Command::Probe(_) | Command::Witness) {
         warn_of_misspelt_variables(); // the doctor has them among its findings
     }
@@ -112,9 +101,7 @@ fn main() -> ExitCode {
         Command::Probe(arguments) => doctor::probe(arguments),
         Command::Witness => run::witness(),
         #[cfg(feature = "manual")]
-        Command::Shipped(arguments) => {
-            shipped::write(arguments, &<Arguments as clap::CommandFactory>::command())
-        }
+        Command::Shipped(arguments) => shipped::write(arguments, &usage::command()),
     };
     result.unwrap_or_else(|error| {
         say!("ampere: {}", ampere_model::text::one_line(&*error));

@@ -17,7 +17,7 @@ use std::time::UNIX_EPOCH;
 #[derive(Args)]
 pub struct RecoverArguments {
     /// Output directory of a run that was killed, or its session in shared memory; without it, recoverable runs are listed
-    #[arg(value_parser = path_parser())]
+    #[arg(value_hint = clap::ValueHint::DirPath, value_parser = path_parser())]
     directory: Option<PathBuf>,
     /// Where the results of a session go that has no output directory any more
     #[arg(short, long, requires = "directory", value_parser = path_parser())]

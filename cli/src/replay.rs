@@ -1,5 +1,6 @@
 //! `ampere replay`: plays an existing trace into a live collector.
 
+use crate::attribute::trace_in;
 use crate::collector::keeper::{Keeper, Results};
 use crate::collector::{self, Address, Wanted, address, run_name};
 use crate::installation::{self, Installation};
@@ -21,7 +22,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct ReplayArguments {
-    /// The trace's anchor file, traces.otf2
+    /// The trace's anchor file, traces.otf2, or its directory
+    #[arg(value_hint = clap::ValueHint::FilePath)]
     trace: PathBuf,
     /// Play this many times as fast as the trace was recorded; 0 or "max": as fast as possible
     #[arg(long, value_name = "N", default_value = "1")]
@@ -67,7 +69,8 @@ fn seconds(text: &str) -> Result<Duration, NoSeconds> {
 
 const NAP: Duration = Duration::from_millis(20);
 
-pub fn replay(arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
+pub fn replay(mut arguments: ReplayArguments) -> anyhow::Result<ExitCode> {
+    arguments.trace = trace_in(&arguments.trace);
     let installation = installation::find()?;
     let config = Config::load(given(&arguments.config))?;
     Access::load(&config).map_err(anyhow::Error::msg)?;
@@ -115,7 +118,9 @@ impl Replaying<'_> {
         }
         live.stop();
         let results = collector.finish();
-        run::report(session, &output, results, "the trace has no enter and leave events");
+        let why_nothing = "the trace has no enter and leave events";
+        let expected = run::Expected { why_nothing, score_p: false, quiet: false };
+        run::report(session, &output, results, &expected);
         if self.is_interrupted() {
             say!("ampere: interrupted: the results are of what had been played by then");
         }
@@ -127,7 +132,7 @@ impl Replaying<'_> {
     fn start_collector(&self, session: &Session, description: &Path) -> anyhow::Result<Keeper> {
         let command = ["ampere".into(), "replay".into(), OsString::from(&self.arguments.trace)];
         let wanted = Wanted {
-            sample: None,
+            variables: &[],
             output: given(&self.arguments.output),
             config: given(&self.arguments.config),
             listen: self.arguments.listen.as_ref().and_then(|address| address.0.as_ref()),

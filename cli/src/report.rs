@@ -19,12 +19,14 @@ use ampere_report::{Choice, Format, render};
 use ampere_ring::process::is_this_node;
 use ampere_settings::Config;
 use ampere_trace::chrome::{self, Part};
+use ampere_trace::offline::{self, How};
 #[cfg(feature = "sqlite")]
 use ampere_trace::rpd;
 #[cfg(feature = "sqlite")]
 use anyhow::ensure;
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, ValueEnum, ValueHint};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -38,11 +40,14 @@ const PROGRESS_FROM: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
 pub struct ReportArguments {
-    /// Output directory of a run, which may still be running; or a summary.json
-    #[arg(value_parser = path_parser())]
-    directory: PathBuf,
+    /// Output directory of a run, which may still be running; or a summary.json, or any OTF2 trace [default: the last run here]
+    #[arg(value_hint = ValueHint::DirPath, value_parser = path_parser())]
+    directory: Option<PathBuf>,
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// The same as -f json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Write to this file instead of to standard output
     #[arg(short, long, value_parser = path_parser())]
     output: Option<PathBuf>,
@@ -55,7 +60,7 @@ pub struct ReportArguments {
     /// What `flamegraph` and `folded` show: all joules, or those above what the devices draw anyway
     #[arg(long, value_enum, default_value_t = Metric::Joules)]
     metric: Metric,
-    /// The run's settings, for `chrome` and `timeline`: needed because the trace holds raw readings
+    /// The run's settings, for traces, `chrome` and `timeline`: needed because the trace holds raw readings
     #[arg(long, env = "AMPERE_CONFIG", value_parser = path_parser())]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -69,21 +74,34 @@ enum Metric {
     Dynamic,
 }
 
-pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
+pub fn report(mut arguments: ReportArguments) -> anyhow::Result<ExitCode> {
+    if arguments.json {
+        arguments.format = Format::Json;
+    }
     let dynamic_only = arguments.metric == Metric::Dynamic;
     if dynamic_only && !matches!(arguments.format, Format::Flamegraph | Format::Folded) {
         let only = "--metric dynamic is for -f flamegraph and -f folded: the other forms have both";
-        clap::Command::new("ampere report").error(clap::error::ErrorKind::ArgumentConflict, only).exit();
+        crate::usage::wrong("report", ErrorKind::ArgumentConflict, only);
     }
     let choice = Choice { devices: arguments.device, view: arguments.view, dynamic_only };
     let output = given(&arguments.output);
     if let Some(option) = arguments.timeline.given().filter(|_| arguments.format != Format::Timeline) {
-        let only = format!("{option} is for -f timeline alone");
-        clap::Command::new("ampere report").error(clap::error::ErrorKind::ArgumentConflict, only).exit();
+        crate::usage::wrong(
+            "report",
+            ErrorKind::ArgumentConflict,
+            &format!("{option} is for -f timeline alone"),
+        );
     }
+    let named = given(&arguments.directory).map_or_else(last_run, |directory| Ok(directory.to_owned()))?;
+    let named = output_of(&named);
+    let trace = foreign_trace(&named);
+    let config = || Config::load(given(&arguments.config));
     if arguments.format.is_of_events() {
-        let config = Config::load(given(&arguments.config))?;
-        let parts = parts_of(&arguments.directory, &choice)?;
+        let config = config()?;
+        let parts = match trace {
+            Some(trace) => vec![Part { summary: attributed(&trace, &config, &choice)?, trace }],
+            None => parts_of(&named, &choice)?,
+        };
         return match arguments.format {
             Format::Timeline => {
                 let run = timeline::Run { parts: &parts, choice: &choice, config: &config };
@@ -93,29 +111,97 @@ pub fn report(arguments: ReportArguments) -> anyhow::Result<ExitCode> {
             _ => write_events(&parts, &choice, &config, output),
         };
     }
-    let bar = Progress::of("nodes");
-    let summary = summary_of(&arguments.directory, &mut bar.step());
-    bar.end();
-    let mut summary = summary?;
-    choice.apply(&mut summary)?;
+    let summary = match trace {
+        Some(trace) => attributed(&trace, &config()?, &choice)?,
+        None => {
+            let bar = Progress::of("nodes");
+            let summary = summary_of(&named, &mut bar.step());
+            bar.end();
+            let mut summary = summary?;
+            choice.apply(&mut summary)?;
+            summary
+        }
+    };
     let is_for_people = !matches!(arguments.format, Format::Json | Format::Csv | Format::Parquet);
     if is_for_people && choice.is_of_kernels_that_are_none(&summary) {
         bail!("this run has no GPU kernels");
     }
+    write_summary(&summary, arguments.format, output)
+}
+
+/// Writes a summary in one of its forms, to a file or to standard output.
+pub fn write_summary(summary: &Summary, format: Format, output: Option<&Path>) -> anyhow::Result<ExitCode> {
     let screen = if output.is_none() { screen_of(&io::stdout()) } else { Screen::FILE };
-    if output.is_none() && io::stdout().is_terminal() && arguments.format == Format::Parquet {
+    if output.is_none() && io::stdout().is_terminal() && format == Format::Parquet {
         bail!("Parquet is not for a terminal: name its file with -o");
     }
-    let report = render(&summary, arguments.format, screen)?;
+    let report = render(summary, format, screen)?;
     if let Some(path) = output {
         write_to(path, |file| file.write_all(&report))?;
         return Ok(ExitCode::SUCCESS);
     }
-    match arguments.format {
+    match format {
         Format::Table => print_in_colour("the report", |out| out.write_all(&report))?,
         _ => print("the report", |out| out.write_all(&report))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the newest run in the working directory, and prints which it is.
+fn last_run() -> anyhow::Result<PathBuf> {
+    let here = Path::new(".");
+    if is_output(here) {
+        return Ok(here.to_owned());
+    }
+    let time = |path: &PathBuf| {
+        let times = OUTPUT_FILES.iter().filter_map(|file| path.join(file).metadata().ok()?.modified().ok());
+        times.max()
+    };
+    let wanted = std::env::var_os("AMPERE_OUTPUT").map(PathBuf::from).filter(|path| is_output(path));
+    let Some(last) = all_outputs_below(here).into_iter().chain(wanted).max_by_key(time) else {
+        crate::usage::wrong(
+            "report",
+            ErrorKind::MissingRequiredArgument,
+            "there is no run here: name its output directory",
+        );
+    };
+    let last = last.strip_prefix(here).map(Path::to_owned).unwrap_or(last);
+    say!("ampere: the last run here is {}", last.display());
+    Ok(last)
+}
+
+/// Returns the output directory that a run's trace is in; anything else is returned as it was named.
+fn output_of(named: &Path) -> PathBuf {
+    let directory = named.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if is_trace(named) && is_output(directory) { directory.to_owned() } else { named.to_owned() }
+}
+
+fn is_trace(named: &Path) -> bool {
+    named.extension().is_some_and(|of| of == "otf2") && named.is_file()
+}
+
+/// Returns the trace if it is one that no summary is of, so that it has to be attributed.
+fn foreign_trace(named: &Path) -> Option<PathBuf> {
+    if is_trace(named) {
+        return Some(named.to_owned());
+    }
+    let is_of_run = !named.is_dir() || is_output(named) || !spools_below(named, 0, usize::MAX).0.is_empty();
+    if is_of_run { None } else { chrome::trace_beside(named).ok() }
+}
+
+/// Attributes a trace that no summary is of, for devices and views that were chosen.
+fn attributed(trace: &Path, config: &Config, choice: &Choice) -> anyhow::Result<Summary> {
+    let bar = Progress::default();
+    let mut step = bar.step();
+    let how = How { config, only: None, recorder: None, threads: offline::cores(), progress: &mut step };
+    let done = offline::attribute_as(trace, how);
+    drop(step);
+    bar.end();
+    let done = done?;
+    done.warnings.iter().chain(&done.odd).for_each(|line| say!("ampere: {line}"));
+    let mut summary = done.summary;
+    choice.apply(&mut summary)?;
+    Ok(summary)
 }
 
 /// Returns the run's trace, and those of nodes that are not in it.
@@ -228,6 +314,7 @@ fn write_events(
 /// After a second, `progress` gets the number of nodes that have been read and the number of all nodes.
 pub fn summary_of(directory: &Path, progress: &mut dyn FnMut(u64, u64)) -> anyhow::Result<Summary> {
     let begun = Instant::now();
+    let directory = &*output_of(directory);
     finish_if_cut_off(directory);
     let first = summary_of_node(directory)?;
     let (mut others, mut missing) = (Vec::new(), Vec::new());
@@ -311,13 +398,22 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     Ok(summary)
 }
 
+/// Files of which each output directory has one.
+const OUTPUT_FILES: [&str; 2] = ["summary.json", "collector.json"];
+
+fn is_output(directory: &Path) -> bool {
+    OUTPUT_FILES.iter().any(|file| directory.join(file).exists())
+}
+
+fn all_outputs_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| is_output(path)).collect()
+}
+
 /// Returns some output directories in a directory that is not one itself.
 fn outputs_below(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_output =
-        |path: &PathBuf| ["summary.json", "collector.json"].iter().any(|file| path.join(file).exists());
-    let mut found: Vec<String> =
-        entries.filter(is_output).map(|path| printable(&path.to_string_lossy())).collect();
+    let all = all_outputs_below(directory);
+    let mut found: Vec<String> = all.iter().map(|path| printable(&path.to_string_lossy())).collect();
     found.sort();
     found.truncate(3);
     found

@@ -1,12 +1,14 @@
 //! Manual pages and completions, made from the command line's own definition, which `make install` puts in place; and the
 //! references in the documentation, made from the tables of settings and metrics.
 
+use crate::usage::EXAMPLES;
 use ampere_settings::reference;
 use anyhow::Context;
+use clap::builder::Resettable;
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Roff, bold, roman};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ pub fn write(arguments: ShippedArguments, command: &Command) -> anyhow::Result<E
         clap_complete::generate_to(shell, &mut command, "ampere", &completions)
             .with_context(|| format!("cannot write to {}", completions.display()))?;
     }
+    complete_paths(&completions.join("ampere.bash"))
+        .with_context(|| format!("cannot write to {}", completions.display()))?;
     write_pages(command, &pages).with_context(|| format!("cannot write to {}", pages.display()))?;
     let references = [
         ("settings.md", reference::markdown()),
@@ -76,10 +80,54 @@ fn shown(command: &Command) -> Command {
         .subcommands(visible)
 }
 
+/// What is completed in the place of a command's first argument, as options of bash's `compgen`.
+const COMPLETED: [(&str, &str); 7] = [
+    ("attribute", "-f"),
+    ("compare", "-d"),
+    ("recover", "-d"),
+    ("replay", "-f"),
+    ("report", "-d"),
+    ("run", "-c"),
+    ("top", "-d"),
+];
+
+/// Clap's completion for bash offers options in the place of an argument. This offers paths there.
+fn complete_paths(script: &Path) -> std::io::Result<()> {
+    let mut text = std::fs::read_to_string(script)?;
+    let words = "COMPREPLY=( $(compgen -W \"${opts}\" -- \"${cur}\") )";
+    for (name, kind) in COMPLETED {
+        let Some(start) = text.find(&format!("ampere__subcmd__{name})\n            opts=")) else { continue };
+        let length = text[start..].find("\n            ;;\n").unwrap_or(text.len() - start);
+        let block = text[start..start + length].replace(" || ${COMP_CWORD} -eq 2 ]]", " ]]");
+        let Some((before, after)) = block.rsplit_once(words) else { continue };
+        let paths = format!(
+            "compopt -o filenames 2>/dev/null\n            COMPREPLY=( $(compgen {kind} -- \"${{cur}}\") )"
+        );
+        text.replace_range(start..start + length, &format!("{before}{paths}{after}"));
+    }
+    std::fs::write(script, text)
+}
+
+/// Writes the page of a command, with its examples in a section of their own.
+fn write_page(command: &Command, directory: &Path) -> std::io::Result<()> {
+    let man = Man::new(command.clone().after_help(Resettable::Reset)).source(SOURCE);
+    let mut file = File::create(directory.join(man.get_filename()))?;
+    man.render(&mut file)?;
+    let mut examples = Roff::new();
+    let own = EXAMPLES.iter().find(|(name, _)| *name == command.get_name()).map_or(&[][..], |(_, own)| own);
+    if !own.is_empty() {
+        examples.control("SH", ["EXAMPLES"]);
+    }
+    for (line, what) in own {
+        examples.control("TP", []).text([bold(*line)]).text([roman(*what)]);
+    }
+    examples.to_writer(&mut file)
+}
+
 fn write_pages(mut command: Command, directory: &Path) -> std::io::Result<()> {
     command.build();
     for one in command.get_subcommands() {
-        Man::new(one.clone()).source(SOURCE).generate_to(directory)?;
+        write_page(one, directory)?;
     }
     let mut file = File::create(directory.join("ampere.1"))?;
     Man::new(command).source(SOURCE).render(&mut file)?;

@@ -5,10 +5,11 @@ use crate::terminal::progress::Progress;
 use crate::terminal::words::print;
 use crate::write_file::write_to;
 use ampere_figures::summary::topmost;
+use ampere_model::signature::is_function;
 use ampere_report::Choice;
 use ampere_report::table::{Table, TableForm};
 use ampere_report::timeline::{By, RegionCalls, above, balance, head, table};
-use ampere_settings::{Config, offered, parse_duration};
+use ampere_settings::{Config, listed, offered, parse_duration};
 use ampere_timeline::attributor::ViewKind;
 use ampere_timeline::recorder::Recorder;
 use ampere_trace::calls::{CallTable, Clock, Span, span_of, unlinked_file};
@@ -18,6 +19,7 @@ use ampere_trace::timeline::{BINS_MAX, Bins, Kept, RegionSink, Wanted};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +34,7 @@ pub struct TimelineArguments {
     #[arg(long, value_name = "N", conflicts_with = "every", value_parser = clap::value_parser!(u32).range(1..))]
     bins: Option<u32>,
     /// `timeline`: bins of this length, 10ms for example
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", visible_alias = "bin-length", value_parser = duration)]
     every: Option<Duration>,
     /// `timeline`: what joules are summed by [default: rank]
     #[arg(long, value_enum)]
@@ -40,7 +42,7 @@ pub struct TimelineArguments {
     /// `timeline`: only the time in which a device has at least this many watts, and the joules of that time; no parts
     #[arg(long, value_name = "WATTS", conflicts_with_all = ["bins", "every", "region"], value_parser = watts)]
     above: Option<f64>,
-    /// `timeline`: the joules of each call of this region instead, in order
+    /// `timeline`: the joules of each call of this region instead, in order; a function's name is enough, without its arguments
     #[arg(long, value_name = "NAME", conflicts_with_all = ["bins", "every", "by"])]
     region: Option<String>,
 }
@@ -145,10 +147,7 @@ impl Run<'_> {
 
     fn calls_of(&self, region: &str, spans: &[Span]) -> anyhow::Result<(Table, Map<String, Value>)> {
         let names = self.parts.iter().flat_map(|part| part.summary.region_names());
-        let names: std::collections::BTreeSet<&str> = names.collect();
-        if !names.contains(region) {
-            bail!("there is no region {region:?}: {}", offered(region, names.into_iter()));
-        }
+        let region = find_region(region, &names.collect())?;
         let kept = Kept::<RegionCalls>::default();
         self.attribute(&begins(spans), |clock, begin, _| {
             let sink = RegionSink::new(region, begin, self.choice.devices.clone(), kept.clone());
@@ -198,6 +197,26 @@ impl Run<'_> {
             done.warnings.iter().for_each(|line| say!("ampere: {line}"));
         }
         Ok(())
+    }
+}
+
+/// Finds a region by its whole name, or by the name of its function alone.
+fn find_region<'a>(wanted: &str, names: &BTreeSet<&'a str>) -> anyhow::Result<&'a str> {
+    if let Some(name) = names.get(wanted) {
+        return Ok(name);
+    }
+    let named: Vec<&str> = names.iter().copied().filter(|name| is_function(name, wanted)).collect();
+    match named[..] {
+        [one] => {
+            say!("ampere: the region is {one}");
+            Ok(one)
+        }
+        [] => bail!("there is no region {wanted:?}: {}", offered(wanted, names.iter().copied())),
+        _ => bail!(
+            "there are {} regions {wanted:?}: name one of {}",
+            named.len(),
+            listed(named.iter().copied())
+        ),
     }
 }
 

@@ -408,7 +408,7 @@ impl Service {
         }
     }
 
-    /// The answer, and whether it contains the final figures. The batch system's job is not for everybody.
+    /// The answer, and whether it contains the final figures. The command and the batch system's job are not for everybody.
     async fn metrics(
         &self,
         format: TextFormat,
@@ -417,7 +417,7 @@ impl Service {
     ) -> (Response<Full<Bytes>>, bool) {
         let (snapshot, job) = (self.latest.get(), self.job());
         let is_last = snapshot.is_last;
-        let names_job = snapshot.job.is_some() && sees_all(has_token, from);
+        let names_job = sees_all(has_token, from);
         let mut last = self.metrics[usize::from(names_job)].lock().await;
         let is_same = |of: &Figures| {
             Arc::ptr_eq(&of.0, &snapshot) && of.1.as_ref().map(Arc::as_ptr) == job.as_ref().map(Arc::as_ptr)

@@ -347,8 +347,9 @@ static METRICS: &[Metric] = &[
         |_| vec![(vec![env!("CARGO_PKG_VERSION")], 1.0)],
     ),
     gauge(
-        "ampere_run_info", &["run", "scheduler", "job_id"],
-        "1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token",
+        "ampere_run_info", &["run", "scheduler", "job_id", "command", "user", "start"],
+        "1; the run that is measured, its user and when it began; the command, and the batch system's job that it belongs to, for \
+         the run's user or with a token",
         Scrape::run_info,
     ),
     // Only on the first node of a run on several nodes. Sums over ampere_device_* of all nodes do not count them again.
@@ -530,9 +531,11 @@ impl Scrape {
     }
 
     fn run_info(&self) -> Series<'_> {
-        let job = self.snapshot.job.as_ref().filter(|_| self.names_job);
+        let of = &*self.snapshot;
+        let job = of.job.as_ref().filter(|_| self.names_job);
         let (scheduler, id) = job.map_or(("", ""), |job| (job.scheduler.as_str(), job.id.as_str()));
-        vec![(vec![self.snapshot.run.as_str(), scheduler, id], 1.0)]
+        let command = if self.names_job { of.command.as_str() } else { "" };
+        vec![(vec![of.run.as_str(), scheduler, id, command, of.user.as_str(), of.start.as_str()], 1.0)]
     }
 }
 

@@ -72,7 +72,7 @@ def joules(directory):
 
 first, second = ([joules(name) for name in group] for group in (["a1", "a2", "a3"], ["b1", "b2", "b3"]))
 # without this option, pandas takes an empty name for a missing one
-table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""]})
+table = pandas.read_csv("rows.csv", keep_default_na=False, na_values={"mean": [""], "deviation": [""], "low": [""], "high": [""], "difference": [""], "p": [""], "adjusted_p": [""]})
 table = table.set_index(["by", "name", "figure", "group"])
 checked = 0
 for key in set().union(*first, *second):
@@ -93,7 +93,17 @@ for key in set().union(*first, *second):
         same(rows[1]["high"], mean(b) - mean(a) + half)
         p = stats.ttest_ind(a, b, equal_var=False).pvalue
         assert abs(p - 0.05) < 1e-9 or (rows[1]["within_noise"] == "true") == (p > 0.05), (key, p, rows[1])
+        assert math.isclose(rows[1]["p"], p, rel_tol=1e-6, abs_tol=1e-12), (key, p, rows[1])
     checked += 1
+
+# The correction of Benjamini and Hochberg, over the rows that were tested, by its definition.
+tested = table[table["significant"] != ""]
+assert len(tested) > 3, tested
+by_p = sorted(tested["p"])
+for _, row in tested.iterrows():
+    wanted = min(len(by_p) * p / (at + 1) for at, p in enumerate(by_p) if p >= row["p"])
+    assert math.isclose(row["adjusted_p"], min(wanted, 1.0), rel_tol=1e-9, abs_tol=1e-12), (row, wanted)
+    assert (row["significant"] == "true") == (row["adjusted_p"] < 0.05), row
 print("checked", checked)
 "#;
 
@@ -117,7 +127,7 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     assert_eq!(table.code, 0, "{table:#?}");
     table.said_nothing();
     let line = |name: &str| table.stdout.lines().find(|line| line.ends_with(name)).expect("a line");
-    assert!(table.stdout.contains("by Welch's t-test") && table.stdout.contains("joules by call path"));
+    assert!(table.stdout.contains("of a change (Welch)") && table.stdout.contains("joules by call path"));
     assert!(!table.stdout.contains("their commands differ"), "only a number differs: {}", table.stdout);
     // All formats have the same figures.
     let json: serde_json::Value =
@@ -131,14 +141,19 @@ fn groups_are_compared_in_every_form_and_bad_ones_are_refused() {
     let joules = |row: &&serde_json::Value| {
         row["by"] == "function" && row["name"] == "varied" && row["figure"] == "exclusive_joules"
     };
-    let within = rows.iter().find(joules).expect("a row")["differences"][0]["within_noise"].as_bool();
+    let significant = rows.iter().find(joules).expect("a row")["differences"][0]["significant"].as_bool();
     assert!(line("  varied").contains(" ± "), "{}", table.stdout);
-    assert_eq!(Some(line("  varied").contains("within noise")), within, "{}", table.stdout);
+    let functions = table.stdout.split("joules by function\n").nth(1).expect("a table");
+    let differ = functions.split("  within noise:\n").next().expect("a part");
+    assert_eq!(Some(differ.contains("  varied\n")), significant, "{}", table.stdout);
+    let verdict = json["verdict"][0].as_str().expect("a sentence");
+    assert_eq!(table.stdout.lines().next(), Some(verdict), "the verdict first: {}", table.stdout);
+    assert!(table.stdout.lines().count() <= 50, "{}", table.stdout);
     assert_eq!(calls["groups"][0]["values"], serde_json::json!([3.0, 3.0, 3.0]), "once, of three devices");
     let page = compare(&place, &["-f", "html", "-o", "page.html"]);
     assert_eq!((page.code, page.stdout.as_str()), (0, ""), "{page:#?}");
     let page = std::fs::read_to_string(place.path("page.html")).expect("a page");
-    assert!(page.contains(">varied</code>") && page.contains("within noise") && !page.contains("://"));
+    assert!(page.contains(">varied</code>") && page.contains("class=\"verdict\"") && !page.contains("://"));
     // The devices' rows have a total per device and per node.
     let devices: BTreeSet<&str> =
         rows.iter().filter(|row| row["by"] == "device").filter_map(|row| row["name"].as_str()).collect();

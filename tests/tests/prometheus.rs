@@ -40,7 +40,7 @@ const PROMISED: [(&str, &[&str]); 22] = [
     ("ampere_lag_seconds", &[]),
     ("ampere_conservation_error_joules", &["device"]),
     ("ampere_build_info", &["version"]),
-    ("ampere_run_info", &["run", "scheduler", "job_id"]),
+    ("ampere_run_info", &["run", "scheduler", "job_id", "command", "user", "start"]),
     ("ampere_device_reported_power_watts", &["device", "kind"]),
     ("ampere_device_temperature_celsius", &["device", "sensor"]),
     ("ampere_device_busy_ratio", &["device"]),

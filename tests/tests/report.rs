@@ -87,6 +87,10 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     let compared = run(place.ampere(["compare", "out", "out/summary.json"]).current_dir(place.path("")));
     assert_eq!(compared.code, 0, "{compared:#?}");
     assert!(compared.stdout.lines().any(|row| row.ends_with("=  step")), "{}", compared.stdout);
+    assert!(
+        compared.stdout.starts_with("1 and 2 are the same run: it is compared with itself\n"),
+        "{compared:#?}"
+    );
     // A link is not replaced, and what a descriptor has already written is kept.
     let csv = report(&place, &["out", "-f", "csv"]).stdout;
     let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, place.path(name)).expect("a link");

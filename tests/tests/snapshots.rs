@@ -372,9 +372,9 @@ fn metrics() {
         # HELP ampere_build_info 1; the version of ampere that measures
         # TYPE ampere_build_info gauge
         ampere_build_info{node,version}
-        # HELP ampere_run_info 1; the run that is measured, and the batch system's job that it belongs to, for the run's user or with a token
+        # HELP ampere_run_info 1; the run that is measured, its user and when it began; the command, and the batch system's job that it belongs to, for the run's user or with a token
         # TYPE ampere_run_info gauge
-        ampere_run_info{node,run,scheduler,job_id}
+        ampere_run_info{node,run,scheduler,job_id,command,user,start}
         # HELP ampere_events Enter and leave events taken from the rings
         # TYPE ampere_events counter
         ampere_events_total{node,rank}

@@ -179,6 +179,32 @@ fn an_empty_output_directory_that_existed_before_is_kept_when_nothing_runs() {
     }
 }
 
+/// The program is sampled, but it has no Score-P: what was asked for is missing.
+#[test]
+fn a_sampled_program_without_the_score_p_that_was_asked_for_is_incomplete() {
+    let place = Place::new();
+    let source = "int main(void) { for (volatile long i = 0; i < 300000000; i++); return 0; }";
+    let program = place.compile("cc", "spins", source, &[]);
+    let program = program.to_str().expect("UTF-8");
+    let start = |output: &str, options: &[&str]| {
+        let words = [&["run", "-o", output], options, &["--", program]].concat();
+        run(place.ampere(words.as_slice()).env_remove("AMPERE_SAMPLE"))
+    };
+    let done = start("auto", &["--require"]);
+    assert_eq!((done.code, &place.summary("auto")["run"]["complete"]), (0, &true.into()), "{done:#?}");
+    for (output, options, code) in
+        [("plain", &["--host", "scorep"][..], 0), ("required", &["--recorder", "scorep", "--require"], 1)]
+    {
+        let done = start(output, options);
+        assert_eq!(done.code, code, "{done:#?}");
+        assert!(done.stderr.contains("ampere: neither ranks nor calls are recorded"), "{done:#?}");
+        let of = place.summary(output)["run"].clone();
+        assert_eq!(of["complete"], false, "{of}");
+        assert!(of["notes"].to_string().contains("--host scorep: no process was built with Score-P"), "{of}");
+    }
+    place.is_clean();
+}
+
 #[test]
 fn wrong_usage_exits_with_2_and_starts_nothing() {
     let place = Place::new();

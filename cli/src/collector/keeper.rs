@@ -1,6 +1,5 @@
 //! Keeps a collector alive: starts another one in its place when it is killed.
 
-use super::SAMPLE;
 use ampere_collector::supervise::{Restarts, start_patiently};
 use ampere_figures::summary::SignalNumber;
 use ampere_ring::{CollectorState, HeldLock, Session};
@@ -32,8 +31,8 @@ fn look_period(waited: Duration) -> Duration {
 pub struct Start {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
-    /// The setting of stacks, if it is not in the environment.
-    pub sample: Option<String>,
+    /// Settings that are not in the environment, by their variables.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 impl Start {
@@ -42,7 +41,7 @@ impl Start {
         let log = ampere_ring::files::append_private(&session.join("collector.log"));
         Command::new(&self.program)
             .args(&self.arguments)
-            .envs(self.sample.iter().map(|period| (SAMPLE, period)))
+            .envs(self.variables.iter().map(|(variable, value)| (variable, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(log.map_or_else(|_| Stdio::null(), Stdio::from))

@@ -21,8 +21,8 @@ pub struct Wanted<'a> {
     pub output: Option<&'a Path>,
     pub config: Option<&'a Path>,
     pub listen: Option<&'a Listen>,
-    /// The setting of stacks, if it is not in the environment.
-    pub sample: Option<&'a str>,
+    /// Settings that are not in the environment, by their variables.
+    pub variables: &'a [(&'static str, String)],
     /// The measured command, for the summary.
     pub command: &'a [OsString],
     /// The description of the trace that is replayed.
@@ -68,6 +68,7 @@ pub fn start(
     arguments.extend(wanted.listen.map(|address| option("listen", address.to_string().as_ref())));
     arguments.push("--".into());
     arguments.extend(wanted.command.iter().cloned());
-    let sample = wanted.sample.map(str::to_owned);
-    Keeper::start(session, Start { program: installation.collector.clone(), arguments, sample }, meanwhile)
+    let start =
+        Start { program: installation.collector.clone(), arguments, variables: wanted.variables.to_vec() };
+    Keeper::start(session, start, meanwhile)
 }

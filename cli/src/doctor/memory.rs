@@ -2,6 +2,7 @@
 
 use super::findings::{Check, Group};
 use super::{bytes, plural};
+use ampere_collector::run_directory::leftover::Leftover;
 use ampere_ring::{Error, RING_RECORDS_MIN, RingProducer, Session};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -130,6 +131,11 @@ struct Left {
     running: usize,
 }
 
+/// Whether a run has ended without results, and has records of which they can be made.
+fn is_recoverable(session: &Path) -> bool {
+    Leftover::of_session(session).is_some_and(|left| left.in_use.is_none() && left.has_events())
+}
+
 /// Finds sessions of this user whose collector has ended.
 fn left_behind(group: &mut Group, base: &Path) {
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
@@ -139,7 +145,8 @@ fn left_behind(group: &mut Group, base: &Path) {
         let path = entry.path();
         let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|time| time.elapsed().ok());
         let age = age.unwrap_or_default();
-        if age < YOUNG || Session::open(&path).is_ok_and(|session| session.collector_is_alive()) {
+        let is_collected = Session::open(&path).is_ok_and(|session| session.collector_is_alive());
+        if is_collected || (age < YOUNG && !is_recoverable(&path)) {
             running += 1;
             continue;
         }

@@ -1,7 +1,6 @@
 //! The measured command: its environment, start and end.
 
 use super::{Host, RunArguments};
-use crate::collector::SAMPLE;
 use crate::installation::{self, CannotRun, Installation};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
@@ -35,7 +34,7 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
     if let Some(path) = given(&arguments.filter).and_then(|path| std::fs::canonicalize(path).ok()) {
         command.env(ENV_FILTER, path); // Score-P reads it, and so does the embedded host
     }
-    command.envs(arguments.sample.iter().map(|period| (SAMPLE, period)));
+    command.envs(arguments.variables.iter().map(|(variable, value)| (variable, value)));
     command.env("LD_LIBRARY_PATH", prepend(&installation.library_directory, "LD_LIBRARY_PATH", ':'));
     if arguments.host != Host::Embedded {
         for_score_p(&mut command);

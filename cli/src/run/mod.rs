@@ -12,7 +12,7 @@ mod launcher;
 mod outcome;
 mod signals;
 
-pub use outcome::{report, show};
+pub use outcome::{Expected, report, show};
 pub use signals::witness;
 
 use crate::collector::keeper::Keeper;
@@ -30,9 +30,9 @@ use ampere_model::text::{one_line, printable};
 use ampere_ring::Session;
 use ampere_ring::process::{distinct_node_name, node_name};
 use ampere_ring::session::ENV_SESSION_BOOT;
-use ampere_settings::{Config, WrongValue, setting};
+use ampere_settings::{Config, ENV_RECORDER, WrongValue, setting};
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use signals::{Listener, Witness};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -52,26 +52,50 @@ pub struct RunArguments {
     #[arg(long, env = "AMPERE_LISTEN", value_parser = address)]
     listen: Option<Address>,
     /// What measures: Score-P in the program, or ampere's own host preloaded into it
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, visible_alias = "recorder", value_enum, default_value = "auto")]
     host: Host,
+    /// Which sources of energy counters are opened, such as rapl,nvml [default: all that have a device, else the estimate]
+    #[arg(long, value_name = "NAMES", value_parser = value_of(COUNTERS))]
+    counters: Option<String>,
+    /// How often a counter that is about to change is read, such as 1ms
+    #[arg(long, value_name = "TIME", value_parser = value_of(PERIOD))]
+    sample_period: Option<String>,
+    /// Whether a trace is written [default: on]
+    #[arg(long, value_enum, value_name = "on|off")]
+    trace: Option<Switch>,
     /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
     /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time; the default), off, or a time such as 5ms
-    #[arg(long, value_name = "auto|off|PERIOD", value_parser = sample)]
+    #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,
     /// End with an error where the command cannot be measured, instead of running it all the same
     #[arg(long)]
     require: bool,
-    /// The command, after --
-    #[arg(required = true, last = true)]
+    /// Print nothing but what is wrong: no live table, and no results at the end
+    #[arg(short, long)]
+    quiet: bool,
+    /// The variables that the other options set.
+    #[arg(skip)]
+    variables: Vec<(&'static str, String)>,
+    /// The command. After -- it may begin with a hyphen
+    #[arg(required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
-/// Parses the option `--sample` for clap.
-fn sample(text: &str) -> Result<String, WrongValue> {
-    let known = setting(SAMPLE).map_or(Ok(()), |setting| setting.check(text));
-    known.map(|()| text.to_owned())
+const COUNTERS: &str = "AMPERE_COUNTERS";
+const PERIOD: &str = "AMPERE_SAMPLE_PERIOD";
+const TRACE: &str = "AMPERE_TRACE";
+
+/// Parses, for clap, an option that is the same as this variable.
+fn value_of(variable: &'static str) -> impl Fn(&str) -> Result<String, WrongValue> + Clone {
+    move |text| setting(variable).map_or(Ok(()), |setting| setting.check(text)).map(|()| text.to_owned())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -108,10 +132,29 @@ impl RunArguments {
             output: given(&self.output),
             config: given(&self.config),
             listen: self.listen.as_ref().and_then(|address| address.0.as_ref()),
-            sample: self.sample.as_deref(),
+            variables: &self.variables,
             command: &self.command,
             replay: None,
         }
+    }
+
+    /// Loads the settings, and keeps what the options set for the processes of the run.
+    fn config(&mut self) -> anyhow::Result<Config> {
+        let trace = self.trace.map(|trace| (trace == Switch::On).to_string());
+        let options = [
+            (SAMPLE, self.sample.clone()),
+            (COUNTERS, self.counters.clone()),
+            (PERIOD, self.sample_period.clone()),
+            (TRACE, trace),
+            (ENV_RECORDER, (self.host == Host::Scorep).then(|| "scorep".to_owned())),
+        ];
+        self.variables =
+            options.into_iter().filter_map(|(variable, value)| Some((variable, value?))).collect();
+        let mut config = Config::load(given(&self.config))?;
+        let value =
+            |name: &str| self.variables.iter().find(|(of, _)| *of == name).map(|(_, value)| value.clone());
+        config.apply(&value)?;
+        Ok(config)
     }
 
     /// Reports why the command is not measured, once for all ranks. With `--require` that is an error.
@@ -128,13 +171,13 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
     let installation = installation::find()?;
     installation::program(&arguments.command[0])?;
     // A mistake in the settings is reported before the job starts.
-    let config = Config::load(given(&arguments.config))?;
+    let config = arguments.config()?;
     let access = Access::load(&config).map_err(anyhow::Error::msg)?;
     check_counters(&config)?;
     check_filter(given(&arguments.filter))?;
     if config.sampler.stacks.is_none() {
         // This informs the collectors of all nodes that the run is to be sampled.
-        arguments.sample.get_or_insert_with(|| "auto".to_owned());
+        arguments.variables.push((SAMPLE, "auto".to_owned()));
     }
     let rank = launched::rank();
     if is_switched_off() {
@@ -149,7 +192,9 @@ pub fn run(mut arguments: RunArguments) -> anyhow::Result<ExitCode> {
         let rank_command = command::as_rank(&arguments, &installation);
         return Err(launched::become_rank(rank_command, rank, &installation).into());
     }
-    note_leftovers();
+    if let Ok(base) = Session::base_directory() {
+        stale::remove_stale_sessions(&base);
+    }
     if let Some(job) = launcher::job_elsewhere(|name| std::env::var(name).ok(), &node_name()) {
         say!(
             "ampere: {} is no node of Slurm job {}, and its joules are in the run's total all the same: start ampere run on a node of \
@@ -204,16 +249,21 @@ fn measure(
             return run_unmeasured(arguments, None);
         }
     };
-    let live = LiveTable::start(&output, access.token().cloned());
+    let live = (!arguments.quiet).then(|| LiveTable::start(&output, access.token().cloned()));
     let at_end = |ended: command::Ended| {
         end_of(&ended).save(session.directory());
         collector.close();
     };
     let status = command::wait_for(child, listener, witness, &|| collector.urge(), &at_end)?;
-    live.stop();
+    if let Some(live) = live {
+        live.stop();
+    }
     signals::stop_waiting_when_asked(&output, command::shell_status(status));
     let results = collector.finish();
-    let is_measured = report(&session, &output, results, arguments.host.why_nothing());
+    let host = arguments.host;
+    let expected =
+        Expected { why_nothing: host.why_nothing(), score_p: host == Host::Scorep, quiet: arguments.quiet };
+    let is_measured = report(&session, &output, results, &expected);
     let fails = arguments.require && !is_measured && status.success();
     Ok(if fails { ExitCode::FAILURE } else { command::code_of(status) })
 }
@@ -312,13 +362,5 @@ fn remove_results(output: &Path, run_id: &str, existed: bool) {
     }
     if !existed {
         let _ = ampere_owned::remove_directory(output);
-    }
-}
-
-/// Removes what empty sessions have left. Prints a line about runs whose collectors were killed.
-fn note_leftovers() {
-    let recoverable = Session::base_directory().map_or(0, |base| stale::remove_stale_sessions(&base));
-    if recoverable > 0 {
-        say!("ampere: {}", stale::notice(recoverable));
     }
 }

@@ -11,9 +11,18 @@ use ampere_report::first;
 use ampere_ring::{Session, files};
 use std::path::Path;
 
-/// Shows the results, or why there are none. `why_nothing` is the reason if there was no event. Returns whether something was
-/// measured.
-pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &str) -> bool {
+/// What is expected of a run, and what is printed of it.
+pub struct Expected<'a> {
+    /// The reason if there was no event.
+    pub why_nothing: &'a str,
+    /// Score-P has to record the events.
+    pub score_p: bool,
+    /// Only what is wrong is printed.
+    pub quiet: bool,
+}
+
+/// Shows the results, or why there are none. Returns whether what was expected was measured.
+pub fn report(session: &Session, output: &Path, results: Results, expected: &Expected) -> bool {
     if results == Results::StillWritten {
         say!(
             "ampere: the collector is still writing the results; when it is done, {} has a summary.txt",
@@ -39,14 +48,21 @@ pub fn report(session: &Session, output: &Path, results: Results, why_nothing: &
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(summary): Option<Summary> = summary else { return false };
-    let is_measured = summary.quality.records.events > 0
-        || summary.run.nodes.len() > 1
-        || !nodes::below(output, &summary.run.id).is_empty();
-    if !is_measured {
-        say!("ampere: nothing was measured: {why_nothing}");
+    let has_others = summary.run.nodes.len() > 1 || !nodes::below(output, &summary.run.id).is_empty();
+    let has_events = summary.quality.records.events > 0 || has_others;
+    let is_recorded = !expected.score_p || summary.run.host == "score-p" || has_others;
+    if !has_events {
+        say!("ampere: nothing was measured: {}", expected.why_nothing);
+    } else if !is_recorded {
+        say!(
+            "ampere: neither ranks nor calls are recorded, and what there is was sampled: {}",
+            expected.why_nothing
+        );
     }
-    show(&summary, output);
-    is_measured
+    if !expected.quiet {
+        show(&summary, output);
+    }
+    has_events && is_recorded
 }
 
 /// Shows the first lines of a run's result, and where the rest is.

@@ -29,6 +29,7 @@ const RETRY: Duration = Duration::from_millis(500);
 #[derive(Args)]
 pub struct TopArguments {
     /// Output directory of a run, or its collector's address (http://..., unix:/...); without it, your run on this node
+    #[arg(value_hint = clap::ValueHint::DirPath)]
     target: Option<String>,
 }
 

@@ -7,15 +7,17 @@ use crate::live::{LiveRun, Mode, catching_up};
 use crate::node_watch::NodeWatch;
 use crate::overhead;
 use crate::run_directory::command_end::CommandEnd;
+use crate::run_directory::nodes;
 use crate::sampling::clock::{SessionClock, best_reading};
 use crate::sampling::gauges::GaugeStatistics;
 use ampere_figures::clock_text;
 use ampere_figures::losses::{Losses, RecordLosses};
 use ampere_figures::missing;
-use ampere_figures::summary::{Ending, Gap, MpiRanks, Overhead, Readings, Run};
+use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Readings, Run};
 use ampere_figures::summary::{SamplerOverhead, Summary};
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::{SAMPLED_HOST, Timestamp};
+use ampere_settings::ENV_RECORDER;
 use ampere_timeline::attributor::{Attributor, Unit};
 use ampere_trace::spool::Spool;
 use std::collections::HashSet;
@@ -66,6 +68,11 @@ impl<'a> RunSummary<'a> {
             device.readings = figures.map(Readings::from);
             let gauges = figures.iter().flat_map(|figures| &figures.gauges);
             device.gauges = gauges.filter_map(GaugeStatistics::over_the_run).collect();
+            let settings = &self.run.options.config.sources;
+            device.estimate = (device.source == "estimate").then_some(EstimateWatts {
+                idle_watts: settings.idle_watts,
+                watts_per_core: settings.watts_per_core,
+            });
         }
         let sampler = self.run.sampling.sampler.as_ref();
         summary.overhead = Overhead {
@@ -103,13 +110,17 @@ impl<'a> RunSummary<'a> {
         let sampled = hosts.clone().next().unwrap_or_default();
         // If ranks are also sampled, the host that records their events is named.
         let host = hosts.find(|host| *host != SAMPLED_HOST).unwrap_or(sampled).to_owned();
+        let lacks_score_p = complete && self.lacks_score_p(&host);
+        if lacks_score_p {
+            notes.push(unseen::NO_SCORE_P.to_owned());
+        }
         Run {
             id: self.run.options.run_id.clone(),
             job: self.run.options.manifest.job.clone(),
             command: self.run.options.command.clone(),
             start,
             end,
-            complete: self.is_complete(complete),
+            complete: self.is_complete(complete) && !lacks_score_p,
             host,
             nodes: node_ranks.keys().cloned().collect(),
             ranks: node_ranks.values().sum(),
@@ -343,6 +354,13 @@ impl<'a> RunSummary<'a> {
         let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let is_all = self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);
         is_over && is_whole && !self.run.notes.is_incomplete() && is_all
+    }
+
+    /// Whether the user asked for Score-P's events, and neither this node nor another one has any.
+    fn lacks_score_p(&self, host: &str) -> bool {
+        let is_wanted = std::env::var(ENV_RECORDER).is_ok_and(|recorder| recorder == "scorep");
+        let options = &self.run.options;
+        is_wanted && host != "score-p" && nodes::below(&options.output, &options.run_id).is_empty()
     }
 
     /// Whether something that was measured is not in the trace.

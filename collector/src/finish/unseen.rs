@@ -11,6 +11,9 @@ use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+/// The note if Score-P was to record the run and no process was built with it.
+pub const NO_SCORE_P: &str = "--host scorep: no process was built with Score-P, so neither ranks nor calls are recorded: what there is was sampled";
+
 /// A note names at most this number of programs.
 const NAMES_MAX: usize = 4;
 

@@ -2,7 +2,7 @@
 //!
 //! A collector removes its own session at its end. Two kinds remain: failures, which the job's later processes must be able to
 //! see, and runs whose collector was killed. Failures are removed after a while, and killed runs without events at once. Killed
-//! runs with events are kept and reported, because `ampere recover` can finish them.
+//! runs with events are kept, because `ampere recover` can finish them; the doctor lists them.
 
 use crate::run_directory::leftover::{Leftover, is_session_name, remove_done};
 use crate::run_directory::manifest;
@@ -13,42 +13,28 @@ use std::time::Duration;
 /// The time after which all processes of a job have started.
 const STALE_AFTER: Duration = Duration::from_secs(600);
 
-/// Removes the useless sessions in `base`. Returns how many sessions can be recovered.
-pub fn remove_stale_sessions(base: &Path) -> usize {
-    let mut recoverable = 0;
+/// Removes the useless sessions in `base`.
+pub fn remove_stale_sessions(base: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let path = entry.path();
         if entry.file_name().to_string_lossy().ends_with(session::METRICS_ONLY) {
             remove_if_old(&path);
         } else if is_session_name(&path) {
-            recoverable += usize::from(keep_if_recoverable(&path));
+            remove_if_useless(&path);
         }
     }
-    recoverable
 }
 
-/// Returns the line that is printed for a user who starts another run.
-pub fn notice(recoverable: usize) -> String {
-    match recoverable {
-        1 => "a run whose collector was killed can be finished: ampere recover".to_owned(),
-        _ => format!("{recoverable} runs whose collectors were killed can be finished: ampere recover"),
-    }
-}
-
-/// Whether a session can be recovered. Removes a session that is neither in use nor recoverable.
-fn keep_if_recoverable(directory: &Path) -> bool {
+/// Removes a session that is neither in use nor recoverable.
+fn remove_if_useless(directory: &Path) {
     let Some(left) = Leftover::of_session(directory) else {
         // This is what an interrupted removal has left.
-        remove_if_old(directory);
-        return false;
+        return remove_if_old(directory);
     };
-    if left.in_use.is_some() {
-        return false;
+    if left.in_use.is_some() || left.has_events() {
+        return;
     }
-    if left.has_events() {
-        return true;
-    }
-    let Ok(session) = Session::open(directory) else { return false };
+    let Ok(session) = Session::open(directory) else { return };
     // A process has joined, so the run had started; all its processes and its collector are dead.
     let is_dead = left.processes > 0 && session.collector_state() != CollectorState::Failed;
     if left.is_done {
@@ -62,7 +48,6 @@ fn keep_if_recoverable(directory: &Path) -> bool {
     } else {
         remove_if_old(directory);
     }
-    false
 }
 
 fn remove_if_old(directory: &Path) {
@@ -139,7 +124,7 @@ mod tests {
         let rest = base.path().join("s-half-removed");
         fs::create_dir(&rest).unwrap();
         age(&rest);
-        assert_eq!(remove_stale_sessions(base.path()), 1);
+        remove_stale_sessions(base.path());
         for gone in [&metrics, &failed, &nothing, &before, &rest] {
             assert!(!gone.exists(), "{}", gone.display());
         }
@@ -157,7 +142,7 @@ mod tests {
         let wanted = base.path().join("out");
         let output = output::claim(&wanted, &manifest.node, &manifest.text()).unwrap();
         Session::open(&directory).unwrap().set_output(&output.directory);
-        assert_eq!(remove_stale_sessions(base.path()), 0);
+        remove_stale_sessions(base.path());
         assert!(!directory.exists() && !wanted.exists());
     }
 }

@@ -5,15 +5,19 @@ use crate::live_timeline::LiveTimeline;
 use crate::node_watch::NodeWatch;
 use crate::options::Options;
 use crate::overhead;
+use crate::run_directory::output::user_text;
 use crate::sampling::Sampling;
 use crate::sampling::gauges::{self, GaugeStatistics};
 use crate::serving::history::History;
 use crate::serving::latest::Latest;
 use crate::serving::power::Power;
+use ampere_figures::clock_text::rfc3339;
 use ampere_figures::snapshot::{self, Limits, RankFigures, Snapshot};
 use ampere_figures::summary::{Readings, SamplerOverhead};
 use ampere_model::Timestamp;
+use ampere_model::text::short;
 use ampere_report::page::live::LiveTables;
+use ampere_stacks::foreign;
 use std::time::{Duration, Instant};
 
 /// How often a snapshot is made for /metrics.
@@ -22,6 +26,8 @@ const SNAPSHOT_PERIOD: Duration = Duration::from_millis(100);
 const UNASKED_PERIOD: Duration = Duration::from_secs(1);
 /// After this long without a scrape, snapshots are made at [`UNASKED_PERIOD`].
 const UNASKED_AFTER: Duration = Duration::from_millis(1500);
+/// A longer command is shortened in the middle.
+const COMMAND_CHARS_MAX: usize = 200;
 /// Power is averaged over this.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 
@@ -33,6 +39,8 @@ pub(crate) struct Publisher {
     /// For a page that is opened late.
     pub history: History,
     pub tables: LiveTables,
+    /// The name of the user whose run it is, or else the number.
+    user: String,
     due: Instant,
     /// When a scrape last came.
     asked: Instant,
@@ -52,7 +60,11 @@ pub(crate) struct Published<'a> {
 
 impl Publisher {
     pub fn new(latest: Latest, most_series: usize) -> Publisher {
+        let user = rustix::process::geteuid().as_raw();
+        // The name may come from a directory service that does not answer.
+        let name = foreign::in_time(move || user_text(user)).unwrap_or_else(|| user.to_string());
         Publisher {
+            user: name,
             latest,
             limits: Limits::new(most_series),
             power: Power::default(),
@@ -105,6 +117,9 @@ impl Publisher {
             None => (of.options.manifest.node.clone(), of.elapsed.as_secs_f64()),
         };
         (snapshot.run, snapshot.job) = (of.options.run_id.clone(), of.options.manifest.job.clone());
+        snapshot.command = short(&of.options.command.join(" "), COMMAND_CHARS_MAX);
+        snapshot.user.clone_from(&self.user);
+        snapshot.start = rfc3339(of.options.manifest.started().realtime_ns);
         snapshot.collector.lag_seconds = clock.seconds(now.saturating_sub(of.timeline.done_until));
         snapshot.collector.node_cpu = of.node.and_then(NodeWatch::cpu);
         snapshot.notes.extend(of.node.iter().flat_map(|node| node.notes(attributor)));

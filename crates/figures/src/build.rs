@@ -390,6 +390,7 @@ impl Tables<'_> {
             contains: self.attributor.parts(number),
             samples: counter.samples,
             total_joules: totals.total_joules,
+            estimate: None,
             baseline: active.map(|_| baseline_of(device)),
             static_joules: active.map(|totals| totals.static_joules),
             dynamic_joules: active.map(|totals| totals.dynamic_joules),

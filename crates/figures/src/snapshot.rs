@@ -24,6 +24,15 @@ pub struct Snapshot {
     /// The batch system's job that the run belongs to.
     #[serde(default)]
     pub job: Option<Job>,
+    /// The measured command in one line; empty if it is not known.
+    #[serde(default)]
+    pub command: String,
+    /// The name of the user who runs it, or the number of one without a name.
+    #[serde(default)]
+    pub user: String,
+    /// When the run began (RFC 3339, UTC).
+    #[serde(default)]
+    pub start: String,
     /// The run has ended: these are its final figures.
     #[serde(default)]
     pub is_last: bool,
@@ -54,7 +63,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// What every user of the node may see: names, devices and figures.
     pub fn for_everybody(&self) -> Snapshot {
-        Snapshot { job: None, notes: Vec::new(), ..self.clone() }
+        Snapshot { job: None, command: String::new(), notes: Vec::new(), ..self.clone() }
     }
 }
 

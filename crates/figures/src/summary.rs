@@ -526,6 +526,9 @@ pub struct Device {
     pub samples: u64,
     /// From the first sample to the last.
     pub total_joules: f64,
+    /// The watts by which it was estimated; `None` of a counter, and of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<EstimateWatts>,
     /// What it draws without the job, under the policy *active*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
@@ -577,6 +580,15 @@ pub struct Device {
     /// Whether tables begin with it: other threads of a rank ran more than its main thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub other_ranks_lead: bool,
+}
+
+/// The model of the estimate, as the settings have it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EstimateWatts {
+    /// The power of the whole node without load.
+    pub idle_watts: f64,
+    /// The power of one busy core above that.
+    pub watts_per_core: f64,
 }
 
 /// What a device draws without the job.

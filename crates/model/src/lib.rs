@@ -10,6 +10,7 @@
 //! text.rs        figures and names as text for people         numbers.rs   hash maps whose keys are small integers
 //! order.rs       sorting, the largest first                   counted.rs   which part of a node a metric counts
 //! time_namespace.rs  start times of processes in a time namespace
+//! signature.rs   names of functions as demanglers write them
 //! ```
 //!
 //! The names of recorded environment variables are below.
@@ -25,6 +26,7 @@ mod metric;
 pub mod numbers;
 pub mod order;
 pub mod regions;
+pub mod signature;
 pub mod text;
 pub mod time_namespace;
 

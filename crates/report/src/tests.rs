@@ -1,7 +1,7 @@
 use super::*;
 use crate::compare::{Comparison, Form, Per};
 use ampere_figures::losses::Losses;
-use ampere_figures::summary::Run;
+use ampere_figures::summary::{EstimateWatts, Run};
 use ampere_figures::{assignment, summary};
 use ampere_model::{LocationKind, Quality, RegionHandle, RegionRef};
 use ampere_settings::Config;
@@ -621,7 +621,9 @@ fn differences_are_relative_to_the_first_run() {
     let named = |name: &str, summary| compare::Named { name: name.to_owned(), summary };
     let compared = Comparison::of(vec![vec![named("a", first)], vec![named("b\x1b[2J", second)]], Per::Run);
     let text = String::from_utf8(compared.render(Form::Table)).unwrap();
-    assert!(!text.contains('\x1b') && text.contains("not of one kind"), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    let verdict = "joules cannot be compared: they are not of one kind (estimated, measured)\n\n";
+    assert!(text.starts_with(verdict), "{text}");
     let row = |name: &str| {
         let line =
             text.lines().find(|line| line.ends_with(name)).unwrap_or_else(|| panic!("no {name}: {text}"));
@@ -630,7 +632,7 @@ fn differences_are_relative_to_the_first_run() {
     assert_eq!(row("  joules")[..4], ["10.000", "13.000", "+30.0", "%"]);
     assert_eq!(row("  work")[..4], ["3.000", "6.000", "+100.0", "%"]);
     assert_eq!(row("  main")[2], "=");
-    let by_function: Vec<&str> = text.split("by function").nth(1).unwrap().lines().skip(1).collect();
+    let by_function: Vec<&str> = text.split("by function\n").nth(1).unwrap().lines().collect();
     assert!(by_function[0].ends_with("work"), "the largest difference first: {text}");
 }
 
@@ -652,7 +654,7 @@ fn dynamic_joules_are_compared_where_all_runs_have_them() {
     assert_eq!(row("  static joules"), ["6.000", "0"], "{table}");
     assert_eq!(row("  work"), ["3.000", "4.800"], "{table}");
     assert!(
-        table.contains("\ndynamic joules by function,") && table.contains("\ndynamic joules by call path,")
+        table.contains("\ndynamic joules by function\n") && table.contains("\ndynamic joules by call path\n")
     );
     assert!(compared(runs(), Form::Html).contains("Dynamic joules by function"));
     assert!(compared(runs(), Form::Csv).contains("function,work,dynamic_joules,2,1,4.8"));
@@ -681,15 +683,24 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
         String::from_utf8(text).unwrap()
     };
     let line = |text: &str| text.lines().find(|line| line.ends_with("  work")).unwrap().to_owned();
+    let part = |text: &str| {
+        let table = text.split("joules by function\n").nth(1).and_then(|table| table.split("\n\n").next());
+        let (differ, within) =
+            table.and_then(|table| table.split_once("  within noise:\n")).expect("two parts");
+        (differ.contains("  work\n"), within.contains("  work\n"))
+    };
     let alike = text(vec![group(2, [0.0, 0.3, 0.6]), group(2, [0.1, 0.2, 0.9])], Per::Run);
-    assert!(line(&alike).contains("within noise"), "{alike}");
+    assert_eq!(part(&alike), (false, true), "{alike}");
+    assert!(alike.starts_with("same energy (within noise)\n\n"), "{alike}");
     let apart = text(vec![group(2, [0.0, 0.1, 0.2]), group(2, [3.0, 3.1, 3.2])], Per::Run);
+    assert_eq!(part(&apart), (true, false), "{apart}");
+    assert!(apart.starts_with("energy +30 %; work +97 %\n\n"), "{apart}");
     assert_eq!(
         line(&apart).split_whitespace().collect::<Vec<_>>().join(" "),
-        "3.100 ± 0.100 6.100 ± 0.100 +96.8 % +89.5 to +104.1 % work",
+        "3.100 6.100 +96.8 % ± 7.3 % work",
         "{apart}"
     );
-    assert!(line(&apart).find("work") > line(&alike).find("within noise"), "columns stay: {apart}");
+    assert_eq!(line(&apart).find("work"), line(&alike).find("work"), "columns stay: {apart}");
     // With another number of ranks: as sums, with a note, or per rank.
     let sums = text(vec![group(2, [0.0, 0.1, 0.2]), group(4, [3.0, 3.1, 3.2])], Per::Run);
     assert!(sums.contains("they ran on 2 and 4 ranks, and figures are sums: --per rank divides"), "{sums}");
@@ -699,6 +710,116 @@ fn a_difference_within_the_noise_of_groups_is_called_so() {
     // One run has no noise.
     let one = text(vec![group(2, [0.0, 0.1, 0.2]), vec![varied("r", 2, 1.0)]], Per::Run);
     assert!(one.contains("a group of one run has no deviation") && line(&one).contains("± ?"), "{one}");
+    assert!(
+        one.starts_with("energy +8.9 % (noise not known: compare groups of runs); work +29 %\n"),
+        "{one}"
+    );
+}
+
+/// Runs of one program on one machine, estimated by these watts.
+fn estimated(name: &str, idle_watts: f64, more: f64) -> compare::Named {
+    let mut named = varied(name, 2, more);
+    named.summary.run.energy = "estimated".to_owned();
+    named.summary.devices[0].estimate = Some(EstimateWatts { idle_watts, watts_per_core: 4.0 });
+    named
+}
+
+#[test]
+fn estimates_by_different_watts_are_no_significant_difference() {
+    let compared = |watts| {
+        let group = |watts, joules: [f64; 3]| Vec::from(joules.map(|more| estimated("r", watts, more)));
+        let groups = vec![group(100.0, [0.0, 0.1, 0.2]), group(watts, [3.0, 3.1, 3.2])];
+        let [text, json] =
+            [Form::Table, Form::Json].map(|form| Comparison::of(groups_of(&groups), Per::Run).render(form));
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        let rows = json["rows"].as_array().unwrap().iter();
+        let significant = rows
+            .filter(|row| row["differences"][0]["significant"] == true)
+            .map(|row| row["name"].to_string());
+        (String::from_utf8(text).unwrap(), significant.collect::<Vec<_>>())
+    };
+    let (text, significant) = compared(100.0);
+    assert!(text.starts_with("energy +30 %; work +97 %\n"), "{text}");
+    assert!(significant.contains(&"\"work\"".to_owned()), "{significant:?}");
+    let (text, significant) = compared(150.0);
+    let verdict = "joules cannot be compared: the runs were estimated by different watts \
+                   (100 W idle and 4 W per core; 150 W idle and 4 W per core)\n";
+    assert!(text.starts_with(verdict), "{text}");
+    assert!(significant.is_empty(), "{significant:?}");
+}
+
+fn groups_of(groups: &[Vec<compare::Named>]) -> Vec<Vec<compare::Named>> {
+    let copy = |run: &compare::Named| compare::Named { name: run.name.clone(), summary: run.summary.clone() };
+    groups.iter().map(|runs| runs.iter().map(copy).collect()).collect()
+}
+
+#[test]
+fn a_run_that_is_compared_with_itself_is_called_so() {
+    let first_line = |runs: [compare::Named; 2]| {
+        let text = Comparison::of(runs.map(|run| vec![run]).into(), Per::Run).render(Form::Table);
+        String::from_utf8(text).unwrap().lines().next().unwrap().to_owned()
+    };
+    let run = |id: &str, more| {
+        let mut named = varied(id, 2, more);
+        named.summary.run.id = id.to_owned();
+        named.summary.run.start = "2026-11-25T20:00:00Z".to_owned();
+        named
+    };
+    assert_eq!(
+        first_line([run("a", 0.0), run("a", 0.0)]),
+        "1 and 2 are the same run: it is compared with itself"
+    );
+    let dated = |mut named: compare::Named| {
+        named.summary.run.start = "2026-11-25T21:00:00Z".to_owned();
+        named
+    };
+    let again = "1 and 2 are the same run: only the attribution of its joules differs";
+    assert_eq!(first_line([run("a", 0.0), run("a", 1.0)]), again);
+    assert_eq!(first_line([run("a", 0.0), dated(run("b", 0.0))]), "same energy");
+    // The id of a trace is the name of its directory, which says nothing: its times are compared.
+    let trace = |id: &str| {
+        let mut named = run(id, 0.0);
+        named.summary.run.host = "trace".to_owned();
+        named
+    };
+    let same = "1 and 2 are the same run: it is compared with itself";
+    assert_eq!(first_line([trace("a"), trace("b")]), same);
+    assert_eq!(first_line([trace("a"), dated(trace("a"))]), "same energy");
+}
+
+#[test]
+fn chance_differences_among_many_rows_are_within_noise() {
+    // Forty functions do not differ in truth; some of them differ by chance, each with a probability of 5 %.
+    let mut random = 1_u64;
+    let mut noise = move || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 40) as f64 / f64::from(1 << 24)
+    };
+    let mut run = |name: &str| {
+        let mut named = varied(name, 2, 0.0);
+        let view = &mut named.summary.devices[0].views[0];
+        let row = view.regions[0].clone();
+        for number in 0..40 {
+            let mut row = row.clone();
+            row.region = format!("function {number}").into();
+            row.figures.exclusive_joules = 1.0 + noise();
+            view.regions.push(row);
+        }
+        named
+    };
+    let groups = ["a", "b"].map(|group| (0..4).map(|_| run(group)).collect()).into();
+    let json: serde_json::Value =
+        serde_json::from_slice(&Comparison::of(groups, Per::Run).render(Form::Json)).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let count = |what: &str, is: bool| {
+        let has = |row: &&serde_json::Value| {
+            row["differences"][0]["significant"].is_boolean() && row["differences"][0][what] == is
+        };
+        rows.iter().filter(has).count()
+    };
+    assert!(count("within_noise", false) >= 1, "by itself a row differs by chance");
+    assert_eq!(count("significant", true), 0);
+    assert_eq!(json["verdict"][0], "same energy (within noise)");
 }
 
 #[test]

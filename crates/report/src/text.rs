@@ -457,7 +457,8 @@ impl<'a> Page<'a> {
                 format!("collector {seconds:.2} s of CPU time, {:.1} MB at most{sampler}", bytes / 1e6),
             ));
         }
-        if let Some((stacks, share)) = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?))) {
+        if let Some((stacks, share)) = cost.stacks.as_ref().and_then(|stacks| Some((stacks, stacks.share()?)))
+        {
             lines.push(("stacks", stacks_cost(stacks, share)));
         }
         self.lines.push(Line::empty());

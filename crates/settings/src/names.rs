@@ -1,5 +1,6 @@
 //! Mistyped names, and patterns that match nothing.
 
+use ampere_model::signature::function;
 use strsim::levenshtein;
 
 /// The maximum number of names that are suggested for a pattern that matches nothing.
@@ -27,9 +28,25 @@ pub fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
 
 /// Describes what a pattern that matches nothing could have matched: "there are a, b and 3 more", the most similar first.
 pub fn offered<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> String {
+    offered_first(pattern, names, |_| false)
+}
+
+/// The same, with the names that are likely to be meant before all others.
+pub fn offered_first<'a>(
+    pattern: &str,
+    names: impl Iterator<Item = &'a str>,
+    is_likely: impl Fn(&str) -> bool,
+) -> String {
     let literal: String = pattern.chars().filter(|c| !r"\()[]*+?^$|".contains(*c)).collect();
+    // Long parameters and namespaces make a function's name no less similar.
+    let distance = |name: &str| {
+        let own = function(name);
+        let last = own.rsplit("::").next().unwrap_or(own);
+        [name, own, last].map(|name| levenshtein(&literal, name)).into_iter().min()
+    };
+    let is_part = |name: &str| !literal.is_empty() && name.contains(&literal);
     let mut names: Vec<&str> = names.collect();
-    names.sort_by_key(|name| (levenshtein(&literal, name), *name));
+    names.sort_by_cached_key(|name| (!is_likely(name), !is_part(name), distance(name), *name));
     match names[..] {
         [] => "there is none".to_owned(),
         [one] => format!("there is only {one}"),

@@ -78,6 +78,9 @@ const fn elsewhere(variable: &'static str, form: Form) -> Setting {
     Setting { keeper: Keeper::Elsewhere(form), if_wrong: IfWrong::LeftOut, ..variable_only(variable) }
 }
 
+/// The variable with what has to record the run's calls, as the option `--host` of `ampere run` has it.
+pub const ENV_RECORDER: &str = "AMPERE_RECORDER";
+
 /// All settings, except the keys of a `[[device]]`.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -319,6 +322,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting { about: "The session that a process belongs to.", ..variable_only("AMPERE_SESSION") },
     Setting { about: "The boot of the node that the session is on.", ..variable_only("AMPERE_SESSION_BOOT") },
+    Setting { about: "What has to record the run's calls.", ..variable_only(ENV_RECORDER) },
     Setting {
         about: "Where `proc`, `sys` and `dev` are, for tests.",
         if_wrong: IfWrong::RefusedByRun,

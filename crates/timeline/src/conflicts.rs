@@ -4,8 +4,8 @@
 use crate::agreement;
 use crate::attributor::{Attributor, Device, Unit};
 use crate::topology::metric_number;
-use ampere_model::{LocationKind, Quality};
-use ampere_settings::{DeviceSetting, listed, offered, plain};
+use ampere_model::{LocationKind, Quality, quantity_of_name};
+use ampere_settings::{DeviceSetting, listed, offered, offered_first, plain};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns one line for each doubtful setting, now that everything is known about the run, and for each pair of counters that
@@ -94,9 +94,16 @@ impl<'a> Run<'a> {
                 "[[device]] {:?}: metric = '{}' matches nothing: {}",
                 setting.name,
                 plain(setting.metric.as_str()),
-                offered(plain(setting.metric.as_str()), self.metrics.iter().map(String::as_str))
+                self.offered_metrics(plain(setting.metric.as_str()))
             )),
         }
+    }
+
+    /// The metrics that could have been meant, those of energy and power first.
+    fn offered_metrics(&self, pattern: &str) -> String {
+        let is_device = |name: &str| self.attributor.devices.iter().any(|device| device.info.metric == name);
+        let is_energy = |name: &str| is_device(name) || quantity_of_name(name).is_some();
+        offered_first(pattern, self.metrics.iter().map(String::as_str), is_energy)
     }
 
     /// The devices that a setting matches although an earlier setting applies to them, by the earlier setting.

@@ -3,8 +3,9 @@
 use crate::places::node_of;
 use crate::power;
 use crate::scorep_names;
+use crate::series::quantity_of;
 use ampere_model::text::listed;
-use ampere_model::{MetricValue, Quality, Region, RegionHandle};
+use ampere_model::{MetricValue, Quality, Quantity, Region, RegionHandle};
 use ampere_settings::Config;
 use otf2::{AttributeRef, LocationRef, MetricMember, Trace};
 use std::collections::BTreeSet;
@@ -87,7 +88,14 @@ pub(crate) fn missing_line(trace: &Trace, location: LocationRef) -> String {
 }
 
 pub(crate) fn no_energy(path: &Path, trace: &Trace, energy_known: bool, config: &Config) -> String {
-    let names: Vec<&str> = recorded_metrics(trace.definitions()).map(|m| m.name.as_str()).collect();
+    let mut members: Vec<&MetricMember> = recorded_metrics(trace.definitions()).collect();
+    // What could be meant comes first: metrics of energy, then those of power.
+    members.sort_by_key(|member| match quantity_of(member) {
+        Some(Quantity::Energy(_)) => 0,
+        Some(Quantity::Power(_)) => 1,
+        None => 2,
+    });
+    let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
     let has = match names.len() {
         0 => "it has no metric at all".to_owned(),
         _ => format!("it has {}", listed(names.iter(), 6)),

@@ -132,7 +132,7 @@ fn play(data: &[u8]) -> Option<Summary> {
     // The error is relative to the largest device. The device of time counts as well, although its seconds are in no total.
     let largest = summary.devices.iter().map(|device| device.total_joules).fold(0.0, f64::max);
     assert!(summary.quality.conservation_error_joules <= 1e-9 * (1.0 + largest), "of {largest}");
-    let table = text::render(&summary, false);
+    let table = text::render(&summary, ampere_report::first::screen::Screen::FILE);
     assert!(!table.chars().any(|c| c.is_control() && c != '\n'), "{table:?}");
     Some(summary)
 }

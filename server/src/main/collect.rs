@@ -64,7 +64,9 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
         cpus::leave_the_ranks_core();
     }
     allow_many_files();
-    let recoverable = session.directory().parent().map_or(0, stale::remove_stale_sessions);
+    if let Some(base) = session.directory().parent() {
+        stale::remove_stale_sessions(base);
+    }
     if arguments.counters_only {
         return sample_only(session, &load_config(&arguments)?.1).map(|()| None);
     }
@@ -82,7 +84,7 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
             return Ok(None);
         }
     }
-    begin(session, &arguments, recoverable)
+    begin(session, &arguments)
 }
 
 /// With what a run is begun or continued.
@@ -96,8 +98,8 @@ struct Start {
     takes_over: bool,
 }
 
-/// Begins a run in a new claim. `recoverable`: other runs that can be recovered.
-fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow::Result<Option<Served>> {
+/// Begins a run in a new claim.
+fn begin(session: Session, arguments: &Arguments) -> anyhow::Result<Option<Served>> {
     let (path, config) = load_config(arguments)?;
     let serving = (listen_address(arguments)?, Access::load(&config)?);
     let run_id = leftover::run_id(session.directory());
@@ -123,9 +125,6 @@ fn begin(session: Session, arguments: &Arguments, recoverable: usize) -> anyhow:
             .iter()
             .for_each(|records| spool_place::note_in_session(session.directory(), records));
         notes.extend(manifest.save(&output.spool).err().map(|why| why.to_string()));
-    }
-    if recoverable > 0 && !arguments.until_input_closes {
-        notes.push(stale::notice(recoverable)); // else `ampere run` prints it
     }
     let start = Start { config, serving: Ok(serving), manifest, notes, takes_over: false };
     let result = collect_into(&output, session, arguments, start);

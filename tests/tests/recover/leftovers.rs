@@ -63,7 +63,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
 }
 
 #[test]
-fn the_next_run_mentions_an_unfinished_run_once_and_leaves_it_alone() {
+fn the_next_run_leaves_an_unfinished_run_alone_and_the_doctor_names_it() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.bare("first", &program);
@@ -77,7 +77,10 @@ fn the_next_run_mentions_an_unfinished_run_once_and_leaves_it_alone() {
     let mut command = place.ampere_run("second", [&program]);
     let done = run(with_estimate(&mut command));
     assert_eq!(done.code, 7);
-    done.said_once(&["a run whose collector was killed can be finished: ampere recover"]);
+    done.said_nothing();
+    let found = run(&mut place.ampere(["doctor"]));
+    let line = found.stdout.lines().find(|line| line.contains("whose collector ended before its time"));
+    assert!(line.is_some() && found.stdout.contains("ampere recover "), "{found:#?}");
     let recovered = recover(&place, &place.path("first"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     assert!(calls(&place.summary("first"))["step"] > 50);

@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! figures.rs   what is compared of a run        statistics.rs  means, and what their difference can be
+//! ranked.rs    which rows a table shows         verdict.rs     the comparison in one sentence
 //! text.rs      as a table                       page.rs        as a page
 //! rows.rs      as rows of CSV, and as JSON
 //! ```
 
 mod figures;
 mod page;
+mod ranked;
 mod rows;
 mod statistics;
 mod text;
+mod verdict;
 
 use ampere_figures::summary::Summary;
-use ampere_model::order::largest_first;
 use ampere_model::text::{printable, short};
 pub use figures::{By, Per};
 use statistics::{Difference, Sample};
@@ -49,6 +51,8 @@ struct About {
     run: ampere_figures::summary::Run,
     /// The policy and the sharing of its view.
     shared_by: Option<(String, String)>,
+    /// The watts by which its estimated devices were estimated, in words; empty if they are not known.
+    estimated_by: BTreeSet<String>,
 }
 
 /// The groups of runs that are compared.
@@ -57,6 +61,8 @@ pub struct Comparison {
     has_dynamic: bool,
     per: Per,
     groups: Vec<Vec<About>>,
+    /// Why the joules of these runs differ even if the programs use the same energy.
+    incomparable: Option<String>,
     notes: Vec<String>,
     rows: Vec<Row>,
 }
@@ -82,11 +88,6 @@ impl Row {
     /// Whether the figure is 0 in all groups.
     fn is_nothing(&self) -> bool {
         self.groups.iter().all(|group| group.mean == 0.0)
-    }
-
-    /// By this rows are sorted.
-    fn spread(&self) -> f64 {
-        self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
     }
 }
 
@@ -118,7 +119,11 @@ impl Comparison {
         let notes = notes(&described, &functions, per);
         let rows = values.into_iter().flat_map(|((by, name), values)| rows_of(by, &name, &values, &sizes));
         let rows = rows.filter(|row| has_dynamic || !figures::is_of_activity(row.figure()));
-        Comparison { per, has_dynamic, groups: described, notes, rows: rows.collect() }
+        let incomparable = why_incomparable(&described);
+        let rows = rows.collect();
+        let mut comparison = Comparison { per, has_dynamic, groups: described, incomparable, notes, rows };
+        comparison.correct();
+        comparison
     }
 
     pub fn render(&self, form: Form) -> Vec<u8> {
@@ -133,30 +138,6 @@ impl Comparison {
     /// Whether there are groups of several runs, whose noise is known.
     fn has_samples(&self) -> bool {
         self.groups.iter().any(|runs| runs.len() > 1)
-    }
-
-    /// The joules that functions used themselves, those that differ most first, and how many rows are nothing in any group.
-    fn sorted(&self, by: By) -> (Vec<&Row>, usize) {
-        let joules = self.rows.iter().filter(|row| row.by == by && row.figure == by.shown(self.has_dynamic));
-        let (nothing, mut rows): (Vec<&Row>, Vec<&Row>) = joules.partition(|row| row.is_nothing());
-        largest_first(&mut rows, |row| row.spread());
-        (rows, nothing.len())
-    }
-}
-
-/// What a table of joules is about.
-fn title(by: By, has_dynamic: bool) -> String {
-    let dynamic = if by.shown(has_dynamic) > 0 { "dynamic " } else { "" };
-    format!("{dynamic}joules by {}, those that differ most first", by.name())
-}
-
-/// What a table leaves out: rows for which it has no room, and rows that are nothing in any group.
-fn left_out(more: usize, nothing: usize) -> Option<String> {
-    match (more, nothing) {
-        (0, 0) => None,
-        (more, 0) => Some(format!("and {more} more")),
-        (0, nothing) => Some(format!("and {nothing} with 0 J in all")),
-        (more, nothing) => Some(format!("and {more} more, and {nothing} with 0 J in all")),
     }
 }
 
@@ -175,7 +156,19 @@ impl About {
     fn of(named: Named) -> About {
         let view = named.summary.devices.iter().flat_map(|device| &device.views).next();
         let shared_by = view.map(|view| (view.policy.clone(), view.sharing.clone()));
-        About { name: named.name, run: named.summary.run, shared_by }
+        let estimates = named.summary.devices.iter().filter_map(|device| device.estimate.as_ref());
+        let estimated_by =
+            estimates.map(|by| format!("{} W idle and {} W per core", by.idle_watts, by.watts_per_core));
+        let estimated_by = estimated_by.collect();
+        About { name: named.name, run: named.summary.run, shared_by, estimated_by }
+    }
+
+    /// Whether both are figures of one run. The id of another tool's trace is only the name of its directory.
+    fn is_same_run(&self, other: &About) -> bool {
+        let (a, b) = (&self.run, &other.run);
+        let has_id = !a.id.is_empty() && [a, b].iter().all(|run| run.host != "trace");
+        let is_dated = !a.start.is_empty();
+        (has_id && a.id == b.id) || (is_dated && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
     }
 
     /// Its words without numbers, and without the directories of files: what stays the same if only sizes change.
@@ -183,6 +176,19 @@ impl About {
         let words = self.run.command.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
         words.filter(|word| !word.is_empty() && word.parse::<f64>().is_err()).collect()
     }
+}
+
+/// Why joules of these runs differ even if the programs use the same energy.
+fn why_incomparable(groups: &[Vec<About>]) -> Option<String> {
+    let kinds: BTreeSet<&str> = groups.iter().flatten().map(|run| run.run.energy.as_str()).collect();
+    if kinds.len() > 1 {
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        return Some(format!("they are not of one kind ({})", printable(&kinds.join(", "))));
+    }
+    let known = groups.iter().flatten().map(|run| &run.estimated_by).filter(|watts| !watts.is_empty());
+    let watts: BTreeSet<String> = known.map(|watts| Vec::from_iter(watts.clone()).join(", ")).collect();
+    let watts: Vec<String> = watts.into_iter().collect();
+    (watts.len() > 1).then(|| format!("the runs were estimated by different watts ({})", watts.join("; ")))
 }
 
 /// What a reader has to know of the runs.
@@ -197,9 +203,6 @@ fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec
         notes.push("they have no function in common: they are runs of different programs".to_owned());
     } else if differ(&|a, b| a.run.command.is_empty() || b.run.command.is_empty() || a.words() == b.words()) {
         notes.push("their commands differ: what differs may be the program's, or its input's".to_owned());
-    }
-    if differ(&|a, b| a.run.energy == b.run.energy) {
-        notes.push("their joules are not of one kind: differences are of the counters, too".to_owned());
     }
     let known = || runs().filter_map(|run| run.shared_by.as_ref());
     if known().any(|rule| Some(rule) != known().next()) {
@@ -240,13 +243,13 @@ fn have_nothing_in_common(functions: &[BTreeSet<String>]) -> bool {
         && functions[1..].iter().map(own).any(|other| !other.is_empty() && other.is_disjoint(&first))
 }
 
+/// What is known of a run, without its name.
 fn line(about: &About) -> String {
     let of = &about.run;
     let command =
         if of.command.is_empty() { String::new() } else { format!(": {}", printable(&of.command.join(" "))) };
     format!(
-        "{}: {} rank{} on {}, {}{}{command}",
-        printable(&about.name),
+        "{} rank{} on {}, {}{}{command}",
         of.ranks,
         if of.ranks == 1 { "" } else { "s" },
         printable(&of.nodes.join(", ")),
@@ -279,14 +282,15 @@ fn change(from: f64, to: f64) -> String {
     if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
 }
 
-/// The interval of a difference in percent of the first group's mean, or in times of it; in its own unit where there is no mean.
-fn interval(first: &Sample, difference: &Difference) -> String {
-    let Some((low, high)) = difference.interval else { return String::new() };
-    let [from, to] = [low, high].map(|end| 100.0 * end / first.mean);
-    match from.abs().max(to.abs()) {
-        most if most < 1000.0 => format!("{from:+.1} to {to:+.1} %"),
-        most if most.is_finite() => format!("x {:+.0} to {:+.0}", from / 100.0, to / 100.0),
-        _ => format!("{low:+.3} to {high:+.3}"),
+/// Half of the interval of a difference, in percent of the first group's mean or in times of it; in its own unit where there is no
+/// mean. `?` if a group has one run.
+fn uncertainty(first: &Sample, difference: &Difference) -> String {
+    let Some((low, high)) = difference.interval else { return "± ?".to_owned() };
+    let half = (high - low) / 2.0;
+    match 100.0 * half / first.mean.abs() {
+        percent if percent < 1000.0 => format!("± {percent:.1} %"),
+        percent if percent.is_finite() => format!("± x {:.0}", percent / 100.0),
+        _ => format!("± {}", ampere_model::text::joules(half)),
     }
 }
 
@@ -295,27 +299,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_are_nothing_in_all_groups_are_counted_and_not_shown() {
-        let row = |name: &str, joules: f64| {
+    fn rows_below_one_percent_of_all_groups_are_one_row() {
+        let row = |by: By, name: &str, joules: [f64; 2]| {
             let mut values = [figures::Values::default(); 2];
-            values[1][0] = joules;
-            rows_of(By::Function, name, &values, &[1, 1])
+            for (values, joules) in values.iter_mut().zip(joules) {
+                values[by.figures().iter().position(|figure| figure.contains("joules")).unwrap_or(0)] =
+                    joules;
+            }
+            rows_of(by, name, &values, &[1, 1])
         };
-        let rows = [("work", 2.0), ("never_ran", 0.0), ("nor_this", 0.0)];
-        let rows = rows.into_iter().flat_map(|(name, joules)| row(name, joules)).collect();
+        let functions = [
+            ("work", [80.0, 85.0]),
+            ("grows", [0.5, 14.0]),
+            ("small", [0.5, 0.9]),
+            ("never_ran", [0.0, 0.0]),
+        ];
+        let functions = functions.into_iter().flat_map(|(name, joules)| row(By::Function, name, joules));
+        let rows = row(By::Run, "", [100.0, 100.0]).into_iter().chain(functions).collect();
+        let groups = vec![Vec::new(), Vec::new()];
         let comparison = Comparison {
             per: Per::Run,
             has_dynamic: false,
-            groups: vec![Vec::new(), Vec::new()],
+            groups,
+            incomparable: None,
             notes: Vec::new(),
             rows,
         };
         let shown = |form| String::from_utf8(comparison.render(form)).expect("UTF-8");
         for form in [Form::Table, Form::Html] {
             let text = shown(form);
-            assert!(text.contains("work") && !text.contains("never_ran"), "{text}");
-            assert!(text.contains("and 2 with 0 J in all"), "{text}");
+            assert!(text.contains("work") && text.contains("grows"), "{text}");
+            assert!(
+                !text.contains("never_ran") && !text.contains(" small") && !text.contains(">small"),
+                "{text}"
+            );
+            assert!(text.contains("2 more, each below 1 % of both runs"), "{text}");
         }
+        let more = shown(Form::Table).lines().find(|line| line.contains("2 more")).map(str::to_owned);
+        let figures: Vec<String> =
+            more.iter().flat_map(|line| line.split_whitespace().take(3)).map(str::to_owned).collect();
+        assert_eq!(figures, ["0.500", "0.900", "+80.0"], "their sums");
         assert!(shown(Form::Csv).contains("never_ran"));
     }
 }

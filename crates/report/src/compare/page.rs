@@ -2,14 +2,17 @@
 //! them.
 
 use super::figures::By;
-use super::{Comparison, Row, change, interval, left_out, line, shown, text};
+use super::ranked::Ranked;
+use super::{Comparison, Row, change, shown, text, uncertainty, verdict};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("page.css");
-/// Rows of each table: the rest is in other forms.
-const ROWS_MAX: usize = 50;
+/// The maximum number of rows of a table that are not folded.
+const ROWS_MAX: usize = 15;
+/// The maximum number of rows that are folded: other forms have the rest.
+const FOLDED_MAX: usize = 50;
 
 pub fn render(comparison: &Comparison) -> String {
     html! {
@@ -23,13 +26,12 @@ pub fn render(comparison: &Comparison) -> String {
             }
             body {
                 (head(comparison))
-                @let rows: Vec<&Row> =
-                    comparison.rows.iter().filter(|row| row.by == By::Run && !row.is_nothing()).collect();
-                (table(comparison, "The runs", (&rows, 0), "figure"))
-                @for by in [By::Device, By::Function, By::Kernel, By::CallPath] {
-                    @let (rows, nothing) = comparison.sorted(by);
-                    @if rows.len() + nothing > 0 {
-                        (table(comparison, &heading(by, comparison.has_dynamic), (&rows, nothing), by.name()))
+                @for by in [By::Run, By::Device, By::Function, By::Kernel, By::CallPath] {
+                    @let ranked = comparison.ranked(by);
+                    @let count = ranked.differ.len() + ranked.within_noise.len();
+                    // A single device has all joules of its run.
+                    @if count > 0 && !(by == By::Device && count == 1) {
+                        (section(comparison, by, &ranked))
                     }
                 }
             }
@@ -42,8 +44,15 @@ fn head(comparison: &Comparison) -> Markup {
     html! {
         header {
             h1 { "ampere: runs compared" }
+            @let verdicts = verdict::verdicts(comparison);
+            @for (number, verdict) in (2..).zip(&verdicts) {
+                p.verdict { @if verdicts.len() > 1 { (number) ": " } (sentence(verdict)) }
+            }
             @for (number, runs) in comparison.groups.iter().enumerate() {
-                p { strong { (number + 1) } @for run in runs { " " code { (line(run)) } br; } }
+                p {
+                    strong { (number + 1) }
+                    @for (names, line) in text::described(runs) { " " code { (names.join(", ")) ": " (line) } br; }
+                }
             }
             @if !comparison.notes.is_empty() {
                 div.notes { h2 { "Notes" } ul { @for note in &comparison.notes { li { (printable(note)) } } } }
@@ -51,7 +60,7 @@ fn head(comparison: &Comparison) -> Markup {
             p.small {
                 "Changes are relative to 1. "
                 @if comparison.per != super::Per::Run { "Joules, watts, calls and a function's seconds are per " (comparison.per.name()) ". " }
-                @if comparison.has_samples() { "±: the standard deviation of a group's runs. " (sentence(&text::method())) }
+                @if comparison.has_samples() { "± after a mean: the standard deviation of a group's runs. After a change, " (text::method()) "." }
             }
         }
     }
@@ -62,35 +71,56 @@ fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
-/// `nothing`: rows that are nothing in any group.
-fn table(comparison: &Comparison, title: &str, (rows, nothing): (&[&Row], usize), what: &str) -> Markup {
-    let has_samples = comparison.has_samples();
-    let is_of_one_unit = rows.iter().all(|row| row.by != By::Run);
-    let most = is_of_one_unit.then(|| scale(rows));
+/// A table of what differs. What is within noise is folded below it, and so is what there is no room for.
+fn section(comparison: &Comparison, by: By, ranked: &Ranked) -> Markup {
+    let all: Vec<&Row> = ranked.differ.iter().chain(&ranked.within_noise).copied().collect();
+    // The figures of the runs themselves are few, and always shown.
+    let shown_max = if by == By::Run { all.len() } else { ranked.differ.len().min(ROWS_MAX) };
+    let (first, rest) = all.split_at(shown_max);
+    let is_noise = shown_max == ranked.differ.len();
     html! {
         section {
-            h2 { (title) }
-            table {
-                thead {
-                    tr {
-                        @for at in 0..comparison.groups.len() {
-                            th.number { (at + 1) }
-                            @if has_samples { th.number { "deviation" } }
-                            @if at > 0 { th.number { "change" } @if has_samples { th.number { "interval" } } @if most.is_some() { th {} } }
-                        }
-                        th { (what) }
-                    }
+            h2 { (heading(by, comparison.has_dynamic)) }
+            @if first.is_empty() { p.small { "Nothing differs by more than the noise." } }
+            @else { (table(comparison, first, by)) }
+            @if !rest.is_empty() {
+                details {
+                    summary { (rest.len()) @if is_noise { " within noise" } @else { " more" } }
+                    (table(comparison, &rest[..rest.len().min(FOLDED_MAX)], by))
+                    @if rest.len() > FOLDED_MAX { p.small { "and " (rest.len() - FOLDED_MAX) " more: -f csv and -f json have all" } }
                 }
-                tbody { @for row in rows.iter().take(ROWS_MAX) { (line_of(row, has_samples, most)) } }
             }
-            @if let Some(words) = left_out(rows.len().saturating_sub(ROWS_MAX), nothing) { p.small { (words) ": -f csv and -f json have all" } }
+            @if let Some(sum) = &ranked.small {
+                @let [from, to] = [0, sum.groups.len() - 1].map(|at| joules(sum.groups[at].mean));
+                p.small { (sum.name) ": " (from) " J in 1, " (to) " J in " (sum.groups.len()) }
+            }
+        }
+    }
+}
+
+fn table(comparison: &Comparison, rows: &[&Row], by: By) -> Markup {
+    let has_samples = comparison.has_samples();
+    let most = (by != By::Run).then(|| scale(rows));
+    html! {
+        table {
+            thead {
+                tr {
+                    @for at in 0..comparison.groups.len() {
+                        th.number { (at + 1) }
+                        @if has_samples { th.number { "deviation" } }
+                        @if at > 0 { th.number { "change" } @if has_samples { th.number {} } @if most.is_some() { th {} } }
+                    }
+                    th { @if by == By::Run { "figure" } @else { (by.name()) } }
+                }
+            }
+            tbody { @for row in rows { (line_of(row, has_samples, most)) } }
         }
     }
 }
 
 /// `most`: the scale of its pictures, if it has some.
 fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
-    let within = row.differences.iter().all(|difference| difference.is_within_noise() == Some(true));
+    let within = row.is_significant() == Some(false);
     html! {
         tr.rest[has_samples && within] {
             @for (at, group) in row.groups.iter().enumerate() {
@@ -98,13 +128,12 @@ fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
                 @if has_samples { td.number.small { "± " (group.deviation.map_or_else(|| "?".to_owned(), joules)) } }
                 @if at > 0 {
                     @let difference = &row.differences[at - 1];
-                    @let within = difference.is_within_noise();
                     td.number { (change(row.groups[0].mean, group.mean)) }
                     @if has_samples {
-                        td.number { (interval(&row.groups[0], difference)) @if within == Some(true) { br; "within noise" } }
+                        td.number { (uncertainty(&row.groups[0], difference)) }
                     }
                     @if let Some(most) = most {
-                        td.span { (bar(difference.of_means, difference.interval, most, within == Some(true))) }
+                        td.span { (bar(difference.of_means, difference.interval, most, within)) }
                     }
                 }
             }
@@ -115,7 +144,7 @@ fn line_of(row: &Row, has_samples: bool, most: Option<f64>) -> Markup {
 
 /// The largest difference that a table shows, with its interval.
 fn scale(rows: &[&Row]) -> f64 {
-    let ends = rows.iter().take(ROWS_MAX).flat_map(|row| &row.differences).flat_map(|difference| {
+    let ends = rows.iter().flat_map(|row| &row.differences).flat_map(|difference| {
         let (low, high) = difference.interval.unwrap_or_default();
         [difference.of_means, low, high]
     });
@@ -138,6 +167,9 @@ fn bar(difference: f64, interval: Option<(f64, f64)>, most: f64, within: bool) -
 }
 
 fn heading(by: By, has_dynamic: bool) -> String {
+    if by == By::Run {
+        return "The runs".to_owned();
+    }
     let what = if by.shown(has_dynamic) > 0 { "Dynamic joules" } else { "Joules" };
     format!("{what} by {}", by.name())
 }

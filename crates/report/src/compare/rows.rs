@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The value of the key `schema`.
 const SCHEMA: &str = "ampere-comparison/1";
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 14] = [
     "by",
     "name",
     "figure",
@@ -19,6 +19,9 @@ const COLUMNS: [&str; 11] = [
     "low",
     "high",
     "within_noise",
+    "p",
+    "adjusted_p",
+    "significant",
 ];
 
 pub fn csv(comparison: &Comparison) -> Vec<u8> {
@@ -36,6 +39,7 @@ pub fn csv(comparison: &Comparison) -> Vec<u8> {
 fn record(row: &Row, at: usize, group: &Sample) -> [String; COLUMNS.len()] {
     let difference = at.checked_sub(1).map(|at| &row.differences[at]);
     let interval = difference.and_then(|difference| difference.interval);
+    let word = |is: Option<bool>| is.map_or_else(String::new, |is| is.to_string());
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |figure| figure.to_string());
     [
         row.by.name().to_owned(),
@@ -48,9 +52,10 @@ fn record(row: &Row, at: usize, group: &Sample) -> [String; COLUMNS.len()] {
         number(difference.map(|difference| difference.of_means)),
         number(interval.map(|interval| interval.0)),
         number(interval.map(|interval| interval.1)),
-        difference
-            .and_then(Difference::is_within_noise)
-            .map_or_else(String::new, |within| within.to_string()),
+        word(difference.and_then(Difference::is_within_noise)),
+        number(difference.and_then(|difference| difference.p)),
+        number(difference.and_then(|difference| difference.adjusted_p)),
+        word(difference.and_then(Difference::is_significant)),
     ]
 }
 
@@ -71,6 +76,7 @@ pub fn json(comparison: &Comparison) -> Vec<u8> {
             json!({
                 "difference": difference.of_means, "low": difference.interval.map(|interval| interval.0),
                 "high": difference.interval.map(|interval| interval.1), "within_noise": difference.is_within_noise(),
+                "p": difference.p, "adjusted_p": difference.adjusted_p, "significant": difference.is_significant(),
             })
         };
         json!({
@@ -81,6 +87,7 @@ pub fn json(comparison: &Comparison) -> Vec<u8> {
     };
     let head = json!({
         "schema": SCHEMA, "per": comparison.per.name(), "method": "Welch's t", "confidence": CONFIDENCE,
+        "correction": "Benjamini-Hochberg", "verdict": super::verdict::verdicts(comparison),
         "groups": comparison.groups.iter().map(runs).collect::<Vec<_>>(), "notes": comparison.notes,
     });
     // One row at a time: of a million call paths they are more than the figures that they are made of.

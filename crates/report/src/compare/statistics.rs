@@ -35,30 +35,54 @@ pub struct Difference {
     pub of_means: f64,
     /// In which the true difference is with [`CONFIDENCE`]; `None` where a group has one run.
     pub interval: Option<(f64, f64)>,
+    /// The probability of a difference at least as large if there is none in truth; `None` where a group has one run.
+    pub p: Option<f64>,
+    /// `p`, corrected for the number of rows that are tested; `None` if this row is not one of them.
+    pub adjusted_p: Option<f64>,
 }
 
 impl Difference {
     pub fn between(first: &Sample, other: &Sample) -> Difference {
         let of_means = other.mean - first.mean;
-        let half = half_interval(first, other);
-        Difference { of_means, interval: half.map(|half| (of_means - half, of_means + half)) }
+        let (half, p) = welch(first, other, of_means).unzip();
+        let interval = half.map(|half| (of_means - half, of_means + half));
+        Difference { of_means, interval, p, adjusted_p: None }
     }
 
-    /// Whether the runs' own scatter explains it: no difference is one of the likely ones.
+    /// Whether the scatter of the runs explains this row, looked at alone: no difference is one of the likely ones.
     pub fn is_within_noise(&self) -> Option<bool> {
         self.interval.map(|(low, high)| low <= 0.0 && high >= 0.0)
     }
+
+    /// Whether it is a difference after the correction; `None` if the row is not tested.
+    pub fn is_significant(&self) -> Option<bool> {
+        self.adjusted_p.map(|p| p < 1.0 - CONFIDENCE)
+    }
 }
 
-fn half_interval(first: &Sample, other: &Sample) -> Option<f64> {
+/// Half of the interval, and the probability of a difference like this by chance.
+fn welch(first: &Sample, other: &Sample, of_means: f64) -> Option<(f64, f64)> {
     let ((a, a_freedom), (b, b_freedom)) = (first.of_mean()?, other.of_mean()?);
     let variance = a + b;
     if variance == 0.0 {
-        return Some(0.0); // all runs of a group are alike
+        return Some((0.0, if of_means == 0.0 { 1.0 } else { 0.0 })); // all runs of a group are alike
     }
     let freedom = variance.powi(2) / (a.powi(2) / a_freedom + b.powi(2) / b_freedom);
     let t = StudentsT::new(0.0, 1.0, freedom).ok()?;
-    Some(t.inverse_cdf(0.5 + CONFIDENCE / 2.0) * variance.sqrt())
+    let error = variance.sqrt();
+    Some((t.inverse_cdf(0.5 + CONFIDENCE / 2.0) * error, 2.0 * t.sf(of_means.abs() / error)))
+}
+
+/// Sets `adjusted_p` of all these differences, by Benjamini and Hochberg: of those called significant, on average at most 5 %
+/// are none in truth.
+pub fn correct(mut differences: Vec<&mut Difference>) {
+    differences.sort_by(|a, b| b.p.unwrap_or(1.0).total_cmp(&a.p.unwrap_or(1.0)));
+    let (count, mut least) = (differences.len(), 1.0_f64);
+    for (at, difference) in differences.into_iter().enumerate() {
+        let Some(p) = difference.p else { continue };
+        least = least.min(p * count as f64 / (count - at) as f64);
+        difference.adjusted_p = Some(least);
+    }
 }
 
 #[cfg(test)]
@@ -86,5 +110,22 @@ mod tests {
         let difference = Difference::between(&two, &more);
         assert_eq!((difference.interval, difference.is_within_noise()), (Some((1.0, 1.0)), Some(false)));
         assert_eq!(Difference::between(&two, &two).is_within_noise(), Some(true));
+    }
+
+    /// R: `t.test(extra ~ group, data = sleep)$p.value`, and `p.adjust(c(0.01, 0.045, 0.03, 0.005, 0.5), "BH")`.
+    #[test]
+    fn probabilities_are_welchs_and_their_correction_is_that_of_benjamini_and_hochberg() {
+        let first = Sample::of(vec![0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
+        let second = Sample::of(vec![1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]);
+        let p = Difference::between(&first, &second).p.unwrap();
+        assert!((p - 0.079_394_14).abs() < 1e-7, "{p}");
+        let of = |p| Difference { of_means: 1.0, interval: None, p: Some(p), adjusted_p: None };
+        let mut all = [0.01, 0.045, 0.03, 0.005, 0.5].map(of);
+        correct(all.iter_mut().collect());
+        let adjusted = all.each_ref().map(|difference| difference.adjusted_p.unwrap());
+        let wanted = [0.025, 0.05625, 0.05, 0.025, 0.5];
+        assert!(adjusted.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-12), "{adjusted:?}");
+        assert_eq!(all[1].is_significant(), Some(false), "0.045 alone would be");
+        assert_eq!(all[0].is_significant(), Some(true));
     }
 }

@@ -1,0 +1,122 @@
+//! The command line as a whole: examples of each command, and messages about wrong usage.
+
+use ampere_model::text::printable_lines;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory};
+
+/// Examples of each command: what is typed, and what it does.
+pub const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "run",
+        &[
+            ("ampere run mpirun -n 4 ./xhpl", "measures an MPI program"),
+            ("ampere run -o out --quiet -- python3 work.py", "writes the results to out, and prints nothing"),
+            (
+                "ampere run --require --listen off -- ./program",
+                "fails if nothing can be measured, and opens no port",
+            ),
+        ],
+    ),
+    (
+        "report",
+        &[
+            ("ampere report", "shows the last run in this directory"),
+            ("ampere report out -f csv -o rows.csv", "writes a row for each call path"),
+            ("ampere report out -f timeline --region step", "writes the joules of each call of step"),
+        ],
+    ),
+    (
+        "attribute",
+        &[
+            ("ampere attribute traces.otf2", "shows the joules of the functions in a trace"),
+            (
+                "ampere attribute traces.otf2 --config ampere.toml --calls calls.csv",
+                "writes a row for each call, too",
+            ),
+        ],
+    ),
+    (
+        "compare",
+        &[
+            ("ampere compare before after", "compares two runs"),
+            ("ampere compare a1 a2 a3 -- b1 b2 b3", "compares groups of runs, and says what is noise"),
+        ],
+    ),
+    (
+        "top",
+        &[
+            ("ampere top", "follows your run on this node"),
+            ("ampere top http://node7:9977", "follows a run on another node"),
+        ],
+    ),
+    (
+        "replay",
+        &[("ampere replay traces.otf2 --speed 10", "plays a trace ten times as fast as it was recorded")],
+    ),
+    ("recover", &[("ampere recover out", "finishes the run that writes to out and was killed")]),
+    (
+        "doctor",
+        &[
+            ("ampere doctor", "checks this node"),
+            ("ampere doctor --json", "prints the findings for programs"),
+        ],
+    ),
+    ("calibrate", &[("ampere calibrate", "measures how far this node's counters lag")]),
+];
+
+/// The command line with its examples.
+pub fn command() -> Command {
+    EXAMPLES.iter().fold(crate::Arguments::command(), |all, (name, examples)| {
+        let width = examples.iter().map(|(line, _)| line.len()).max().unwrap_or_default();
+        let lines = examples.iter().map(|(line, what)| format!("  {line:width$}  {what}"));
+        let text = format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"));
+        all.mut_subcommand(name, |one| one.after_help(text))
+    })
+}
+
+/// Ends this process with status 2 and a message that shows how this command is used.
+pub fn wrong(command_name: &str, kind: ErrorKind, words: &str) -> ! {
+    let mut all = command();
+    all.build();
+    let why = match all.find_subcommand_mut(command_name) {
+        Some(one) => one.error(kind, words),
+        None => all.error(kind, words),
+    };
+    exit(why)
+}
+
+/// Exits with status 2, or 0 after help. The shell may have replaced a pattern by names of files that anyone chose: if an
+/// argument is not plain text, the message is printed without colours and control characters.
+pub fn exit(mut why: clap::Error) -> ! {
+    remove_misleading_tips(&mut why);
+    let is_text = |word: std::ffi::OsString| {
+        let word = word.to_string_lossy();
+        printable_lines(&word) == word
+    };
+    if std::env::args_os().chain(std::env::vars_os().map(|(_, value)| value)).all(is_text) {
+        why.exit();
+    }
+    crate::terminal::words::say_line(why.render().to_string().trim_end());
+    std::process::exit(why.exit_code())
+}
+
+/// Clap offers an unknown option as a value after `--`, which is never meant, and commands that only ampere itself calls.
+fn remove_misleading_tips(why: &mut clap::Error) {
+    if why.kind() == ErrorKind::UnknownArgument {
+        why.remove(ContextKind::Suggested);
+    }
+    let all = crate::Arguments::command();
+    let is_hidden = |name: &String| all.find_subcommand(name).is_some_and(Command::is_hide_set);
+    match why.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::String(one)) if !is_hidden(&one) => {
+            why.insert(ContextKind::SuggestedSubcommand, ContextValue::String(one));
+        }
+        Some(ContextValue::Strings(mut several)) => {
+            several.retain(|one| !is_hidden(one));
+            if !several.is_empty() {
+                why.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(several));
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,104 @@
+//! Which rows a table shows: rows that matter, those that differ first. Rows below a percent of all groups are summed up as one.
+
+use super::figures::By;
+use super::statistics::{Difference, Sample, correct};
+use super::{Comparison, Row};
+use ampere_model::order::largest_first;
+
+/// A row with a smaller part of the joules of each group is neither shown nor tested.
+const PART_MIN: f64 = 0.01;
+
+/// The rows of one table. Rows that differ most come first.
+pub(super) struct Ranked<'a> {
+    /// Rows whose difference is not explained by the scatter of the runs, or of which the scatter is not known.
+    pub differ: Vec<&'a Row>,
+    /// Rows that differ by no more than the runs of one group do.
+    pub within_noise: Vec<&'a Row>,
+    /// The sum of the rows that are small in all groups.
+    pub small: Option<Row>,
+}
+
+impl Row {
+    /// Whether a difference is known to be more than the scatter of the runs. `None` if that is not known.
+    pub(super) fn is_significant(&self) -> Option<bool> {
+        let known = self.differences.iter().filter_map(Difference::is_significant);
+        known.reduce(|any, one| any || one)
+    }
+
+    /// By this rows are sorted.
+    fn spread(&self) -> f64 {
+        self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
+    }
+
+    fn is_in_joules(&self) -> bool {
+        self.figure().ends_with("joules") || self.figure() == "watts"
+    }
+}
+
+impl Comparison {
+    /// The joules of each group, of which rows are a part.
+    pub(super) fn whole(&self) -> Option<&Row> {
+        let figure = if self.has_dynamic { "dynamic_joules" } else { "joules" };
+        self.of_run(figure)
+    }
+
+    /// A figure of the runs themselves.
+    pub(super) fn of_run(&self, figure: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.by == By::Run && row.figure() == figure)
+    }
+
+    /// Decides which differences are significant. Only rows that tables show are tested: small rows would hide the large ones.
+    /// Joules that are not of one kind are not tested at all.
+    pub(super) fn correct(&mut self) {
+        let is_tested: Vec<bool> = self.rows.iter().map(|row| self.is_tested(row)).collect();
+        let tested = self.rows.iter_mut().zip(is_tested).filter(|(_, is_tested)| *is_tested);
+        let differences = tested.flat_map(|(row, _)| &mut row.differences);
+        correct(differences.filter(|difference| difference.p.is_some()).collect());
+    }
+
+    fn is_tested(&self, row: &Row) -> bool {
+        let is_shown = row.by == By::Run || row.figure == row.by.shown(self.has_dynamic);
+        is_shown && !self.is_small(row) && (self.incomparable.is_none() || !row.is_in_joules())
+    }
+
+    fn is_small(&self, row: &Row) -> bool {
+        match row.by {
+            By::Run | By::Device => row.is_nothing(),
+            By::Function | By::Kernel | By::CallPath => {
+                let parts = |at: usize| self.whole().map_or(0.0, |whole| PART_MIN * whole.groups[at].mean);
+                let mut groups = row.groups.iter().enumerate();
+                groups.all(|(at, group)| group.mean == 0.0 || group.mean < parts(at))
+            }
+        }
+    }
+
+    /// The rows of a table, in the figure that tables show.
+    pub(super) fn ranked(&self, by: By) -> Ranked<'_> {
+        let is_shown =
+            |row: &&Row| row.by == by && (by == By::Run || row.figure == by.shown(self.has_dynamic));
+        let rows = self.rows.iter().filter(is_shown);
+        let (small, mut rows): (Vec<&Row>, Vec<&Row>) = rows.partition(|row| self.is_small(row));
+        if by != By::Run {
+            largest_first(&mut rows, |row| row.spread());
+        }
+        let (within_noise, differ) = rows.into_iter().partition(|row| row.is_significant() == Some(false));
+        let small = (by != By::Run && !small.is_empty()).then(|| self.sum(by, &small));
+        Ranked { differ, within_noise, small }
+    }
+
+    fn sum(&self, by: By, rows: &[&Row]) -> Row {
+        let group = |at: usize| {
+            let runs = rows.first().map_or(0, |row| row.groups[at].values.len());
+            Sample::of((0..runs).map(|run| rows.iter().map(|row| row.groups[at].values[run]).sum()).collect())
+        };
+        let groups: Vec<Sample> = (0..self.groups.len()).map(group).collect();
+        let whose = match groups.len() {
+            2 if self.has_samples() => "both groups".to_owned(),
+            2 => "both runs".to_owned(),
+            many => format!("all {many} runs"),
+        };
+        let differences = groups[1..].iter().map(|group| Difference::between(&groups[0], group)).collect();
+        let name = format!("{} more, each below {:.0} % of {whose}", rows.len(), 100.0 * PART_MIN);
+        Row { by, name, figure: by.shown(self.has_dynamic), groups, differences }
+    }
+}

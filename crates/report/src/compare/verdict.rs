@@ -1,0 +1,102 @@
+//! The comparison in one sentence: whether the energy differs, and which parts of it differ most.
+
+use super::figures::By;
+use super::statistics::Difference;
+use super::{Comparison, Row, shown};
+use ampere_model::regions::is_mpi;
+use ampere_model::text::printable;
+
+/// The maximum number of parts that a verdict names.
+const PARTS_MAX: usize = 3;
+/// Groups that scatter by more than this part of their mean say little about the energy.
+const NOISE_MAX: f64 = 0.1;
+/// If groups are single runs, a part is named if it changes by at least this part of all joules.
+const CHANGE_MIN: f64 = 0.01;
+
+/// A sentence for each group but the first.
+pub fn verdicts(comparison: &Comparison) -> Vec<String> {
+    (1..comparison.groups.len()).map(|group| printable(&verdict(comparison, group))).collect()
+}
+
+fn verdict(comparison: &Comparison, group: usize) -> String {
+    if let ([first], [other]) = (&*comparison.groups[0], &*comparison.groups[group])
+        && first.is_same_run(other)
+    {
+        let differs = comparison.rows.iter().any(|row| row.differences[group - 1].of_means != 0.0);
+        let what =
+            if differs { "only the attribution of its joules differs" } else { "it is compared with itself" };
+        return format!("1 and {} are the same run: {what}", group + 1);
+    }
+    let (time, mut parts) = (time(comparison, group), parts(comparison, group));
+    let energy = match &comparison.incomparable {
+        Some(why) => {
+            parts.clear();
+            format!("joules cannot be compared: {why}")
+        }
+        None => energy(comparison, group),
+    };
+    let parts: Vec<String> = time.into_iter().chain(parts).collect();
+    match parts.is_empty() {
+        true => energy,
+        false => format!("{energy}; {}", parts.join(", ")),
+    }
+}
+
+fn energy(comparison: &Comparison, group: usize) -> String {
+    let Some(row) = comparison.of_run("joules") else { return "no energy is known".to_owned() };
+    let per = match comparison.per {
+        super::Per::Run => String::new(),
+        per => format!(" per {}", per.name()),
+    };
+    let (first, difference) = (&row.groups[0], &row.differences[group - 1]);
+    let half = difference.interval.map_or(0.0, |(low, high)| (high - low) / 2.0);
+    match difference.is_significant() {
+        Some(false) if half <= NOISE_MAX * first.mean => format!("same energy{per} (within noise)"),
+        Some(false) => {
+            format!("energy{per}: no difference beyond the noise of ± {:.0} %", 100.0 * half / first.mean)
+        }
+        Some(true) => format!("energy{per} {}", by_how_much(row, group)),
+        None if difference.of_means == 0.0 => format!("same energy{per}"),
+        None => format!("energy{per} {} (noise not known: compare groups of runs)", by_how_much(row, group)),
+    }
+}
+
+fn time(comparison: &Comparison, group: usize) -> Option<String> {
+    let row = comparison.of_run("seconds")?;
+    let difference = &row.differences[group - 1];
+    let is_large = difference.of_means.abs() >= CHANGE_MIN * row.groups[0].mean;
+    difference.is_significant().unwrap_or(is_large).then(|| format!("time {}", by_how_much(row, group)))
+}
+
+/// The parts of the energy that differ most. All functions of MPI are one part.
+fn parts(comparison: &Comparison, group: usize) -> Vec<String> {
+    let whole = comparison.whole().map_or(0.0, |row| row.groups[0].mean.max(row.groups[group].mean));
+    let differs = |difference: &Difference| {
+        difference.is_significant().unwrap_or(difference.of_means.abs() >= CHANGE_MIN * whole)
+    };
+    let of_run = [("mpi_joules", "MPI joules"), ("dynamic_joules", "dynamic joules")];
+    let of_run =
+        of_run.into_iter().filter_map(|(figure, name)| Some((comparison.of_run(figure)?, name.to_owned())));
+    let functions = [By::Function, By::Kernel].map(|by| comparison.ranked(by).differ);
+    let functions = functions.iter().flatten().filter(|row| !is_mpi(&row.name)).map(|row| (*row, shown(row)));
+    let mut parts: Vec<(&Row, String)> =
+        of_run.chain(functions).filter(|(row, _)| differs(&row.differences[group - 1])).collect();
+    parts.sort_by(|a, b| {
+        let size = |row: &Row| row.differences[group - 1].of_means.abs();
+        size(b.0).total_cmp(&size(a.0))
+    });
+    parts.iter().take(PARTS_MAX).map(|(row, name)| format!("{name} {}", by_how_much(row, group))).collect()
+}
+
+/// A change in whole percent, which a sentence needs no more exactly.
+fn by_how_much(row: &Row, group: usize) -> String {
+    let [from, to] = [0, group].map(|at| row.groups[at].mean);
+    let percent = 100.0 * (to - from) / from;
+    match percent.abs() {
+        _ if from <= 0.0 => "(new)".to_owned(),
+        _ if to <= 0.0 => "(gone)".to_owned(),
+        1000.0.. => format!("x {:.0}", to / from),
+        9.5.. => format!("{percent:+.0} %"),
+        _ => format!("{percent:+.1} %"),
+    }
+}
