@@ -2,7 +2,7 @@
 
 use crate::baseline;
 use crate::first::digits::{energy, significant};
-use crate::first::{hints, names};
+use crate::first::{facts, hints, names};
 use crate::over_ranks;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
@@ -84,7 +84,7 @@ impl<'a> Sums<'a> {
                 .map(|view| view.attributed_joules + view.idle_joules + view.lost_joules)
                 .sum(),
             kernels: by_name(kernels(), |row| row.exclusive_joules),
-            sampled_errors: sampled_errors(devices.iter().flat_map(|(device, views)| {
+            sampled_errors: facts::sampled_errors(devices.iter().flat_map(|(device, views)| {
                 let views = views.iter().filter(|view| view.view == shown);
                 views.map(|view| (device.node.as_str(), *view))
             })),
@@ -104,22 +104,6 @@ impl<'a> Sums<'a> {
     }
 }
 
-/// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of
-/// several nodes are independent.
-pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
-    let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
-    for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
-        let errors = row.sampled_error_joules.iter();
-        errors.for_each(|error| *of_nodes.entry((node, &row.region)).or_default() += error);
-    }
-    let mut all: HashMap<&str, f64> = HashMap::new();
-    for ((_, region), error) in of_nodes {
-        let sum = all.entry(region).or_default();
-        *sum = sum.hypot(error);
-    }
-    all
-}
-
 fn by_name<'a>(
     views: impl Iterator<Item = &'a View>,
     joules: impl Fn(&Figures) -> f64,
@@ -132,26 +116,6 @@ fn by_name<'a>(
     sums
 }
 
-/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound: then the
-/// first is true.
-pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
-    // The end of a run that continues is later than its last samples.
-    let mut seconds: HashMap<&str, f64> = HashMap::new();
-    for device in &summary.devices {
-        let of_node = seconds.entry(&device.node).or_default();
-        *of_node = of_node.max(device.sampled_seconds);
-    }
-    let seconds = |device: &Device| seconds.get(device.node.as_str()).copied().unwrap_or_default();
-    let is_known = |device: &Device| {
-        device.known_seconds() + device.end_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device)
-    };
-    let known: Option<Vec<f64>> =
-        topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();
-    let bound = || topmost(summary).filter(|d| seconds(d) > 0.0).map(|d| d.total_joules / seconds(d)).sum();
-    let (is_bound, watts) = known.map_or_else(|| (true, bound()), |all| (false, all.iter().sum()));
-    (watts > 0.0).then_some((is_bound, watts))
-}
-
 /// The joules, and their parts: in one sentence, or in two if some of them are drawn in any case.
 fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) -> Vec<String> {
     let run = &summary.run;
@@ -160,7 +124,7 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     let words = |(is_bound, watts)| {
         format!(", {}{} W on average", if is_bound { "at least " } else { "" }, significant(watts, 3))
     };
-    let watts = watts(summary).map_or_else(String::new, words);
+    let watts = facts::watts(summary).map_or_else(String::new, words);
     let idle = share(sums.idle, sums.joules);
     let lost = match sums.lost > 0.0 {
         true => format!(", {} lost", share(sums.lost, sums.joules)),

@@ -1,9 +1,9 @@
 //! `report.html`: one file with all that the live page shows, which needs no server and no network. Without scripts it has the
 //! totals and the largest rows. Names come from the application: the template escapes all of them, and `page.js` shows them as text.
 
+use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};
 use crate::page::{BODY, Page, SCRIPT, STYLE};
-use crate::text::nodes_of;
 use ampere_figures::summary::{Device, Summary, View};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable};

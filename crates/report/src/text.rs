@@ -523,15 +523,6 @@ fn stacks_cost(stacks: &StacksOverhead, share: f64) -> String {
     )
 }
 
-/// The names of nodes, in little room.
-pub fn nodes_of(nodes: &[String]) -> String {
-    match nodes {
-        [] => "no node".to_owned(),
-        few if few.len() <= NAMED_MAX => few.join(", "),
-        many => compact(&many.iter().map(String::as_str).collect::<Vec<_>>()),
-    }
-}
-
 /// A line for the devices without a consumer.
 fn without_consumer(summary: &Summary) -> Option<String> {
     let linked: HashSet<(&str, &str)> = summary
@@ -664,11 +655,6 @@ fn large<'a, T>(
 /// Number and sum of the rows after the first `shown`.
 pub fn left_out(rows: impl Iterator<Item = f64>, shown: usize) -> (usize, f64) {
     rows.skip(shown).fold((0, 0.0), |(count, sum), row| (count + 1, sum + row))
-}
-
-/// A region that is on the stack several times, because it calls itself: "fib x18".
-pub fn times(name: &str, count: u32) -> String {
-    if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
 /// The standard error of a sampled function, as a part of its joules.

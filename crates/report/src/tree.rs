@@ -188,7 +188,7 @@ impl Tree<'_> {
     /// Its name: "fib x18" where it calls itself.
     pub fn name_of(&self, frame: u32) -> String {
         let Frame { name, times, .. } = self.frames.frames[frame as usize];
-        crate::text::times(self.frames.summary.name(name), times)
+        crate::first::names::times(self.frames.summary.name(name), times)
     }
 
     pub fn kind_of(&self, frame: u32) -> Kind {

@@ -1,9 +1,8 @@
 //! What the first lines are about: kernels, the functions of the hosts, and the joules of which all shares are.
 
-use crate::highlights::sampled_errors;
 use crate::over_devices;
 use crate::over_ranks;
-use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
+use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -220,4 +219,40 @@ fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     let has_rows = |device: &&Device| device.shown().any(|view| !view.regions.is_empty());
     let with_rows = summary.devices.iter().filter(has_rows);
     linked.chain(with_rows.map(|device| (device.node.as_str(), device.name.as_str()))).collect()
+}
+
+/// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of
+/// several nodes are independent.
+pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
+    let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
+    for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
+        let errors = row.sampled_error_joules.iter();
+        errors.for_each(|error| *of_nodes.entry((node, &row.region)).or_default() += error);
+    }
+    let mut all: HashMap<&str, f64> = HashMap::new();
+    for ((_, region), error) in of_nodes {
+        let sum = all.entry(region).or_default();
+        *sum = sum.hypot(error);
+    }
+    all
+}
+
+/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound: then the
+/// first is true.
+pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
+    // The end of a run that continues is later than its last samples.
+    let mut seconds: HashMap<&str, f64> = HashMap::new();
+    for device in &summary.devices {
+        let of_node = seconds.entry(&device.node).or_default();
+        *of_node = of_node.max(device.sampled_seconds);
+    }
+    let seconds = |device: &Device| seconds.get(device.node.as_str()).copied().unwrap_or_default();
+    let is_known = |device: &Device| {
+        device.known_seconds() + device.end_seconds() >= (1.0 - UNKNOWN_SHARE_MAX) * seconds(device)
+    };
+    let known: Option<Vec<f64>> =
+        topmost(summary).map(|device| device.mean_watts().filter(|_| is_known(device))).collect();
+    let bound = || topmost(summary).filter(|d| seconds(d) > 0.0).map(|d| d.total_joules / seconds(d)).sum();
+    let (is_bound, watts) = known.map_or_else(|| (true, bound()), |all| (false, all.iter().sum()));
+    (watts > 0.0).then_some((is_bound, watts))
 }

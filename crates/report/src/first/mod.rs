@@ -15,14 +15,13 @@ pub mod screen;
 mod tables;
 
 use crate::baseline;
-use crate::highlights;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
-use crate::text::nodes_of;
 use ampere_figures::summary::{Device, Ending, Gap, Run, Summary, topmost};
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{printable, short};
 use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
+use names::nodes_of;
 use screen::{Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Caps;
@@ -178,7 +177,7 @@ fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     let about = if facts.is_estimated() { "~" } else { "" };
     let mut figures = format!("{about}{}", energy(joules));
     figures.push_str(&watt_hours(joules).map_or_else(String::new, |hours| format!(" ({hours})")));
-    if let Some((is_bound, watts)) = highlights::watts(summary) {
+    if let Some((is_bound, watts)) = facts::watts(summary) {
         let least = if is_bound { "at least " } else { about };
         figures.push_str(&format!(", {least}{} W", significant(watts, 3)));
     }

@@ -1,8 +1,11 @@
 //! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names have
 //! in common, then the arguments of templates, then the other namespaces. Class and method stay.
 
-use ampere_model::text::{printable, short};
+use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
+
+/// At most this many nodes are named.
+const NAMED_MAX: usize = 3;
 
 /// The names as a table shows them, each in at most `room` characters, and whether one had to be cut in its middle for that.
 pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
@@ -42,11 +45,11 @@ pub fn shorten(name: &str, room: usize) -> String {
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();
-    let last = crate::text::times("", calls.last().map_or(0, |same| same.len()) as u32).chars().count();
+    let last = times("", calls.last().map_or(0, |same| same.len()) as u32).chars().count();
     let (names, _) = shortened(&names, room.saturating_sub(4 + last).max(1));
     let mut shown = String::new();
     for (at, (name, same)) in names.iter().zip(&calls).enumerate().rev() {
-        let name = crate::text::times(name, same.len() as u32);
+        let name = times(name, same.len() as u32);
         let longer = if shown.is_empty() { name } else { format!("{name} > {shown}") };
         let begin = if at == 0 { 0 } else { 4 };
         if !shown.is_empty() && longer.chars().count() + begin > room {
@@ -192,6 +195,20 @@ fn without_template_arguments(name: &str) -> String {
 fn last_two(name: &str) -> &str {
     let ends = outside_of_brackets(name, "::");
     ends.len().checked_sub(2).map_or(name, |at| &name[ends[at] + 2..])
+}
+
+/// The names of nodes, in little room.
+pub fn nodes_of(nodes: &[String]) -> String {
+    match nodes {
+        [] => "no node".to_owned(),
+        few if few.len() <= NAMED_MAX => few.join(", "),
+        many => compact(&many.iter().map(String::as_str).collect::<Vec<_>>()),
+    }
+}
+
+/// A region that is on the stack several times, because it calls itself: "fib x18".
+pub fn times(name: &str, count: u32) -> String {
+    if count > 1 { format!("{name} x{count}") } else { name.to_owned() }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
 use super::rows::{self, More, Names, rounded};
 use super::{Flame, Tables, flame, of_summary};
+use crate::first::names::times;
 use crate::highlights::Sums;
 use crate::over_ranks;
-use crate::text::{own_unit, times};
+use crate::text::own_unit;
 use ampere_attribution::{LocationIndex, ViewIndex};
 use ampere_figures::summary::Figures;
 use ampere_figures::summary::Summary;

@@ -409,7 +409,7 @@ impl Page {
         let mut page = self.clone();
         page.totals = job.totals.clone();
         let names: Vec<String> = job.nodes.iter().map(|node| node.node.clone()).collect();
-        page.run.nodes = printable(&crate::text::nodes_of(&names));
+        page.run.nodes = printable(&crate::first::names::nodes_of(&names));
         page.run.ranks = job.nodes.iter().map(|node| node.ranks as u32).sum();
         page.run.energy = least_trusted(job.nodes.iter().map(|node| node.energy.as_str())).to_owned();
         page.sentences = job.sentences();

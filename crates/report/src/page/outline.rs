@@ -5,8 +5,9 @@ use super::{
 };
 use super::{SERIES_MAX, facts};
 use crate::baseline;
+use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};
-use crate::text::{most_of, nodes_of};
+use crate::text::most_of;
 use ampere_figures::assignment;
 use ampere_figures::gauges::OverTheRun;
 use ampere_figures::summary::topmost;
