@@ -58,8 +58,10 @@ fn the_main_job_from_run_to_trace() {
     assert!(text(&output.stdout).starts_with("stencil: 4 ranks"), "the command's own output, and no other");
     let messages = text(&output.stderr);
     assert!(messages.contains("/metrics"), "{messages}");
-    assert!(messages.contains("traces.otf2") && messages.contains("summary.json"), "{messages}");
-    assert!(messages.contains("ESTIMATED"), "an estimate is called one: {messages}");
+    for words in ["report.html", "ampere report ", "ESTIMATE: "] {
+        assert!(messages.contains(words), "no {words:?} in {messages}");
+    }
+    assert!(place.path("out/traces.otf2").exists());
 
     let live = place.summary("out");
     check_contract(&live);

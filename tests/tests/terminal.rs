@@ -592,7 +592,7 @@ fn the_live_table_stays_below_the_commands_output_and_leaves_the_terminal_as_it_
         place.write("go", "");
         terminal.is_as_before(0);
         let left = terminal.screen();
-        assert!(!left.contains(" now in ") && left.contains("summary: "), "{left}");
+        assert!(!left.contains(" now in ") && left.contains("ampere report out"), "{left}");
     }
 }
 

@@ -304,7 +304,7 @@ mod tests {
         .assert_eq(&drawn(&table, 46, sort));
         expect_test::expect![[r#"
             |  JOULES▼ FUNCTION
-            |   2000.0 a_functio…har)
+            |   2000.0 a_functio…name
             |    1.500 a
             |
         "#]]

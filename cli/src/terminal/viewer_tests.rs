@@ -198,7 +198,7 @@ fn each_view_has_its_rows() {
             expect![[r#"
                 | 1 functions  2 ranks  3 kernels  4 devices  5 nodes  6 tree
                 |      JOULES▼   SHARE     WATTS KERNEL
-                |      360.000   15.0%      30.0 void axpy<double>(int)
+                |      360.000   15.0%      30.0 axpy<double>
                 |
                 |"#]],
         ),

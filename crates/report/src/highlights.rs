@@ -4,7 +4,7 @@ use crate::baseline;
 use crate::first::digits::{energy, significant};
 use crate::first::{facts, hints, names};
 use crate::over_ranks;
-use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
+use ampere_figures::summary::{Device, Figures, Region, Summary, View, topmost, view};
 use ampere_model::order::largest_first;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::printable;

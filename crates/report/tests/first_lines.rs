@@ -163,5 +163,8 @@ fn other_programs_on_the_node_are_a_hint_where_counters_are_read() {
         let cpu = summary.run.node_cpu.as_mut().expect("CPU time");
         cpu.node_busy_seconds = cpu.own_busy_seconds;
     });
+    assert_hint("instrumented", "of the busy CPU time: their energy", (true, false), |summary| {
+        summary.devices.iter_mut().for_each(|device| device.kind = "gpu".to_owned());
+    });
     assert_hint("sampled_ranks", "of the busy CPU time", (false, false), |_| {});
 }

@@ -143,7 +143,7 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
     assert_eq!(done.code, 0, "{done:#?}");
     let end = before["run"]["end"].as_str().expect("a time");
     done.said_once(&["the figures as they were written at ", end, "its records are not here"]);
-    assert!(done.stdout.contains(", RUNNING") && done.stdout.contains("step"), "{done:#?}");
+    assert!(done.stdout.contains(" RUNNING") && done.stdout.contains("step"), "{done:#?}");
     assert_eq!(figures_on_disk(&place), Some(before), "they stay as they are");
 }
 

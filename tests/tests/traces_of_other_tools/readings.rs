@@ -161,13 +161,15 @@ fn a_metric_of_differences_is_left_out_with_a_note() {
 fn shares_of_time_are_of_the_time_of_all_ranks() {
     let mut trace = Trace::new();
     ranks_with(&mut trace, "energy", &[100.0, 100.0, 100.0]);
-    let (_place, path) = trace.finish();
+    let (place, path) = trace.finish();
     let mut command = std::process::Command::new(artifact("ampere"));
-    let output = succeed(command.arg("attribute").arg(&path).arg("--time"));
-    let table = text(&output.stdout);
-    let time = table.split_once("\ntime ").map_or(table.as_str(), |(_, time)| time);
-    let shares: Vec<f64> =
-        time.split_whitespace().filter_map(|word| word.strip_suffix('%')?.parse().ok()).collect();
+    let output = place.path("out");
+    succeed(command.arg("attribute").arg(&path).arg("--time").arg("-o").arg(&output));
+    let table = std::fs::read_to_string(output.join("summary.txt")).expect("the tables");
+    let (_, time) = table.split_once("\ntime on ").expect("the table of the time");
+    let words: Vec<&str> = time.split_whitespace().collect();
+    let percents = words.windows(2).filter(|pair| pair[1] == "%");
+    let shares: Vec<f64> = percents.map(|pair| pair[0].parse().expect("a number")).collect();
     // There is one function and one call path on three ranks.
     assert_eq!(shares, [100.0, 33.3, 33.3, 33.3, 100.0], "{table}");
 }

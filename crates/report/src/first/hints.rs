@@ -5,6 +5,7 @@ use super::facts::{Facts, Row};
 use super::names;
 use crate::filter::much_measuring;
 use crate::over_ranks;
+use ampere_figures::summary::topmost;
 use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
@@ -119,6 +120,10 @@ fn mpi_share(facts: &Facts) -> Option<String> {
 /// Other processes kept the node's processors busy, and their energy is in the counters.
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
+    // A GPU's counter has nothing of what runs on the processors.
+    if !topmost(facts.summary).any(|device| ["node", "cpu"].contains(&device.kind.as_str())) {
+        return None;
+    }
     let others = cpu.node_busy_seconds - cpu.own_busy_seconds - cpu.collector_busy_seconds;
     let part = percent(others, cpu.node_busy_seconds);
     (!facts.is_estimated())

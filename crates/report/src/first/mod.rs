@@ -8,7 +8,7 @@
 //! ```
 
 pub mod digits;
-mod facts;
+pub(crate) mod facts;
 mod hints;
 pub mod names;
 pub mod screen;
