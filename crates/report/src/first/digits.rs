@@ -40,7 +40,7 @@ pub fn column(values: &[f64], digits: usize) -> Vec<String> {
     let decimals = decimals(rounded(largest, digits), digits);
     let least = 0.5 * 10f64.powi(-(decimals as i32));
     let text = |value: &f64| match value.abs() {
-        zero if zero == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         small if small < least => format!("<{:.decimals$}", 2.0 * least),
         _ => format!("{:.decimals$}", rounded(*value, digits)),
     };

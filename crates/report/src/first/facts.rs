@@ -76,7 +76,7 @@ impl<'a> Facts<'a> {
         let used = facts.used.clone();
         facts.gpus.sort_by_key(|device| {
             let is_used = used.contains(&(device.node.as_str(), device.name.as_str()));
-            (!is_used).then(|| (device.node.as_str(), device.name.len(), device.name.as_str()))
+            (!is_used).then_some((device.node.as_str(), device.name.len(), device.name.as_str()))
         });
         facts
     }
