@@ -34,13 +34,13 @@ pub fn nothing() -> anyhow::Result<Vec<Figure>> {
     })?;
     Ok(vec![
         Figure::new(
-            "start: a program that does nothing, with the preloaded library, added",
+            "start: time that the preloaded library adds to `true`",
             preloaded - without,
             "ms",
             "at most",
             0.5,
         ),
-        Figure::new("start: ampere run -- true, added", run - alone, "ms", "at most", 100.0),
+        Figure::new("start: time that `ampere run` adds to `true`", run - alone, "ms", "at most", 100.0),
     ])
 }
 

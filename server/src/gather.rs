@@ -47,8 +47,8 @@ pub struct Gathering {
     pub output: Output,
     pub run: String,
     pub node: String,
-    /// Where this collector listens, if it is to listen on the network, too, as soon as there are other nodes.
-    pub opens: Option<SocketAddr>,
+    /// The address at which this collector listens, if it may also listen on the network as soon as there are other nodes.
+    pub may_open_on: Option<SocketAddr>,
 }
 
 /// Why a node has reported nothing; each in one line.
@@ -156,7 +156,7 @@ impl Gatherer {
             }
         }
         self.token = access.token().cloned();
-        let Some(listens) = self.of.opens else { return };
+        let Some(listens) = self.of.may_open_on else { return };
         let addresses = own_addresses();
         for address in &addresses {
             let bound = std::net::TcpListener::bind(SocketAddr::new(*address, listens.port()));

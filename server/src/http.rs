@@ -36,9 +36,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// The head of a request must arrive within this time and be no longer.
+/// The head of a request must arrive within this time and have at most HEAD_BYTES.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// The same while half of all connections are taken: clients that say nothing keep a scrape waiting for a moment only.
+/// The limit while half of all connections are taken: silent clients then delay a scrape only for a moment.
 const CROWDED_HEAD_LIMIT: Duration = Duration::from_millis(250);
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
@@ -46,14 +46,14 @@ const HEADERS_MAX: usize = 64;
 const CONNECTION_LIMIT: Duration = Duration::from_secs(30);
 /// Further connections wait in the kernel until one ends.
 const CONNECTIONS_MAX: usize = 128;
-/// The pause after a failed accept.
+/// How long to wait after a failed accept before the next one.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// How long to wait for a summary.
 const SUMMARY_LIMIT: Duration = Duration::from_secs(5);
-/// Making a summary costs the collector's loop time, so a younger one than this is sent again.
+/// Making a summary costs the collector's loop time, so a summary younger than this is sent again.
 const SUMMARY_AGE: Duration = Duration::from_secs(1);
 
-/// What the collector's loop is asked for, and where it sends it.
+/// A request to the collector's loop, with the channel for its answer.
 pub enum Wanted {
     Summary(oneshot::Sender<Box<Summary>>),
     /// The page, with the call paths of one rank alone or of all, and how long it took to make.
@@ -129,8 +129,8 @@ pub fn serve(
             "metrics are on {url}, which is not this node's alone: clients with the token can read them"
         ));
     }
-    // An address that was chosen is known to whoever chose it.
-    let opens = match &bound {
+    // An address set by the user is left as it is; only the default may later be opened to the network.
+    let may_open_on = match &bound {
         Bound::Tcp(_, address) if *wanted == Listen::default() => Some(*address),
         _ => None,
     };
@@ -151,7 +151,7 @@ pub fn serve(
                 let service = Rc::new(Service { scrapers: known, ..Service::new(latest, summaries, access) });
                 let local = tokio::task::LocalSet::new();
                 if let Some(of) = gathering {
-                    local.spawn_local(gather(service.clone(), Gathering { opens, ..of }));
+                    local.spawn_local(gather(service.clone(), Gathering { may_open_on, ..of }));
                 }
                 runtime.block_on(local.run_until(accept(listener, service)));
             }
@@ -270,7 +270,7 @@ impl Service {
         (!nodes.is_empty()).then(|| nodes.job(|| NodeReport::of(&self.latest.look())))
     }
 
-    /// All but the live page's stream of events.
+    /// Answers a request. All answers but the live page's stream of events are from `answer_whole`.
     async fn answer(
         self: &Rc<Self>,
         request: &Request<Incoming>,
@@ -449,14 +449,14 @@ impl Service {
             let (ask, told) = oneshot::channel();
             // Without waiting: if the loop has too many requests already, it is busy or ending.
             if self.summaries.try_send(Wanted::Summary(ask)).is_err() {
-                return is_ending();
+                return run_is_ending();
             }
             cache.asked = Some((Instant::now(), told));
         }
-        let Some((_, told)) = cache.asked.as_mut() else { return is_ending() };
+        let Some((_, told)) = cache.asked.as_mut() else { return run_is_ending() };
         let told = tokio::time::timeout(SUMMARY_LIMIT, told).await;
         cache.asked = None;
-        let Ok(Ok(summary)) = told else { return is_ending() };
+        let Ok(Ok(summary)) = told else { return run_is_ending() };
         let body = Bytes::from(ampere_report::json::text(&summary));
         let body = cache.last.insert((Instant::now(), body)).1.clone();
         reply(StatusCode::OK, "application/json", body)
@@ -483,7 +483,7 @@ fn bad_query() -> Response<Full<Bytes>> {
     text(StatusCode::BAD_REQUEST, "a query can be rank= and a number\n")
 }
 
-fn is_ending() -> Response<Full<Bytes>> {
+fn run_is_ending() -> Response<Full<Bytes>> {
     text(StatusCode::SERVICE_UNAVAILABLE, "the run is ending\n")
 }
 

@@ -54,7 +54,7 @@ print(len(values), sum(values.values()), json.dumps(totals))
 /// Panics if the integral of a power differs from the joules that the summary attributes there. Returns the number of locations
 /// with a power, and the number of values.
 #[track_caller]
-pub fn is_what_is_attributed(run: &Path) -> (usize, usize) {
+pub fn assert_power_matches_summary(run: &Path) -> (usize, usize) {
     let output = text(&succeed(Command::new("/usr/bin/python3").args(["-c", CHECK]).arg(run)).stdout);
     let mut numbers = output.split_whitespace().map(|word| word.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

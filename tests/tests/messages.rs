@@ -42,8 +42,8 @@ int main(int c, char **v) {
 "#;
 
 /// Lists messages by sender and receiver, and collectives by their operation. Checks that each event lies in its MPI call, and
-/// that messages between two ranks are received in the order of sending, and later than they were sent, except for the given
-/// number of seconds.
+/// that messages between two ranks are received in the order of sending, and not before they were sent, allowing for clocks that
+/// differ by the given number of seconds.
 const READ: &str = r#"
 import collections, json, otf2, sys
 E = otf2.events
@@ -112,7 +112,8 @@ fn messages_of(mpi: (&str, &[&str])) {
 fn check(trace: &Path, apart: &str) {
     let read = succeed(Command::new("/usr/bin/python3").args(["-c", READ]).arg(trace).arg(apart));
     let read = parse(read.stdout).unwrap();
-    // This lists tags with bytes, and how many, by pairs of ranks. Ranks count backwards in the half: 3, 1 and 2, 0.
+    // For each pair of ranks: the (tag, bytes) pairs, then the number of messages. In the communicator `half`, ranks are in
+    // reverse order: 3, 1 and 2, 0.
     let long: Vec<_> = (0..10).map(|i| json!([40 + i, 8 * (3 + i)])).collect();
     let first = [json!([7, 4])].into_iter().chain(long).collect::<Vec<_>>();
     let expected = json!({

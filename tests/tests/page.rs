@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Functions whose names are pages, a long template, and bytes that are not UTF-8. The last one is known by its position.
+/// Functions whose names contain HTML, bytes that are not UTF-8, and a long template.
 const SOURCE: &str = r#"
     #include <time.h>
     #include <unistd.h>
@@ -378,7 +378,7 @@ fn a_launcher_is_not_among_the_ranks_and_small_functions_are_summed() {
 }
 
 #[test]
-fn names_have_room_beside_other_cards_and_deep_stacks_that_cannot_be_seen_have_none() {
+fn names_fit_beside_other_cards_and_invisible_deep_stacks_take_no_rows() {
     skip_unless!(browser::is_there(), browser::WHY);
     if !have(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
@@ -506,7 +506,6 @@ fn a_screen_reader_gets_names_and_figures_and_nothing_each_second() {
 
 /// On a quiet machine the first paint takes a second and an update 50 ms. Other tests may occupy most of both cores, so the
 /// limits on time are ten times as long.
-/// ten times as long.
 #[test]
 fn a_page_of_12000_call_paths_on_64_ranks_is_usable() {
     const RANKS: usize = 64;

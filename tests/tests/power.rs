@@ -1,7 +1,7 @@
 //! The attributed power of each location in the trace.
 
 use ampere_tests::jobs::Place;
-use ampere_tests::power::is_what_is_attributed;
+use ampere_tests::power::assert_power_matches_summary;
 use ampere_tests::runs::{
     assert_same_figures, attribute, compile, figures, has_python_otf2, json, list, number, on_path,
     recorded_trace, stencil, succeed, text,
@@ -29,7 +29,7 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
     };
     for (output, locations) in [("main", "main"), ("all", "all")] {
         let run = run(output, "on", locations);
-        let (with_power, values) = is_what_is_attributed(&run);
+        let (with_power, values) = assert_power_matches_summary(&run);
         assert_eq!(with_power, 2);
         // There is at most one value per 10 ms and rank, and at least as many as changing counters require.
         let seconds = json(&run.join("summary.json"))["run"]["seconds"].as_f64().expect("seconds");
@@ -84,7 +84,7 @@ fn the_integral_of_a_streams_power_is_its_joules() {
         let mut replay = place.ampere(["replay", "--speed", "max", "-o"]);
         replay.arg(place.path(output)).arg(recorded.clone().expect("checked")).env("AMPERE_POLICY", policy);
         succeed(&mut replay);
-        let (with_power, _) = is_what_is_attributed(&place.path(output));
+        let (with_power, _) = assert_power_matches_summary(&place.path(output));
         assert!(with_power >= 3, "{with_power}");
         let again = attribute(&place.path(output).join("traces.otf2"), &["--policy", policy]);
         assert_same_figures(&again, &place.summary(output));
@@ -117,7 +117,7 @@ fn the_power_is_that_of_the_final_figures() {
     succeed(run.args(["--", "mpirun", "--oversubscribe", "-n", "2"]).arg(&program));
     let notes = place.summary("out")["run"]["notes"].to_string();
     assert!(notes.contains("the figures below were computed again"), "{notes}");
-    let (with_power, _) = is_what_is_attributed(&place.path("out"));
+    let (with_power, _) = assert_power_matches_summary(&place.path("out"));
     assert_eq!(with_power, 1);
     place.is_clean();
 }

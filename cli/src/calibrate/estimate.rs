@@ -1,14 +1,11 @@
 //! Estimates a counter's delay, levels and noise from its readings, given when the load was busy. It uses no clock and no IO, and
 //! cannot fail.
 //!
-//! The model: power is `idle`, and `busy` while the load was busy a `delay` ago; a reading's energy is the power's integral up to
-//! its time. So the mean power from one movement of the counter to the next is `idle + (busy - idle) x (fraction of that time, a
-//! delay earlier, that was busy)`, which is a line for each delay that is tried. The estimated delay is the one whose line leaves
-//! the least error (least squares, weighted by the intervals' lengths). It is searched first on a grid, then between the grid's
-//! points by golden section.
-//!
-//! The size of a main thread's ring, unless AMPERE_RING_BYTES sets another one. Half of the memory for a node's rings,
-//! MAIN_RINGS_BYTES, is for main threads.
+//! The model: power is `busy` at times when the load was busy `delay` earlier, and `idle` otherwise; a reading's energy is the
+//! power's integral up to its time. So the mean power from one movement of the counter to the next is `idle + (busy - idle) x
+//! (fraction of that time, a delay earlier, that was busy)`, which is a line for each delay that is tried. The estimated delay is
+//! the one whose line leaves the least error (least squares, weighted by the intervals' lengths). It is searched first on a grid,
+//! then between the grid's points by golden section.
 
 use super::wave::{Wave, quantile};
 
@@ -121,7 +118,7 @@ pub fn estimate(movements: &Movements, wave: &Wave, reading_period: f64) -> Esti
     all.retain(|interval| interval.length() <= longest);
     let gaps = moved - all.len();
     let usable = all.len();
-    // A counter that goes back by less than a watt's worth was reset as well, because energy is not given back.
+    // Any decrease, however small, is a reset: a device never returns energy.
     all.retain(|interval| (0.0..=WATTS_MAX).contains(&interval.watts));
     let mut outcome = Estimate {
         verdict: Verdict::Still,

@@ -73,7 +73,8 @@ impl Report<'_> {
         }
         writeln!(
             out,
-            "\ndelay is an estimate, +- its standard error; noise is the deviation from movement to movement"
+            "\n10 to 90 %: the middle 80 % of the times between two movements; delay is an estimate, +- its standard error;\n\
+             noise is the standard deviation of the power from movement to movement"
         )?;
         let remarks: Vec<String> = self.found.iter().flat_map(|found| self.remarks(found)).collect();
         if !remarks.is_empty() {
@@ -128,7 +129,7 @@ impl Report<'_> {
         if let Some(response) = &estimate.response {
             if response.delay < -2.0 * response.delay_error {
                 lines.push(
-                    "its power changes before the load does: no delay is set, and the edges are to be looked at".to_owned(),
+                    "its power changes before the load does: no delay is set; check the times of the load's edges".to_owned(),
                 );
             }
             if response.delay > 0.5 * self.wave.period {
@@ -154,7 +155,7 @@ impl Report<'_> {
             count(
                 counter.failed,
                 &format!("reading failed: {why}"),
-                &format!("readings failed, at last: {why}"),
+                &format!("readings failed; the last error: {why}"),
             );
         }
         lines.into_iter().map(|line| format!("{}: {line}", counter.device.name)).collect()

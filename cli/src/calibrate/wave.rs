@@ -25,8 +25,8 @@ pub struct Wave {
 }
 
 impl Wave {
-    /// The error's text continues the load's name. A fall before the first rise, and a rise after the last fall, are left out,
-    /// because they bound no busy phase.
+    /// The error text is printed after the load's name and a colon. A fall before the first rise, and a rise after the last fall,
+    /// are left out, because they bound no busy phase.
     pub fn new(edges: &[Edge]) -> anyhow::Result<Wave> {
         let first = edges.iter().position(|edge| edge.rises).unwrap_or(edges.len());
         let last = edges.iter().rposition(|edge| !edge.rises).map_or(0, |last| last + 1);

@@ -255,7 +255,7 @@ fn tell_device(group: &mut Group, source: &Source, shown: &Shown) {
     };
     let mut words = vec![pace];
     words.extend(motion.watts.map(|watts| format!("{watts:.1} W now")));
-    words.push(format!("{} a tick", energy(device.resolution_joules)));
+    words.push(format!("in steps of {}", energy(device.resolution_joules)));
     words.push(device.quality.clone());
     words.push(device.description.clone());
     if source.used && !shown.used {

@@ -42,7 +42,7 @@ pub fn look() -> Vec<Check> {
     if group.checks.is_empty() {
         group.note(
             "launcher",
-            format!("none of {} is in PATH: programs without MPI can be measured", LAUNCHERS.join(", ")),
+            format!("none of {} is in PATH: only programs without MPI can be measured", LAUNCHERS.join(", ")),
             Some("load the module of an MPI to measure MPI programs".to_owned()),
         );
     }

@@ -25,10 +25,10 @@ impl Predecessor {
     /// be added to what the predecessor has measured.
     pub(super) fn remove_new_estimates(&self, sources: &mut Vec<Box<dyn Source>>) {
         let is_known = |metric: &str| self.devices.iter().any(|before| before.metric == metric);
-        let is_in_place = |device: &ampere_counters::Device| {
+        let may_stay = |device: &ampere_counters::Device| {
             device.quality != Quality::Estimated || is_known(&device.metric)
         };
-        sources.retain(|source| source.devices().iter().all(is_in_place));
+        sources.retain(|source| source.devices().iter().all(may_stay));
     }
 
     /// Takes over ring and log. Devices get the numbers that they had, and sources that count by themselves continue from

@@ -26,7 +26,7 @@ enum EventKind {
     /// An enter whose attribute value is in the batch.
     EnterWith(RegionRef),
     Leave(RegionRef),
-    /// A metric event: the number of its values, which are in the batch like the metric.
+    /// A metric event with the number of its values. The values and the metric itself are in the batch.
     Metric(u32),
     End,
     /// Another event, whose name is in the batch.

@@ -17,8 +17,8 @@ pub enum Event {
     Leave(Timestamp, u32),
     /// The timestamp, the device index and the nanojoules.
     Sample(Timestamp, u32, u64),
-    /// The CPU time of the location: the timestamp; the number of ticks before it during which the time rose, or 0 if it rose
-    /// since the previous event of this kind; and the nanoseconds in total.
+    /// The CPU time of the location: the timestamp; how many ticks before the timestamp the CPU time began to rise, or 0 if it
+    /// has risen since the previous event of this kind; and the nanoseconds in total.
     CpuTime(Timestamp, u32, u64),
     /// The program's measurement began at this time.
     ProgramBegin(Timestamp),
@@ -328,7 +328,7 @@ impl Decoder {
         self.leave_enclosing(time, region, out);
     }
 
-    /// Handles a leave of an outer frame, after recording was switched off or on inside a region: the frames above it have
+    /// Handles a leave of an outer frame, after recording was switched off or on inside a region: the frames inside it have
     /// ended, too.
     fn leave_enclosing(&mut self, time: Timestamp, region: u32, out: &mut impl FnMut(Event)) {
         let Some(at) = self.open_regions.iter().rposition(|open| *open == region) else {

@@ -1,4 +1,4 @@
-//! The number of open events. It is counted for the whole process, so there is only one test in this file.
+//! The number of open perf events (descriptors). It is counted for the whole process, so there is only one test in this file.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -42,7 +42,7 @@ fn open() -> usize {
 }
 
 #[test]
-fn events_are_as_many_as_are_needed_and_may_be() {
+fn opens_no_more_perf_events_than_needed_or_allowed() {
     let Ok(mut sampler) = Sampler::begin(&Options::default()) else {
         println!("skipped: perf_event_open is not allowed here");
         return;

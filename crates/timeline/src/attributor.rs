@@ -87,8 +87,8 @@ pub struct Attributor {
     sampling_ended: Option<Timestamp>,
     /// The first and the last time at which functions ran on each node, while its counters should have been read.
     functions_ran: BTreeMap<String, (Timestamp, Timestamp)>,
-    /// The number of changes in which devices count.
-    pub(crate) judged: u64,
+    /// How often the set of devices that count has changed.
+    pub(crate) counting_version: u64,
 }
 
 /// If functions ran for at most this long before the first reading or after the last one, no energy counts as unknown.
@@ -112,7 +112,7 @@ impl Attributor {
             sampled: SampledStacks::default(),
             sampling_ended: None,
             functions_ran: BTreeMap::new(),
-            judged: 0,
+            counting_version: 0,
         }
     }
 

@@ -91,13 +91,13 @@ impl Attributor {
     fn set_standing(&mut self, device: usize, standing: Standing) {
         let before = std::mem::replace(&mut self.devices[device].standing, standing);
         if std::mem::discriminant(&before) != std::mem::discriminant(&self.devices[device].standing) {
-            self.judged += 1;
+            self.counting_version += 1;
         }
     }
 
     /// A number that changes whenever the set of devices that count changes.
-    pub fn judged(&self) -> u64 {
-        self.judged
+    pub fn counting_version(&self) -> u64 {
+        self.counting_version
     }
 
     fn standing_of_repeated(&self, device: usize, has_ended: bool) -> Standing {

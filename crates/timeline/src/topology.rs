@@ -284,8 +284,8 @@ impl Node<'_> {
         }
     }
 
-    /// Finds the reason by PCI address. Addresses of one form are in the order of the buses. The first die of a package comes
-    /// before the second.
+    /// Finds the reason by PCI address. Addresses in the same format sort in bus order. The first die of a package comes before
+    /// the second.
     fn reason_by_pci(&self, counter: &CountedPart, on: &str, own: &str, model: &str) -> Option<String> {
         if on == own {
             return Some(format!("PCI address {on}"));
@@ -302,8 +302,8 @@ impl Node<'_> {
             .then(|| format!("PCI address {on}, the second die of the package that is counted at {own}"))
     }
 
-    /// The number of the GPU whose counter counts this one, among the family of a counter; and an addition to the reason if it is
-    /// another.
+    /// The number of the GPU (of the counter's family) whose counter includes this GPU, and, if that is a different GPU, text to
+    /// append to the reason.
     fn counted_by(&self, of: &CountedPart, number: u32) -> (u32, String) {
         let package = self.family(of).find(|counter| counter.evidence.counts.contains(&number));
         if let Some(first) = package.and_then(|counter| counter.number) {
@@ -486,7 +486,7 @@ impl Node<'_> {
             Entry::Number(die) => Some(self.counted_by(counter, *die)),
             Entry::Uuid(_) => None,
         });
-        // One die may be the counter's own.
+        // If both dies are visible, the one that needs no explanation is preferred (the empty text sorts first).
         let more = dies.filter(|(counted_by, _)| *counted_by == number).map(|(_, more)| more).min();
         Ok(Finding::Draws(format!("{because}{}", more.unwrap_or_default())))
     }

@@ -57,8 +57,8 @@ struct PowerRecorder {
     views: Vec<Option<View>>,
     /// For each device that was known at the last check, whether its joules are contained in another device's.
     is_part: Vec<bool>,
-    /// The result of `Attributor::judged` at that check.
-    judged: u64,
+    /// The attributor's `counting_version` at that check.
+    counting_version: u64,
     /// The power of each location.
     curves: Vec<Option<Curve>>,
     /// The joules of each location in the current interval; `charged` lists the locations that have some.
@@ -89,7 +89,7 @@ pub fn recorder(
         bin_ticks: ((ticks_per_second as f64 * BIN_SECONDS) as u64).max(1),
         views: Vec::new(),
         is_part: Vec::new(),
-        judged: 0,
+        counting_version: 0,
         curves: Vec::new(),
         joules: Vec::new(),
         charged: Vec::new(),
@@ -154,10 +154,12 @@ impl Recorder for PowerRecorder {
     fn take_sample(&mut self, attributor: &mut Attributor, view: ViewIndex) -> io::Result<()> {
         let at = view.0 as usize;
         let Some(mut view) = self.views.get_mut(at).and_then(Option::take) else { return Ok(()) };
-        if self.is_part.len() != attributor.devices.len() || self.judged != attributor.judged() {
+        if self.is_part.len() != attributor.devices.len()
+            || self.counting_version != attributor.counting_version()
+        {
             let is_part = |device| attributor.whole(device).is_some() || !attributor.counts(device);
             self.is_part = (0..attributor.devices.len()).map(is_part).collect();
-            self.judged = attributor.judged();
+            self.counting_version = attributor.counting_version();
         }
         let span = if self.is_part[view.device] { None } else { self.sum(attributor, &view) };
         view.reached = span.map_or(view.reached, |(_, end)| end);
@@ -275,8 +277,8 @@ impl Bins {
         }
     }
 
-    /// Skips bins in the middle of a long interval that reaches up to the bin `last`: from `bin` on, those without joules of
-    /// another interval become one value if they are too many to keep. Returns the next bin.
+    /// Skips bins in the middle of a long interval that ends in the bin `last`. If the interval covers more bins than can be
+    /// kept, the bins from `bin` on that hold only this interval's joules are merged into one value. Returns the next bin.
     fn skip_alike(&mut self, bin: u64, last: u64, joules_per_tick: f64, values: &mut Vec<Value>) -> u64 {
         let kept = last.saturating_sub(BINS_MAX as u64);
         if bin < self.first + self.joules.len() as u64 || bin >= kept {
@@ -300,7 +302,7 @@ impl Bins {
 
     /// Moves the bins before a time to `values`. No further joules may come before that time.
     fn take_before(&mut self, time: Timestamp, values: &mut Vec<Value>) {
-        // Joules of an interval without length may still come at the time itself, so its bin stays.
+        // A zero-length interval exactly at `time` may still arrive, so the bin that contains `time` is kept.
         while !self.joules.is_empty() && self.begin_of(self.first + 1) < time {
             self.take_first(values);
         }

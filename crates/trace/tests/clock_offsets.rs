@@ -61,7 +61,7 @@ fn no_joule_is_charged_twice_where_time_goes_back() {
         ..Default::default()
     };
     archive.finish(&definitions).unwrap();
-    // The offsets are those of another archive, because one that has events gets none.
+    // The writer puts no offsets into an archive with events, so they are written to a second archive and its file is moved here.
     let other = place.path().join("other");
     std::fs::create_dir(&other).unwrap();
     let archive = ArchiveWriter::create(&other).unwrap();

@@ -329,7 +329,7 @@ fn serve(
         output: output.clone(),
         run: manifest.run_id.clone(),
         node: manifest.node.clone(),
-        opens: None,
+        may_open_on: None,
     });
     let mut server = http::serve(&address, access, latest, summaries, gathering)?;
     if first.is_some() && !is_told {

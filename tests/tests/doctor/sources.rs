@@ -221,8 +221,8 @@ fn the_kernels_files_show_their_devices() {
     assert_eq!((&package["name"], &package["library"]), (&"package-0".into(), &Value::Null));
     assert_near(number(package, "update_seconds"), 0.050, 0.15);
     assert_near(number(package, "watts"), 2000.0, 0.15);
-    found.says("counters", "rapl package-0-dram", "note", &["did not move in 1 s", "1 uJ a tick"]);
-    found.says("counters", "cray_pm node", "note", &["did not move in 1 s", "measured", "1 J a tick"]);
+    found.says("counters", "rapl package-0-dram", "note", &["did not move in 1 s", "in steps of 1 uJ"]);
+    found.says("counters", "cray_pm node", "note", &["did not move in 1 s", "measured", "in steps of 1 J"]);
     // A power that stays constant is not an error.
     let power = found.says("counters", "hwmon amdgpu-0", "note", &["integrated", "did not move"]);
     assert_eq!(power["advice"], Value::Null);
