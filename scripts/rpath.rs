@@ -1,6 +1,6 @@
 //! Build script of every package with programs that use the `otf2` crate: if OTF2 is in a directory of its own (as Score-P
-//! installs it), the programs find it there at run time, and not only when they are linked. The library that `make dist` puts into
-//! `lib`, next to `bin`, comes first.
+//! installs it), the programs find it there at run time, and not only when they are linked. The library that `make dist` puts
+//! into `lib`, next to `bin`, comes first.
 
 fn main() {
     println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/../lib");

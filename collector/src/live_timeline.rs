@@ -65,8 +65,8 @@ impl LiveTimeline {
         self.clock.now(session)
     }
 
-    /// Hands over what is before the watermark. `longest_lag` is how long a silent GPU stream is waited for (the setting `stream_lag`;
-    /// in a replay, what the trace needs). `awaits_streams`: a process may still define its first stream.
+    /// Hands over what is before the watermark. `longest_lag` is how long a silent GPU stream is waited for (the setting
+    /// `stream_lag`; in a replay, what the trace needs). `awaits_streams`: a process may still define its first stream.
     pub fn advance(&mut self, longest_lag: u64, awaits_streams: bool) {
         let watermark = self.watermark.saturating_sub(self.pipeline.attributor.longest_delay_ticks());
         let watermark = self.decided_until(watermark);

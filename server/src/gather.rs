@@ -1,5 +1,5 @@
-//! Asks each of the run's other nodes for its report: once a second, and of many nodes less often, so that the work of a second has
-//! a limit. Each is asked apart from the others, with limits of time and length: one that is slow, dead, or tells lies holds
+//! Asks each of the run's other nodes for its report: once a second, and of many nodes less often, so that the work of a second
+//! has a limit. Each is asked apart from the others, with limits of time and length: one that is slow, dead, or tells lies holds
 //! nothing back.
 
 use super::find::{self, Found};

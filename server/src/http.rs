@@ -1,5 +1,5 @@
-//! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures that ampere's own programs ask for. It has a thread of its own, so that a scrape never makes
-//! the collector's loop wait.
+//! The HTTP server of the live page, /metrics, /summary.json, /nodes and the figures that ampere's own programs ask for. It has a
+//! thread of its own, so that a scrape never makes the collector's loop wait.
 //!
 //! It opens no files, whatever path a request names. A connection serves one request, so there is no pipelining. Limits hold
 //! for the size and time of a request's head, the time of a connection and the number of connections.

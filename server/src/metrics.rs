@@ -1,7 +1,7 @@
 //! A snapshot as OpenMetrics text, encoded by prometheus-client.
 //!
-//! [`METRICS`] is the table of what is exported, with the tables of losses: names, units, labels and help texts. All series of a scrape come from
-//! one snapshot, so that its sums are consistent.
+//! [`METRICS`] is the table of what is exported, with the tables of losses: names, units, labels and help texts. All series of a
+//! scrape come from one snapshot, so that its sums are consistent.
 
 use ampere_counters::Quantity;
 use ampere_figures::losses::{ReadingLosses, RecordLosses};

@@ -6,8 +6,8 @@ use ampere_tests::runs::{has_python_otf2, json, succeed, text};
 use ampere_tests::skip_unless;
 use std::process::Command;
 
-/// Each of four threads works for a time of its own, in pieces; brief ones, and children, follow one after the other. Prints the CPU
-/// seconds of threads, then those of the process and of its children.
+/// Each of four threads works for a time of its own, in pieces; brief ones, and children, follow one after the other. Prints the
+/// CPU seconds of threads, then those of the process and of its children.
 const PROGRAM: &str = r#"
     #define _GNU_SOURCE
     #include <pthread.h>
@@ -137,8 +137,8 @@ impl Seconds {
         }
     }
 
-    /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that of all
-    /// threads. `all` are the CPU seconds of those that the run knows.
+    /// Panics unless each thread that worked for long has a location with its CPU time, and all locations together have that of
+    /// all threads. `all` are the CPU seconds of those that the run knows.
     #[track_caller]
     fn check(&self, all: f64) {
         let of_threads = self.locations.iter().filter(|(_, name)| !name.contains("other threads"));

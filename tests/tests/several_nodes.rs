@@ -143,8 +143,8 @@ fn leaves(place: &Place) -> Vec<String> {
     done.stdout.lines().map(str::to_owned).collect()
 }
 
-/// The policies, and by which part of a device's joules the figures of a node and of the trace of all nodes may differ. Static joules
-/// are watts times seconds, and each node has measured the rate of its own clock, while the trace has one rate.
+/// The policies, and by which part of a device's joules the figures of a node and of the trace of all nodes may differ. Static
+/// joules are watts times seconds, and each node has measured the rate of its own clock, while the trace has one rate.
 const POLICIES: [(&str, f64); 2] = [("time_sliced", 0.0), ("active", 1e-7)];
 
 /// Checks that `ampere attribute` on the trace computes the figures of the nodes' summaries.

@@ -17,8 +17,8 @@ const SECONDS_MIN: f64 = 0.1;
 type Seconds = HashMap<(u32, u64), f64>;
 
 impl Finish {
-    /// The time in the rows of each process; and what its threads used that record nothing beside a main thread that does, whose rows
-    /// would hide it.
+    /// The time in the rows of each process; and what its threads used that record nothing beside a main thread that does, whose
+    /// rows would hide it.
     fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
         let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
         for process in &self.run.ingest.processes {

@@ -334,8 +334,8 @@ impl Finish {
         Traced { is_whole, keeps_records }
     }
 
-    /// The manifest says that a trace is being written before it is: a collector that takes over takes half of one away, and nothing
-    /// else of that name. Where it cannot be said, half of a trace is in the way, and a note says so.
+    /// The manifest says that a trace is being written before it is: a collector that takes over takes half of one away, and
+    /// nothing else of that name. Where it cannot be said, half of a trace is in the way, and a note says so.
     fn announce_trace(&mut self) {
         let is_cut = self.run_summary().trace_is_cut();
         let mode = self.run.options.mode;

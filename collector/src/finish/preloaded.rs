@@ -1,5 +1,5 @@
-//! What the preloaded library says of processes in which nothing is recorded: an empty file for each, in the session's directory. Its
-//! name begins with [`PREFIX`] and a letter, which is the reason (`crates/preload/src/stub.h`).
+//! What the preloaded library says of processes in which nothing is recorded: an empty file for each, in the session's directory.
+//! Its name begins with [`PREFIX`] and a letter, which is the reason (`crates/preload/src/stub.h`).
 
 use std::path::Path;
 

@@ -40,9 +40,9 @@ impl Finish {
         late.into_iter().chain(moved).chain(revised).chain(learned).collect::<Vec<_>>().join("; ")
     }
 
-    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as could
-    /// be at that time. The trace has everything in its place: the final figures are computed again from it. Then their power is in
-    /// it, too.
+    /// Events that came late, and joules of a location that was not yet known to draw from a device, were charged as well as
+    /// could be at that time. The trace has everything in its place: the final figures are computed again from it. Then their
+    /// power is in it, too.
     pub(super) fn settle(&mut self, summary: &mut Summary, why_again: &str, traced: &mut Traced) {
         let values = power::Values::default();
         let mut again = match self.attribute_trace(&values) {

@@ -1,5 +1,5 @@
-//! Programs whose MPI calls cannot be recorded, or not as they ask for, as their files show: those with a static MPI library, those
-//! that the loader starts in secure mode, and those that switch recording off.
+//! Programs whose MPI calls cannot be recorded, or not as they ask for, as their files show: those with a static MPI library,
+//! those that the loader starts in secure mode, and those that switch recording off.
 
 use ampere_model::text::listed;
 use ampere_stacks::foreign;

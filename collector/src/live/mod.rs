@@ -30,8 +30,8 @@ use ampere_settings::Config;
 use ampere_trace::spool::SpoolDirectory;
 use std::time::{Duration, Instant};
 
-/// All rings are drained, and their events attributed, at least this often. In between, only rings that fill up are: with hundreds of
-/// threads that have few events each, looking at a handful at a time would cost more than the events.
+/// All rings are drained, and their events attributed, at least this often. In between, only rings that fill up are: with
+/// hundreds of threads that have few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
 /// The same after this number of records, so that they are still in the cache when they are attributed.
 const THOROUGH_RECORDS: usize = 1 << 18;
@@ -72,8 +72,8 @@ pub(crate) struct Began {
 }
 
 impl LiveRun {
-    /// `node` is present if the run is running now, on this machine. It counts the CPU time of the run's processes, from which the
-    /// estimate is made.
+    /// `node` is present if the run is running now, on this machine. It counts the CPU time of the run's processes, from which
+    /// the estimate is made.
     pub fn new(
         session: Session,
         options: Options,

@@ -6,8 +6,8 @@ use crate::stacks::{Activity, StackSampling};
 use ampere_settings::{Policy, StackPeriod};
 use std::time::Duration;
 
-/// Records when threads are on a CPU, and samples stacks, if that is wanted: of what `ampere run` is about to start, or has started
-/// before an earlier collector was killed, and of processes that are found.
+/// Records when threads are on a CPU, and samples stacks, if that is wanted: of what `ampere run` is about to start, or has
+/// started before an earlier collector was killed, and of processes that are found.
 pub fn sample(run: &mut LiveRun, launcher: Option<u32>, takes_over: bool) {
     if run.options.replay.is_some() {
         return;
@@ -65,7 +65,8 @@ pub(super) fn sample_found(run: &mut LiveRun) {
     run.ingest.take_found().for_each(|process| stacks.add(process));
 }
 
-/// Ends sampling: all samples are in the rings then. Returns the CPU time from one sample to the next if it is not what was asked for.
+/// Ends sampling: all samples are in the rings then. Returns the CPU time from one sample to the next if it is not what was asked
+/// for.
 pub(crate) fn end(run: &mut LiveRun) -> Option<Duration> {
     let stacks = run.sampling.stacks.take();
     note_killed_sampler(run, stacks.as_ref().is_some_and(|stacks| stacks.has_samples));
@@ -99,8 +100,8 @@ fn note_killed_sampler(run: &mut LiveRun, is_sampled_on: bool) {
     }
 }
 
-/// Tells the sampler which processes record their own functions, where that has changed. A process is no longer sampled once it has
-/// been in a function of its own for a while, and is sampled again when its recording ends.
+/// Tells the sampler which processes record their own functions, where that has changed. A process is no longer sampled once it
+/// has been in a function of its own for a while, and is sampled again when its recording ends.
 pub(super) fn sample_unrecorded(run: &mut LiveRun) {
     let (Some(timeline), Some(stacks)) = (&run.timeline, &run.sampling.stacks) else { return };
     for process in &mut run.ingest.processes {

@@ -237,7 +237,8 @@ mod tests {
             let raw = recognise(event.monotonic_raw_ns, &before, &reading, &after);
             assert_eq!(raw, Some(Timer::MonotonicRaw));
 
-            // The rate is measured by the monotonic clock, and all dates come from one reading: their distances are those of the ticks.
+            // The rate is measured by the monotonic clock, and all dates come from one reading: their distances are those of the
+            // ticks.
             let start = best_reading();
             let stepped = Clocks { realtime_ns: start.realtime_ns.saturating_add_signed(step), ..start };
             std::thread::sleep(CALIBRATION);

@@ -42,7 +42,8 @@ impl History {
         self.devices.clear();
     }
 
-    /// Adds a device's last sample: when it was, in seconds, and the joules until then. The joules between two samples are spread evenly.
+    /// Adds a device's last sample: when it was, in seconds, and the joules until then. The joules between two samples are spread
+    /// evenly.
     pub fn see(&mut self, device: usize, seconds: f64, joules: f64) {
         if self.devices.len() <= device {
             self.devices.resize_with(device + 1, || None);

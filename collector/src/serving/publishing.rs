@@ -91,8 +91,8 @@ impl Publisher {
         self.tables = LiveTables::default();
     }
 
-    /// `of`: `None` before the run has a clock. `is_calm`: nothing happens, and no scrape has come for a while. `is_last`: the run
-    /// is over.
+    /// `of`: `None` before the run has a clock. `is_calm`: nothing happens, and no scrape has come for a while. `is_last`: the
+    /// run is over.
     pub fn publish(&mut self, of: Option<Published>, is_calm: bool, is_last: bool) {
         let begun = Instant::now();
         let mut snapshot = of.map_or_else(Snapshot::default, |of| self.snapshot(of));

@@ -16,8 +16,8 @@ const STEP: Duration = Duration::from_micros(100);
 const DOUBLED_AFTER: [Duration; 2] = [Duration::from_secs(30), Duration::from_secs(90)];
 /// What a sample is taken to cost where that cannot be measured.
 const SAMPLE_COST: Duration = Duration::from_micros(15);
-/// What a record of a switch costs, two of which are made for each time that a thread is on a CPU. Measured with two threads and a
-/// pipe, on virtual machines.
+/// What a record of a switch costs, two of which are made for each time that a thread is on a CPU. Measured with two threads and
+/// a pipe, on virtual machines.
 const SWITCH_COST: Duration = Duration::from_nanos(500);
 
 /// The CPU time between two samples in the course of a run.

@@ -250,8 +250,8 @@ impl CpuTimes {
         self.waiting += 1;
     }
 
-    /// The kernel has counted this CPU time of a thread since its start. If more is not known, all of the time from `since` to `now`
-    /// is taken to have risen evenly. `is_new` is whether the thread has started since `since`.
+    /// The kernel has counted this CPU time of a thread since its start. If more is not known, all of the time from `since` to
+    /// `now` is taken to have risen evenly. `is_new` is whether the thread has started since `since`.
     pub fn set_counted(&mut self, thread: u32, counted: u64, (since, now): (u64, u64), is_new: bool) {
         let of = self.threads.entry(thread).or_default();
         let began = *of.began.get_or_insert(if is_new { 0 } else { counted.saturating_sub(of.used) });
@@ -324,8 +324,8 @@ impl CpuTimes {
         self.waiting = self.children.len() + self.threads.values().map(|of| of.waiting.len()).sum::<usize>();
     }
 
-    /// Writes all times before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or with
-    /// `None` that of all others.
+    /// Writes all times before `until`. `is_located` is whether a thread has a location; `make` makes the ring of a thread, or
+    /// with `None` that of all others.
     pub fn write<E>(
         &mut self,
         until: u64,

@@ -290,8 +290,8 @@ impl SampledProcess {
         Ok(is_first)
     }
 
-    /// Writes the times on a CPU before this time. Returns whether there is something new in the log, and why something could not be
-    /// written.
+    /// Writes the times on a CPU before this time. Returns whether there is something new in the log, and why something could not
+    /// be written.
     pub fn write_cpu_times(
         &mut self,
         session: &Session,

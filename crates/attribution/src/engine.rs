@@ -159,8 +159,9 @@ impl Engine {
         draws_from.iter().find(|(known, _)| *known == view).map(|(_, consumer)| *consumer)
     }
 
-    /// The CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly; before the first and
-    /// after the last one it does not rise. Points come in the order of time, and before the steps and samples of later times.
+    /// The CPU time that a location has used up to `time`, in ticks. Between two such points it rises evenly; before the first
+    /// and after the last one it does not rise. Points come in the order of time, and before the steps and samples of later
+    /// times.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, ticks: f64) {
         self.cpu_times.add(location, time, ticks);
     }

@@ -158,7 +158,8 @@ fn defined(case: &Case) -> Expected {
     expected
 }
 
-/// Runs the engine. Points of CPU time come all before the first event, or as late as they may: those up to an event, and the next.
+/// Runs the engine. Points of CPU time come all before the first event, or as late as they may: those up to an event, and the
+/// next.
 fn run(case: &Case, points_first: bool) -> (Engine, ViewIndex) {
     run_with(case, points_first, |_, _| {})
 }

@@ -147,8 +147,8 @@ fn is_in_others(folder: &Path, zone: &str) -> bool {
         .is_some_and(|name| zone.contains(':') && name != "dram" || name.starts_with("psys"))
 }
 
-/// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`. If an earlier zone has the name
-/// of zone `2`, too, as when two drivers show a package or a kernel does not number its dies, it is `zone-2-package-0`.
+/// Returns a name such as `package-0`, `package-0-core` or `psys` for a zone such as `0` or `0:1`. If an earlier zone has the
+/// name of zone `2`, too, as when two drivers show a package or a kernel does not number its dies, it is `zone-2-package-0`.
 fn name_of(folder: &Path, zone: &str, is_amd: bool) -> Option<(String, Kind)> {
     let name = own_name(folder, zone)?;
     let kind = match name.as_str() {

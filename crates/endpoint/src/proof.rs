@@ -1,5 +1,5 @@
-//! How ampere's own clients show that they know a token without sending it: whoever listens, or holds the port of a collector that
-//! has ended, learns nothing that opens anything else.
+//! How ampere's own clients show that they know a token without sending it: whoever listens, or holds the port of a collector
+//! that has ended, learns nothing that opens anything else.
 //!
 //! A server that refuses a request gives a challenge: when it was made, with a code that only this server can make. The client
 //! answers with the token's code (HMAC-SHA-256) of the challenge, of the server's address as it sees it, and of the path. So each

@@ -253,8 +253,8 @@ pub struct RankFigures {
 }
 
 impl RankFigures {
-    /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is sampled
-    /// of a rank is a process of its own.
+    /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is
+    /// sampled of a rank is a process of its own.
     pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
         for process in processes {

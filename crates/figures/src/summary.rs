@@ -251,8 +251,8 @@ pub struct Run {
     /// The clock that timestamps are from.
     pub timer: String,
     pub ticks_per_second: u64,
-    /// How it is known when threads were on a CPU: "switches" (the kernel reported each), "schedstat" (its count of each thread's CPU
-    /// time was read at intervals) or "none". Empty of a trace.
+    /// How it is known when threads were on a CPU: "switches" (the kernel reported each), "schedstat" (its count of each thread's
+    /// CPU time was read at intervals) or "none". Empty of a trace.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub activity: String,
     /// Readings of one node's clocks: ticks, and nanoseconds since 1970 at that moment, when the clock was first read and at the
@@ -622,7 +622,8 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// The joules that shares of a view's rows refer to, as [`Figures::own_joules`] are: under the policy *active*, the dynamic ones.
+    /// The joules that shares of a view's rows refer to, as [`Figures::own_joules`] are: under the policy *active*, the dynamic
+    /// ones.
     pub fn own_whole(&self, view: &View) -> f64 {
         if !view.is_active() {
             return view.whole();
@@ -652,7 +653,8 @@ impl Device {
         self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
     }
 
-    /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before it.
+    /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before
+    /// it.
     pub fn mean_watts(&self) -> Option<f64> {
         let known_seconds = self.known_seconds();
         let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
@@ -755,8 +757,8 @@ pub struct Region {
 pub struct Watts {
     /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
     pub mean_watts: Option<f64>,
-    /// Resolved joules over resolved seconds: the device's power while nothing else ran; under the policy *active*, its power above the
-    /// baseline while nothing else was active.
+    /// Resolved joules over resolved seconds: the device's power while nothing else ran; under the policy *active*, its power
+    /// above the baseline while nothing else was active.
     pub resolved_watts: Option<f64>,
     /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
     /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.

@@ -8,9 +8,10 @@
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
 //! - [`functions`]: the hooks of instrumented functions; [`symbols`]: from an address to name and line; [`filter`]: functions
 //!   that are not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`regions_by_key`]: the regions of both;
-//! - [`measurement`]: its start and end; [`state`]: the states in between; [`guard`]: entering the host; [`ranks`]: rank and size;
-//! - [`thread`]: a thread's record and its open frames; [`threads`]: the threads that are recorded; [`location`]: their locations;
-//!   [`preloaded`]: how a thread's record is found; [`signal`]: the program's handlers; [`stack`]: a stack of our own;
+//! - [`measurement`]: its start and end; [`state`]: the states in between; [`guard`]: entering the host; [`ranks`]: rank and
+//!   size;
+//! - [`thread`]: a thread's record and its open frames; [`threads`]: the threads that are recorded; [`location`]: their
+//!   locations; [`preloaded`]: how a thread's record is found; [`signal`]: the program's handlers; [`stack`]: a stack of our own;
 //! - [`definitions`]: regions and their handles; [`callbacks`]: the functions that the plugin can call;
 //! - [`plugin`]: finding, loading and calling the plugin;
 //! - [`clock`], [`alloc`], [`messages`]: time, memory, and messages to the user.

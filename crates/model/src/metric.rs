@@ -130,8 +130,8 @@ fn factor_of_prefix(prefix: &str, is_symbol: bool) -> Option<f64> {
     })
 }
 
-/// The quantity of a metric's unit: `mJ`, `kilowatts`, `W*s`, or with a number in front, as perf has it. `None` for what is neither
-/// energy nor power.
+/// The quantity of a metric's unit: `mJ`, `kilowatts`, `W*s`, or with a number in front, as perf has it. `None` for what is
+/// neither energy nor power.
 pub fn quantity_of_unit(unit: &str) -> Option<Quantity> {
     let unit = unit.trim().trim_matches(['[', ']', '(', ')']).trim();
     if let Some((number, unit)) = unit.split_once(char::is_whitespace)

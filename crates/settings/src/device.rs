@@ -277,7 +277,8 @@ impl DeviceSetting {
     }
 }
 
-/// Returns the captures that a name refers to, as [`regex::Captures::expand`] does: `$1`, `${1}x` or `$word`. `$$` is a dollar sign.
+/// Returns the captures that a name refers to, as [`regex::Captures::expand`] does: `$1`, `${1}x` or `$word`. `$$` is a dollar
+/// sign.
 fn references(name: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut rest = name;

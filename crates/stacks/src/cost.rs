@@ -14,8 +14,8 @@ const SAMPLES_MIN: usize = 9;
 /// The maximal time that is spent if the thread seldom gets a CPU.
 const TIME_MAX: Duration = Duration::from_millis(50);
 
-/// The time for which a sample with these options interrupts a thread: the median of some tens of samples of the calling thread, which
-/// takes some milliseconds. `None` if too few were taken, or if the kernel does not allow it.
+/// The time for which a sample with these options interrupts a thread: the median of some tens of samples of the calling thread,
+/// which takes some milliseconds. `None` if too few were taken, or if the kernel does not allow it.
 pub fn sample_cost(options: &Options) -> Option<Duration> {
     let options = Options { period: PERIOD, ..options.clone() };
     // The kernel copies as much of the stack as it does of a thread whose stack is deep.

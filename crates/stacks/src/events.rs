@@ -324,8 +324,8 @@ impl Events {
 
     /// The CPUs on which each of these threads is sampled. These are all CPUs, because what a thread starts may be bound to
     /// others than the thread itself. When a quarter of the allowed files is in use, they are those that the thread is bound
-    /// to. At most half of the allowed files are used, and at most a quarter for processes without samples, whose records need files,
-    /// too.
+    /// to. At most half of the allowed files are used, and at most a quarter for processes without samples, whose records need
+    /// files, too.
     fn cpus_of(
         &self,
         process: u32,

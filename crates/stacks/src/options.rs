@@ -17,8 +17,8 @@ pub struct Options {
     pub kernel: bool,
     /// Whether stacks are sampled.
     pub samples: bool,
-    /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), also of processes whose
-    /// stacks are not sampled.
+    /// Whether the times at which threads are on a CPU are passed on ([`Sink::on_cpu`](crate::Sink::on_cpu)), also of processes
+    /// whose stacks are not sampled.
     pub cpu_times: bool,
 }
 

@@ -454,8 +454,8 @@ fn what_is_lost_is_counted() {
         .spawn()
         .unwrap();
     let mut go = launcher.stdin.take().unwrap();
-    // Nobody reads the rings while the program runs, so the first CPU's is full after a tenth of a second. The samples on the second
-    // CPU come after the loss, and the program has ended when they are read.
+    // Nobody reads the rings while the program runs, so the first CPU's is full after a tenth of a second. The samples on the
+    // second CPU come after the loss, and the program has ended when they are read.
     let options = Options { stack_bytes: 64000, period: Duration::from_micros(250), ..Options::default() };
     let begun = sampler_of(launcher.id(), &options);
     go.write_all(b"\n").unwrap();

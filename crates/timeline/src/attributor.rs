@@ -309,8 +309,8 @@ impl Attributor {
         Baseline::of_idle(self.engine.idle_intervals(view), self.ticks_per_second).filter(|_| !is_other)
     }
 
-    /// Libraries may give two counters of a node one name, such as `GPU-0`: a later one gets its library as a suffix. Names from the
-    /// settings stay as they are.
+    /// Libraries may give two counters of a node one name, such as `GPU-0`: a later one gets its library as a suffix. Names from
+    /// the settings stay as they are.
     fn unique_name(&self, interpretation: &Interpretation, found: &FoundDevice) -> String {
         let name = &interpretation.name;
         let mut of_node = self.devices.iter().filter(|device| device.info.node == found.node);

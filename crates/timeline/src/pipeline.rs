@@ -1,11 +1,11 @@
 //! A run's events and samples in the order of time, on their way to the engine.
 //!
-//! Whatever reads events (rings, the spool, a trace) feeds the same pipeline: it puts the events of a location into that location's
-//! stream, and a counter's readings into its device, and states up to which time everything has come.
+//! Whatever reads events (rings, the spool, a trace) feeds the same pipeline: it puts the events of a location into that
+//! location's stream, and a counter's readings into its device, and states up to which time everything has come.
 //!
 //! The events of one stream are in order; a *merger* brings together the streams that one group of views needs, up to the
-//! watermark: a time before which no further event is expected. The ranks of a node share a merger. In a live run, each device with
-//! GPU streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
+//! watermark: a time before which no further event is expected. The ranks of a node share a merger. In a live run, each device
+//! with GPU streams has one more, because those report late and in batches: waiting for them must not hold the ranks back.
 //!
 //! The engine needs the order only around *breaks*: where a location starts or stops running (its outermost frame), and where a
 //! sample ends an interval. From one break to the next, each location's events are handed over together; samples can be queued in
@@ -334,9 +334,9 @@ impl Pipeline {
         }
     }
 
-    /// The location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time rises evenly; before
-    /// the first and after the last one it does not rise. The points of one location come in the order of time, and before the events
-    /// and samples of later times are handed over.
+    /// The location has used `seconds` of CPU time up to `time`, from 0 on. Between two such points the CPU time rises evenly;
+    /// before the first and after the last one it does not rise. The points of one location come in the order of time, and before
+    /// the events and samples of later times are handed over.
     pub fn add_cpu_time(&mut self, location: LocationIndex, time: Timestamp, seconds: f64) {
         let Some(stream) = self.streams.get_mut(location.0 as usize) else { return };
         let is_late = match stream.last_cpu_time.replace((time, seconds)) {
@@ -410,8 +410,8 @@ impl Pipeline {
         self.advance(RANKS, watermark);
     }
 
-    /// Hands what GPU streams have to the engine, up to the last event of the one that is furthest behind. A silent stream is waited
-    /// for up to `longest_lag`. `awaits_streams`: a process may still define its first stream.
+    /// Hands what GPU streams have to the engine, up to the last event of the one that is furthest behind. A silent stream is
+    /// waited for up to `longest_lag`. `awaits_streams`: a process may still define its first stream.
     pub fn advance_late(&mut self, watermark: Timestamp, longest_lag: u64, awaits_streams: bool) {
         for merger in RANKS + 1..self.mergers.len() {
             let streams = self.mergers[merger].streams.iter().map(|stream| &self.streams[*stream]);

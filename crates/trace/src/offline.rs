@@ -232,7 +232,8 @@ struct Known {
     recorders: Option<Recorders>,
     /// Whether several locations record a metric of one name, and `recorders` are not known yet.
     is_undecided: bool,
-    /// For each location, the number of enters and leaves after which its open frames end, because samples of a later time follow.
+    /// For each location, the number of enters and leaves after which its open frames end, because samples of a later time
+    /// follow.
     ends: HashMap<u64, u64>,
     /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,

@@ -580,8 +580,8 @@ impl Definer {
         group
     }
 
-    /// Defines the metrics that are `recorded` by a process, with evidence about their GPUs, and writes a metric location with their
-    /// samples, as Score-P does for a per-host metric.
+    /// Defines the metrics that are `recorded` by a process, with evidence about their GPUs, and writes a metric location with
+    /// their samples, as Score-P does for a per-host metric.
     fn samples(
         &mut self,
         archive: &ArchiveWriter,

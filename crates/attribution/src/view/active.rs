@@ -83,8 +83,8 @@ struct ActiveAccount {
 }
 
 impl ActiveTime {
-    /// Counts the time up to `time`, in which `node` was the innermost frame. Without a known CPU time, a frame is active as long as
-    /// it is open. Nothing is due before the first sample.
+    /// Counts the time up to `time`, in which `node` was the innermost frame. Without a known CPU time, a frame is active as long
+    /// as it is open. Nothing is due before the first sample.
     pub fn accrue(&mut self, node: NodeIndex, time: Timestamp, cpu: Option<&CpuTime>, is_due: bool) -> Due {
         let open = time.saturating_sub(self.until) as f64;
         let cpu_ticks = cpu.map(|cpu| cpu.at(time.max(self.until)));
@@ -216,8 +216,8 @@ impl View {
         self.charge_each_active(dynamic, joules / ticks.max(1) as f64, ticks, &prices, region_of);
     }
 
-    /// The weight of a tick of each kind, by consumer, and the sums of what is due by these weights: one of all consumers, or one for
-    /// each sharer if each of them gets all joules.
+    /// The weight of a tick of each kind, by consumer, and the sums of what is due by these weights: one of all consumers, or one
+    /// for each sharer if each of them gets all joules.
     fn active_prices(&self, worked: &[f64]) -> (Vec<Price>, Vec<f64>) {
         let mut weights = vec![0.0; self.consumers.groups.len() + self.consumers.all.len()];
         let mut prices = Vec::with_capacity(worked.len());

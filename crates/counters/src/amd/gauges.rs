@@ -1,6 +1,6 @@
-//! The calls into AMD's libraries for gauges. Signatures, enumerators and units are those of `rocm_smi/rocm_smi.h`, 5.2.3 to 6, and
-//! of `amd_smi/amdsmi.h` in ROCm 6.0 to 7; a function that a version lacks is a gauge that it lacks. The two libraries differ in what
-//! they name a device by (`H`), in the functions for power, and in the unit of temperatures.
+//! The calls into AMD's libraries for gauges. Signatures, enumerators and units are those of `rocm_smi/rocm_smi.h`, 5.2.3 to 6,
+//! and of `amd_smi/amdsmi.h` in ROCm 6.0 to 7; a function that a version lacks is a gauge that it lacks. The two libraries differ
+//! in what they name a device by (`H`), in the functions for power, and in the unit of temperatures.
 #![allow(unsafe_code)]
 
 use crate::Gauge;
@@ -29,8 +29,8 @@ const VRAM: u32 = 0;
 /// An unknown value has all bits set, in 16 bits (ROCm 6) or in 32.
 const NOT_KNOWN: u32 = 0xffff;
 
-/// Room for the percentage of librocm_smi64, or for `amdsmi_engine_usage_t` (graphics, memory controller and video, in percent) or
-/// `amdsmi_power_info_t`, whose first fields have had two layouts; more than any release has needed.
+/// Room for the percentage of librocm_smi64, or for `amdsmi_engine_usage_t` (graphics, memory controller and video, in percent)
+/// or `amdsmi_power_info_t`, whose first fields have had two layouts; more than any release has needed.
 #[repr(C, align(8))]
 struct Words([u32; 512]);
 
@@ -39,8 +39,8 @@ struct Words([u32; 512]);
 /// - ROCm 6.0 to 6.3: present, average (32 bits each), voltages.
 /// - later: a power (64 bits) that equals one of the two following, present, average (32 bits each), voltages.
 ///
-/// In the later layout the upper half of the 64 bits is 0, and the lower half is repeated. In the first layout this is true only by
-/// chance, and then with the right figure: an average of 0 W, and a voltage in millivolts that equals the power in watts.
+/// In the later layout the upper half of the 64 bits is 0, and the lower half is repeated. In the first layout this is true only
+/// by chance, and then with the right figure: an average of 0 W, and a voltage in millivolts that equals the power in watts.
 fn powers(words: &[u32]) -> [Option<f64>; 2] {
     let [first, second, third, fourth] = [words[0], words[1], words[2], words[3]];
     let is_repeated = second == 0 && (first == third || first == fourth);
@@ -137,8 +137,8 @@ impl<H: Copy> GaugeFunctions<H> {
     /// The library is initialised, not ended, and not called from elsewhere meanwhile; a handle is the library's.
     pub unsafe fn ask(&self, device: H, gauge: Gauge) -> Option<f64> {
         let (mut unsigned, mut signed, mut words) = (0u64, 0i64, Words([u32::MAX; 512]));
-        // SAFETY: the caller's, and the three are locals of the headers' types or larger. An index out of bounds is answered with a
-        // status.
+        // SAFETY: the caller's, and the three are locals of the headers' types or larger. An index out of bounds is answered with
+        // a status.
         let (status, value) = unsafe {
             match gauge {
                 Gauge::AveragePower | Gauge::CurrentPower if self.power_info.is_some() => {

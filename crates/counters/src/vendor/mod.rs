@@ -86,8 +86,8 @@ extern "C" fn at_exit() {
     }
 }
 
-/// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The library
-/// stays loaded.
+/// Checks that the loader finds a library by this name, as Score-P looks for its plugins, and that it has the function. The
+/// library stays loaded.
 ///
 /// # Errors
 /// What is wrong, in one line.

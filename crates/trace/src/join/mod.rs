@@ -176,10 +176,10 @@ fn processes_of(definitions: &Definitions) -> HashSet<u64> {
 /// The bits of a location's number that are those of its process.
 const PROCESS_BITS: u64 = u32::MAX as u64;
 
-/// Returns new numbers for the processes of the other archive whose numbers are taken, and whether its MPI ranks belong to the same
-/// MPI_COMM_WORLD. The ranks of several programs may have the same numbers: then all processes of the other archive get new ones.
-/// Within one world ranks keep theirs, because the order of their numbers is that of the world; processes without a rank may have
-/// the same number on every node.
+/// Returns new numbers for the processes of the other archive whose numbers are taken, and whether its MPI ranks belong to the
+/// same MPI_COMM_WORLD. The ranks of several programs may have the same numbers: then all processes of the other archive get new
+/// ones. Within one world ranks keep theirs, because the order of their numbers is that of the world; processes without a rank
+/// may have the same number on every node.
 fn new_numbers(other: &Definitions, taken: &HashSet<u64>) -> (HashMap<u64, u64>, bool) {
     let lists = other.groups.values().filter(|group| group.kind == GroupType::CommLocations);
     let mut ranks = lists.flat_map(|list| &list.members).map(|location| location & PROCESS_BITS);

@@ -1,10 +1,10 @@
 //! Plays a trace into a session's rings, as the processes of a measured run fill them, at the pace of real time or faster.
 //!
-//! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads the
-//! trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`, and
-//! waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal those
-//! of `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring: nothing is
-//! suppressed.
+//! Each process of the trace has a definitions log and rings of its own; all of them are written here, by one thread that reads
+//! the trace in the order of time. A step writes the events and samples before a time `t`, sets the session's replay time to `t`,
+//! and waits as the speed requires. Timestamps are the trace's own ticks and samples its raw values, so that the results equal
+//! those of `ampere attribute`. GPU streams come late and in batches, as on a real node. A replay waits for room in a ring:
+//! nothing is suppressed.
 
 use super::{Replay, ReplayedLocation, ReplayedProcess, numbered_members};
 use crate::index::CPU_TIME;
@@ -83,7 +83,8 @@ impl Speed {
 #[error("the collector ended before its time")]
 struct CollectorEnded;
 
-/// A process of the trace: its log, which is locked for as long as the process counts as running, and the ring of its main thread.
+/// A process of the trace: its log, which is locked for as long as the process counts as running, and the ring of its main
+/// thread.
 struct PlayedProcess {
     log: LogWriter,
     main: Option<LocationRef>,
@@ -394,8 +395,8 @@ fn ring_records() -> u64 {
     (wanted.unwrap_or(RING_BYTES) / RECORD_BYTES).max(RING_RECORDS_MIN)
 }
 
-/// Waits until there is room for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for the
-/// leaves of all open frames: events without room are suppressed and counted.
+/// Waits until there is room for an enter and its leave, or for a sample. Does not wait for an empty ring that is too small for
+/// the leaves of all open frames: events without room are suppressed and counted.
 fn wait_for_room(
     writer: &mut EventWriter,
     session: &Session,
