@@ -8,17 +8,17 @@ use ampere_settings::StackPeriod;
 use ampere_timeline::attributor::Attributor;
 use std::collections::HashMap;
 
-/// A larger part of the CPU time matters.
+/// If more than this part of the CPU time is in no row, a note reports it.
 const PART_MAX: f64 = 0.05;
-/// Less is not known so well: the kernel counts in steps, and threads' last moments have no sample.
+/// Fewer missing seconds are not reported: the kernel counts in steps, and threads' last moments have no sample.
 const SECONDS_MIN: f64 = 0.1;
 
-/// By pid and start time of a process.
+/// Seconds of CPU time, by the process' pid and start time.
 type Seconds = HashMap<(u32, u64), f64>;
 
 impl Finish {
-    /// The time in the rows of each process; and what its threads used that record nothing beside a main thread that does, whose
-    /// rows would hide it.
+    /// Returns, for each process, the time in its rows; and the time of its threads that record nothing while its main thread
+    /// does, which the main thread's rows would hide.
     fn seconds_of_processes(&self, attributor: &Attributor) -> (Seconds, Seconds) {
         let (mut in_rows, mut hidden) = (Seconds::new(), Seconds::new());
         for process in &self.run.ingest.processes {
@@ -76,7 +76,7 @@ impl Finish {
             true => "stacks are not sampled (--sample off), and their joules count as idle",
             false => "threads or processes that were neither sampled nor recorded then",
         };
-        // Without samples, nobody expects rows of the launcher of what records itself.
+        // Without samples, no rows are expected of a launcher whose ranks record themselves: it is no loss.
         match is_switched_off && !in_rows.is_empty() {
             true => self.run.notes.add(said + why),
             false => self.run.notes.add_loss(said + why),

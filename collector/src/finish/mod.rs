@@ -334,8 +334,9 @@ impl Finish {
         Traced { is_whole, keeps_records }
     }
 
-    /// The manifest says that a trace is being written before it is: a collector that takes over takes half of one away, and
-    /// nothing else of that name. Where it cannot be said, half of a trace is in the way, and a note says so.
+    /// Before the trace is written, the manifest records that it is being written, so that a successor removes a half-written
+    /// trace, and nothing else of that name. If the manifest cannot be written, a half-written trace may be left, and a note
+    /// reports it.
     fn announce_trace(&mut self) {
         let is_cut = self.run_summary().trace_is_cut();
         let mode = self.run.options.mode;

@@ -26,7 +26,7 @@ pub enum ResultsError {
 }
 
 impl Finish {
-    /// Writes the tables, unless there are some that know more than the records that are left.
+    /// Writes the tables, unless those in the output directory know more than the records that are left.
     pub(super) fn write_figures(&self, summary: &Summary) -> Result<(), ResultsError> {
         match knows_more(&self.run.options.output, summary) {
             true => end_running(&self.run.options.output),
@@ -34,8 +34,8 @@ impl Finish {
         }
     }
 
-    /// Those of before the trace was written stay where a disk has no room for these. `keeps_tables`: the tables that were
-    /// written then are these.
+    /// Writes the final tables. If the disk has no room for them, those that were written before the trace stay. `keeps_tables`
+    /// is whether those are equal to the final ones.
     pub(super) fn write_final_figures(
         &self,
         summary: &Summary,

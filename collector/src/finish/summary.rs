@@ -145,7 +145,8 @@ impl<'a> RunSummary<'a> {
         }
     }
 
-    /// By which the nodes' clocks are compared. A run that is recovered has ended before.
+    /// Returns the readings of the clock by which the nodes' clocks are compared. None is taken now for a run that is recovered,
+    /// because it ended earlier.
     fn readings_of(&self, clock: &SessionClock) -> Vec<[u64; 2]> {
         if !clock.is_dated() || clock.is_replayed() {
             return Vec::new();

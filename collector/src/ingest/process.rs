@@ -506,7 +506,7 @@ impl Process {
         }
     }
 
-    /// The same of a thread without a location of its own.
+    /// The evidence about a thread without a location of its own.
     pub fn evidence_of_thread(&self, number: u64) -> Evidence {
         Evidence {
             process: Some(number),

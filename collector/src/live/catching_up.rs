@@ -1,4 +1,4 @@
-//! In the place of a killed collector: what that one had read is decoded again, before anything is published.
+//! Takes the place of a killed collector: what the killed one had read is decoded again, before anything is published.
 
 use super::LiveRun;
 use crate::ingest::reading_again::{self, Again};

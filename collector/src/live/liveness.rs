@@ -126,8 +126,8 @@ fn drain_to_its_end(run: &mut LiveRun, at: Place) {
     }
 }
 
-/// Brings everything of processes that ended while there was no collector to disk, where it is read in the order of time with the
-/// rest. What is open in those that did not end in order ends when they were last known to run.
+/// Writes all records of processes that ended while there was no collector to disk, where they are read in the order of time with
+/// the others. Frames that are open in a process that did not end regularly end when the process was last known to run.
 pub(crate) fn take_over_ended_processes(run: &mut LiveRun) {
     if !run.clock_is_certain() || !reading_again::begins_to_take_over(&mut run.ingest) {
         return;

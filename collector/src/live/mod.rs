@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// All rings are drained, and their events attributed, at least this often. In between, only rings that fill up are: with
 /// hundreds of threads that have few events each, looking at a handful at a time would cost more than the events.
 const THOROUGH_PERIOD: Duration = Duration::from_millis(100);
-/// The same after this number of records, so that they are still in the cache when they are attributed.
+/// All rings are also drained after this number of records, so that these are still in the cache when they are attributed.
 const THOROUGH_RECORDS: usize = 1 << 18;
 /// Upper bound on waiting for stack samples.
 const STACK_WAIT_MAX: Duration = Duration::from_millis(500);

@@ -80,7 +80,7 @@ impl GaugeStatistics {
 pub struct PowerReading {
     /// The sampler's number of the device.
     pub device: usize,
-    /// Which of its powers: see [`GaugeReading::which`].
+    /// The sensor or kind of power: see [`GaugeReading::which`].
     pub which: &'static str,
     /// The time by the session's clock.
     pub time: Timestamp,

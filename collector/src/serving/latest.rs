@@ -48,7 +48,7 @@ impl Latest {
         self.look()
     }
 
-    /// The same for a reader who needs none newer than the run makes them for itself.
+    /// The latest snapshot, for a reader who does not ask for a newer one than the run makes in any case.
     pub fn look(&self) -> Arc<Snapshot> {
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

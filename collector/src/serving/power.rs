@@ -10,7 +10,7 @@ const STALE_WINDOWS: u64 = 5;
 /// The recent samples of each device.
 #[derive(Debug, Default)]
 pub struct Power {
-    /// By device: times of samples in ticks, and the joules until then.
+    /// For each device: the times of samples in ticks, and the joules until then.
     devices: Vec<VecDeque<(Timestamp, f64)>>,
 }
 

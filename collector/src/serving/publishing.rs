@@ -28,7 +28,7 @@ const UNASKED_PERIOD: Duration = Duration::from_secs(1);
 const UNASKED_AFTER: Duration = Duration::from_millis(1500);
 /// A longer command is shortened in the middle.
 const COMMAND_CHARS_MAX: usize = 200;
-/// Power is averaged over this.
+/// The time over which power is averaged.
 const POWER_WINDOW: Duration = Duration::from_secs(1);
 
 /// Makes the snapshots that are served.
@@ -36,7 +36,7 @@ pub(crate) struct Publisher {
     pub latest: Latest,
     limits: Limits,
     power: Power,
-    /// For a page that is opened late.
+    /// The power since the run began, for a page that is opened late.
     pub history: History,
     pub tables: LiveTables,
     /// The name of the user whose run it is, or else the number.
@@ -91,8 +91,8 @@ impl Publisher {
         self.tables = LiveTables::default();
     }
 
-    /// `of`: `None` before the run has a clock. `is_calm`: nothing happens, and no scrape has come for a while. `is_last`: the
-    /// run is over.
+    /// Publishes a snapshot. `of` is `None` before the run has a clock. `is_calm` is whether nothing happens and no scrape has
+    /// come for a while; `is_last` whether the run has ended.
     pub fn publish(&mut self, of: Option<Published>, is_calm: bool, is_last: bool) {
         let begun = Instant::now();
         let mut snapshot = of.map_or_else(Snapshot::default, |of| self.snapshot(of));

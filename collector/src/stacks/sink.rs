@@ -18,7 +18,7 @@ pub(super) enum Event {
     Forked(u32, u32),
     /// The process and thread, and the start and end of an interval on a CPU.
     Ran(u32, u32, u64, u64),
-    /// The same without the time for which the thread waited for a CPU.
+    /// Like `Ran`, without the time for which the thread waited for a CPU.
     OnCpu(u32, u32, u64, u64),
     Lost,
     /// The process, and the thread that has ended; `None` if all have.

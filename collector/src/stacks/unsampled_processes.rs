@@ -32,7 +32,7 @@ struct Watched {
     polls: u32,
     was_seen: bool,
     has_row: bool,
-    /// All CPU time without samples or records.
+    /// The total CPU time without samples or records.
     total: u64,
     why: Option<String>,
 }

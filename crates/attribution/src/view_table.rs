@@ -19,7 +19,7 @@ pub struct CallpathRow {
     pub calls: u64,
     pub exclusive_joules: f64,
     pub inclusive_joules: f64,
-    /// Those of its exclusive joules that are above what the device draws in any case; 0 unless the policy is *active*.
+    /// The part of the exclusive joules in addition to what the device draws in any case; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
     /// The least of its exclusive joules that are its own: see [`ViewReport`].
     pub resolved_joules: f64,

@@ -68,7 +68,8 @@ impl Summary {
     }
 }
 
-/// All tables of an attributor, or of `only` one view. `most`: rows of a table, of which the largest stay.
+/// Makes all tables of an attributor, or those of one view, `only`. `most` is the maximum number of rows of a table; the largest
+/// stay.
 fn summary(
     attributor: &Attributor,
     only: Option<ViewKind>,
@@ -80,7 +81,7 @@ fn summary(
     Tables { attributor, only, most, all_threads_lead, is_outline: false }.summary(run, quality)
 }
 
-/// Without call paths, and of each region its exclusive joules alone: cheap enough for once a second.
+/// Makes a summary without call paths, and with only the exclusive joules of each region: cheap enough for once a second.
 fn outline(attributor: &Attributor, run: Run, quality: Losses) -> Summary {
     let run = Run { running: true, ..run };
     let all_threads_lead = threads::all_threads_lead(attributor);
@@ -165,8 +166,8 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
     numbering
 }
 
-/// In the order of the alphabet: the names that are in every row first, which makes their numbers short. The numbers of the names
-/// of each location. Callers of what is used are used.
+/// Numbers the names in alphabetical order, those that are in every row first, which makes their numbers short. Returns the
+/// numbers of each location's names. Marks the callers of used call paths as used.
 fn number_names(
     attributor: &Attributor,
     is_used: &mut [Vec<bool>],
@@ -243,7 +244,7 @@ impl Tables<'_> {
         Summary { schema: SCHEMA.to_owned(), run, quality, overhead, topology, names, paths, devices }
     }
 
-    /// Without their views, and the number of each.
+    /// The devices, without their views, each with its number in the attributor.
     fn devices(&self) -> Vec<(usize, Device)> {
         let mut checks = agreement::checks(self.attributor, true);
         // Time comes last: energy is what people look for.

@@ -14,13 +14,14 @@ pub type Name = Arc<str>;
 /// What a call path, or all that end in a region, did and was charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// How often it was entered.
+    /// How often the call path or region was entered.
     pub calls: u64,
-    /// While it was the innermost frame.
+    /// The joules while it was the innermost frame.
     pub exclusive_joules: f64,
-    /// With the frames that it called; a region that is on the stack twice counts once.
+    /// The joules including those of the frames that it called; a region that is on the stack twice counts once.
     pub inclusive_joules: f64,
-    /// Under the policy *active*: the part of the exclusive joules that the device draws in any case, and the part above that.
+    /// Under the policy *active*: the part of the exclusive joules that the device draws in any case; the rest is
+    /// `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
     /// See `static_joules`.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct OverTheRun {
     /// "power_watts", "temperature_celsius", "busy_ratio", "memory_used_bytes" or "memory_total_bytes".
     pub quantity: String,
-    /// Which of several: "edge" of the temperatures, for example.
+    /// Which of several gauges of one kind this is, such as "edge" among the temperatures.
     pub which: String,
     /// The number of readings that succeeded.
     pub readings: u64,
@@ -20,7 +20,7 @@ pub struct OverTheRun {
 }
 
 impl OverTheRun {
-    /// For people: `edge 41.0 C (40.0 to 43.0)`.
+    /// The text for people: `edge 41.0 C (40.0 to 43.0)`.
     pub fn text(&self) -> String {
         let (name, scale, unit, digits) = match self.quantity.as_str() {
             "power_watts" => (format!("{} power", self.which), 1.0, "W", 1),

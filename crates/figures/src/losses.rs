@@ -126,7 +126,7 @@ impl RecordLosses {
 }
 
 impl ReadingLosses {
-    /// As far as the attributor has taken the readings of a device.
+    /// Counts the losses among the readings of a device that the attributor has taken so far.
     pub fn of(attributor: &Attributor, device: &Device) -> ReadingLosses {
         let counter = device.counter_figures();
         ReadingLosses {

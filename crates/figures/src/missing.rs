@@ -29,7 +29,7 @@ impl Launched {
 pub struct Numbers(Vec<(u32, u32)>);
 
 impl Numbers {
-    /// Those below `size` that are not there. `there`: in ascending order.
+    /// The numbers below `size` that are missing in `there`, which is in ascending order.
     pub fn missing(size: u32, there: impl Iterator<Item = u32>) -> Numbers {
         let (mut ranges, mut next) = (Vec::new(), 0);
         for number in there.filter(|number| *number < size) {
@@ -73,7 +73,7 @@ pub struct Missing {
     pub local_ranks: Numbers,
 }
 
-/// One for each incomplete launch. `environments`: of all processes that are known.
+/// Returns one entry for each incomplete launch. `environments` are those of all known processes.
 pub fn on_this_node<'a>(environments: impl Iterator<Item = &'a [String]>) -> Vec<Missing> {
     let mut launches: BTreeMap<(Vec<String>, u32), BTreeSet<u32>> = BTreeMap::new();
     for of in environments.filter_map(Launched::of) {

@@ -48,8 +48,8 @@ pub struct Snapshot {
     pub region_time: Vec<RegionTime>,
     /// One for each rank, and for each other process.
     pub ranks: Vec<RankFigures>,
-    /// Where other threads of a rank were busier than its main thread: joules by region as all threads of a rank share them,
-    /// of the topmost devices.
+    /// The joules of the topmost devices by region, as all threads of a rank share them; only if other threads of a rank were
+    /// busier than its main thread.
     #[serde(default)]
     pub threads_energy: Vec<ThreadsEnergy>,
     /// What readers of the figures should know, one line each.
@@ -101,7 +101,7 @@ pub struct DeviceFigures {
     /// Current power; `None` if unknown.
     #[serde(default)]
     pub watts: Option<f64>,
-    /// What it draws without the job, and the joules below and above that, under the policy *active*.
+    /// Under the policy *active*: what the device draws without the job, and the joules of that and in addition to it.
     #[serde(default, flatten, skip_serializing_if = "Option::is_none")]
     pub active: Option<ActiveFigures>,
     /// What became of the joules.
@@ -111,10 +111,10 @@ pub struct DeviceFigures {
     pub counter: CounterFigures,
     #[serde(default)]
     pub readings: Readings,
-    /// What it reports now besides its energy.
+    /// What the device reports now in addition to its energy.
     #[serde(default)]
     pub gauges: Vec<GaugeReading>,
-    /// Comparisons with other measurements of its energy, so far.
+    /// Comparisons with other measurements of the device's energy, so far.
     #[serde(default)]
     pub checks: Vec<Check>,
 }
@@ -126,7 +126,7 @@ pub struct ActiveFigures {
     pub baseline: Baseline,
     /// The joules that it draws in any case.
     pub static_joules: f64,
-    /// The joules above these.
+    /// The joules in addition to the static ones.
     pub dynamic_joules: f64,
 }
 
@@ -148,11 +148,11 @@ impl ActiveFigures {
 pub struct EnergyDivision {
     /// Energy of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// While no consumer of the ranks view was active.
+    /// The joules of times when no consumer of the ranks view was active.
     pub idle_joules_ranks: f64,
-    /// While no consumer of the kernels view was active.
+    /// The joules of times when no consumer of the kernels view was active.
     pub idle_joules_kernels: f64,
-    /// Not yet attributed in the kernels view, because GPU streams report late.
+    /// The joules that are not yet attributed in the kernels view, because GPU streams report late.
     pub pending_joules_kernels: f64,
     /// Total less attributed, idle and lost: rounding only.
     pub conservation_error_joules: f64,
@@ -201,7 +201,7 @@ pub struct RegionEnergy {
     pub region: String,
     /// The exclusive energy in joules.
     pub joules: f64,
-    /// The part of it above what the device draws in any case, under the policy *active*.
+    /// The part of the energy in addition to what the device draws in any case, under the policy *active*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
 }
@@ -212,7 +212,7 @@ pub struct ThreadsEnergy {
     pub region: String,
     /// Exclusive energy on all ranks.
     pub joules: f64,
-    /// The part of it above what the devices draw in any case, if that is known of all devices.
+    /// The part of the energy in addition to what the devices draw in any case, if that is known of all devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
 }
@@ -253,8 +253,8 @@ pub struct RankFigures {
 }
 
 impl RankFigures {
-    /// One for each label, in the order of ranks: two processes have the same if a script starts mpirun twice, and what is
-    /// sampled of a rank is a process of its own.
+    /// Merges the figures of processes with the same label, in the order of ranks. Two processes have the same label if a script
+    /// starts mpirun twice, and the samples of a rank are a process of their own.
     pub fn distinct(processes: impl IntoIterator<Item = RankFigures>) -> Vec<RankFigures> {
         let mut ranks: BTreeMap<(usize, String), RankFigures> = BTreeMap::new(); // "10" after "9"
         for process in processes {
@@ -262,7 +262,7 @@ impl RankFigures {
             sum.rank = process.rank;
             sum.losses.add(&process.losses);
             sum.ring_fill_ratio = sum.ring_fill_ratio.max(process.ring_fill_ratio);
-            // Where the calls of a rank are, that is sampled, too, its samples are in no region of their own.
+            // If a rank's calls are recorded and its stacks sampled, too, only the calls have a current region.
             if !process.current_region.is_empty() {
                 sum.current_region = process.current_region;
             }
@@ -383,7 +383,7 @@ impl SeriesLimit {
         self.named.contains(&key) || (self.named.len() < self.most && self.named.insert(key))
     }
 
-    /// The same with numbers, by which decisions are looked up.
+    /// Like `admits`, with numbers by which earlier decisions are looked up.
     fn admits_region(&mut self, device: (usize, &str), label: (usize, &str), region: (usize, &str)) -> bool {
         let decisions = at(at(&mut self.decided, device.0), label.0);
         if decisions.label != label.1 {
@@ -487,7 +487,7 @@ fn threads_energy(attributor: &Attributor) -> Vec<ThreadsEnergy> {
 /// The distinct rank labels: a rank may have many threads.
 struct Labels {
     names: Vec<String>,
-    /// By location, the index of its label.
+    /// For each location, the index of its label.
     of_location: Vec<usize>,
 }
 

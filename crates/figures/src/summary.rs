@@ -305,7 +305,7 @@ pub struct MpiRanks {
 }
 
 impl MpiRanks {
-    /// From the rank and the job's size of each process.
+    /// Collects the ranks; `processes` gives the rank and the job's size of each process.
     pub fn of(processes: impl Iterator<Item = (u32, u32)>) -> Option<MpiRanks> {
         let (mut ranks, sizes): (Vec<u32>, BTreeSet<u32>) = processes.filter(|(_, size)| *size > 1).unzip();
         ranks.sort_unstable();
@@ -357,15 +357,15 @@ pub struct NodeCpu {
     pub node_cpus: u64,
 }
 
-/// Less than this, in cores or as a part of all CPU time, is the operating system's own.
-const OTHERS_LEAST_CORES: f64 = 0.1;
-const OTHERS_LEAST_PART: f64 = 0.1;
+/// CPU time of others below this, in cores or as a part of all CPU time, is the operating system's own and not reported.
+const OTHERS_CORES_MIN: f64 = 0.1;
+const OTHERS_PART_MIN: f64 = 0.1;
 
-/// Where less of a run's time was counted, it is said.
+/// If CPU time was counted for less than this part of the run, the text states for how long.
 const COUNTED_PART: f64 = 0.9;
 
 impl NodeCpu {
-    /// For people, in one line. `run_seconds`: how long the run took.
+    /// Describes the CPU time in one line for people. `run_seconds`: how long the run took.
     pub fn words(&self, run_seconds: f64) -> String {
         let cores = |busy: f64| if self.seconds > 0.0 { busy / self.seconds } else { 0.0 };
         let part = if self.seconds < COUNTED_PART * run_seconds {
@@ -385,7 +385,7 @@ impl NodeCpu {
     /// Whether others used enough of the node's CPU time to be worth a note.
     pub fn has_others(&self) -> bool {
         let others = self.node_busy_seconds - self.own_busy_seconds - self.collector_busy_seconds;
-        others > OTHERS_LEAST_CORES * self.seconds && others > OTHERS_LEAST_PART * self.node_busy_seconds
+        others > OTHERS_CORES_MIN * self.seconds && others > OTHERS_PART_MIN * self.node_busy_seconds
     }
 
     /// The sum of two nodes'.
@@ -410,7 +410,7 @@ impl Run {
         Some(format!("{status}{}", signal.unwrap_or_default()))
     }
 
-    /// What to show next to its name; empty if it is complete.
+    /// What to show next to the run's name; empty if the run is complete.
     pub fn state(&self) -> &'static str {
         match (self.complete, self.running) {
             (true, _) => "",
@@ -419,14 +419,14 @@ impl Run {
         }
     }
 
-    /// The same as the end of a line.
+    /// The state as the end of a line.
     pub fn state_words(&self) -> String {
         if self.complete { String::new() } else { format!(", {}", self.state()) }
     }
 }
 
 impl Gap {
-    /// One line for all that were closed, and one for each that was not.
+    /// Makes one line for all gaps that were closed, and one for each that was not.
     pub fn notes(gaps: &[Gap]) -> Vec<String> {
         let (closed, open): (Vec<&Gap>, Vec<&Gap>) = gaps.iter().partition(|gap| gap.joules.is_some());
         let mut notes: Vec<String> = match closed.as_slice() {
@@ -462,7 +462,7 @@ impl Gap {
 }
 
 impl Ending {
-    /// One line for all of them, which are in order of time: the first as a rule made the others end.
+    /// Makes one line for all endings, which are in the order of time: usually the first one made the others end.
     pub fn notes(endings: &[Ending]) -> Option<String> {
         let (first, others) = endings.split_first()?;
         let rank = first.rank.map_or_else(String::new, |rank| format!("MPI Rank {rank}, "));
@@ -524,21 +524,21 @@ pub struct Device {
     #[serde(default)]
     pub contains: Vec<String>,
     pub samples: u64,
-    /// From the first sample to the last.
+    /// The joules from the first sample to the last.
     pub total_joules: f64,
     /// The watts by which it was estimated; `None` of a counter, and of a trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate: Option<EstimateWatts>,
-    /// What it draws without the job, under the policy *active*.
+    /// What the device draws without the job, under the policy *active*.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Baseline>,
-    /// Under the policy *active*: the joules that it draws in any case, and those above.
+    /// Under the policy *active*: the joules that the device draws in any case; those in addition are `dynamic_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub static_joules: Option<f64>,
     /// See `static_joules`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_joules: Option<f64>,
-    /// From the first sample to the last: energy outside is not in the total.
+    /// The time from the first sample to the last: energy outside is not in the total.
     #[serde(default)]
     pub sampled_seconds: f64,
     /// The part of that time whose energy is unknown: the counter was reset, or its readings could not be true.
@@ -596,7 +596,8 @@ pub struct EstimateWatts {
 pub struct Baseline {
     /// The power in watts; 0 if it is not known.
     pub watts: f64,
-    /// Where it comes from: "set", "estimate", "idle intervals", or "none" if it is not known. Then all joules are dynamic.
+    /// Where the baseline comes from: "set", "estimate", "idle intervals", or "none" if it is not known; then all joules are
+    /// dynamic.
     pub kind: String,
     /// The number of intervals that it is the mean of.
     pub samples: u64,
@@ -622,7 +623,7 @@ impl Device {
         if self.other_ranks_lead { ranks() } else { self.other_ranks.as_ref() }
     }
 
-    /// The joules that shares of a view's rows refer to, as [`Figures::own_joules`] are: under the policy *active*, the dynamic
+    /// The joules of which the rows of a view are shares, like [`Figures::own_joules`]: under the policy *active*, the dynamic
     /// ones.
     pub fn own_whole(&self, view: &View) -> f64 {
         if !view.is_active() {
@@ -653,8 +654,8 @@ impl Device {
         self.longest_sample_seconds.max(2.0 * self.sample_seconds).clamp(*END_SECONDS.start(), most)
     }
 
-    /// While its energy is known. `None` where that is too short for it, and of time: a rise at its begin is of the time before
-    /// it.
+    /// The mean power while the device's energy is known. `None` if that time is too short, because a rise at its start belongs
+    /// to the time before; and `None` for time as a device.
     pub fn mean_watts(&self) -> Option<f64> {
         let known_seconds = self.known_seconds();
         let mean = (self.unit == Unit::Joules.as_str() && known_seconds > 0.0)
@@ -752,23 +753,25 @@ pub struct Region {
     pub watts: Watts,
 }
 
-/// `null`: below resolution. A rate needs [`RESOLVED_SAMPLES_MIN`] resolved samples' worth of time.
+/// The power while a region or call path ran. A power is `null` if it cannot be resolved: it needs the time of
+/// [`RESOLVED_SAMPLES_MIN`] resolved samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Watts {
-    /// Exclusive joules over exclusive seconds: of a rank that shares its device, its share.
+    /// Exclusive joules over exclusive seconds; for a rank that shares its device, the rank's share.
     pub mean_watts: Option<f64>,
     /// Resolved joules over resolved seconds: the device's power while nothing else ran; under the policy *active*, its power
     /// above the baseline while nothing else was active.
     pub resolved_watts: Option<f64>,
-    /// Least of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the
-    /// interval. Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
+    /// The least power of the sample intervals in which it ran, however briefly. Time sliced: the device's power in the interval.
+    /// Busy only: the interval's joules over the run time in it. `null` only if it never ran between samples.
     pub min_watts: Option<f64>,
     /// The greatest of the same powers.
     pub max_watts: Option<f64>,
 }
 
 impl Watts {
-    /// Without figures above the possible `most`, which two changes of a counter that are seen too close to each other give.
+    /// Removes figures greater than `most`, the greatest possible power: two changes of a counter that are seen too close to each
+    /// other give such figures.
     pub(crate) fn up_to(self, most: f64) -> Watts {
         let possible = |watts: Option<f64>| watts.filter(|watts| *watts <= most);
         Watts {
@@ -865,7 +868,7 @@ impl Readings {
 pub struct SamplerOverhead {
     /// CPU time of the sampler's thread.
     pub cpu_seconds: f64,
-    /// The same as a part of one core.
+    /// The collector's CPU time as a part of one core.
     pub cpu_share: f64,
     /// Times that it had to wake up.
     pub deadlines: u64,

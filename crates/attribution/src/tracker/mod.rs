@@ -67,7 +67,7 @@ pub(crate) struct ReadingTracker {
     latest: Option<Reading>,
     /// The number of the latest reading.
     number: u64,
-    /// To be taken by the caller.
+    /// The decisions that the caller has not yet taken.
     pub decisions: VecDeque<Decision>,
     pub findings: Findings,
 }

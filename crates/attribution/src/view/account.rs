@@ -15,7 +15,8 @@ pub struct ViewTotals {
     pub idle_joules: f64,
     /// The joules of intervals that cannot be attributed.
     pub lost_joules: f64,
-    /// Under the policy *active*: the joules that the device draws in any case, and those above. Lost joules are in neither.
+    /// Under the policy *active*: the joules that the device draws in any case, and, in `dynamic_joules`, those that it draws in
+    /// addition. Lost joules are in neither.
     pub static_joules: f64,
     pub dynamic_joules: f64,
     pub counter_resets: u64,
@@ -29,9 +30,9 @@ pub struct ViewTotals {
 /// The exclusive joules of one call path in one view.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
-    /// All of them.
+    /// All exclusive joules.
     pub joules: f64,
-    /// Those above what the device draws in any case; 0 unless the policy is *active*.
+    /// The exclusive joules in addition to what the device draws in any case; 0 unless the policy is *active*.
     pub dynamic_joules: f64,
 }
 

@@ -70,7 +70,7 @@ pub(super) struct ActiveTime {
     /// The time up to which it has been counted, and the CPU time of the location up to then, if that is known.
     until: Timestamp,
     cpu_ticks: Option<Ticks>,
-    /// By call path.
+    /// One account for each call path.
     accounts: Vec<ActiveAccount>,
 }
 

@@ -91,7 +91,7 @@ fn raise(known: &mut f64, told: f64) {
     *known = known.max(told);
 }
 
-/// The same of one among `most` at most.
+/// Keeps the highest value that was reported of one key. At most `most` keys are kept.
 fn raise_in<K: Ord>(all: &mut BTreeMap<K, f64>, of: K, told: f64, most: usize) {
     let has_room = all.len() < most;
     match all.entry(of) {
@@ -183,7 +183,7 @@ impl Nodes {
         }
     }
 
-    /// Sums over all nodes, and over `own`.
+    /// The sums over all nodes, and over `own`; they may be up to `SUMS_AGE` old.
     pub fn job(&mut self, own: impl FnOnce() -> NodeReport) -> Arc<Job> {
         if let Some((made, job)) = &self.sums
             && made.elapsed() < SUMS_AGE
@@ -195,7 +195,7 @@ impl Nodes {
         job
     }
 
-    /// The same as of now.
+    /// The current sums over all nodes, and over `own`.
     pub fn sum(&mut self, own: &NodeReport) -> Job {
         let now = Instant::now();
         let _ = self.here.take(own, &mut self.names, now);

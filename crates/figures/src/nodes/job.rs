@@ -31,7 +31,7 @@ pub struct Job {
     pub nodes: Vec<NodeLine>,
     /// The sum of nodes without a line.
     pub other_nodes: Others,
-    /// By node, and then by number.
+    /// The ranks, sorted by node and then by number.
     pub ranks: Vec<RankLine>,
     /// Exclusive joules of the ranks view, most first.
     pub functions: Vec<NamedJoules>,
@@ -119,13 +119,13 @@ pub struct Others {
     pub joules: f64,
 }
 
-/// Lines of a page: half of them of the nodes with most power, half of those with least.
+/// The maximum number of nodes with a line on a page: half of them have the most power, half the least.
 const LINES_MAX: usize = 128;
 /// The maximum number of functions that a page shows.
 const FUNCTIONS_MAX: usize = 200;
-/// Names of nodes that stand out.
+/// The maximum number of nodes that are named as the hottest or as idle.
 const NAMES_MAX: usize = 5;
-/// From this part on a node is called idle.
+/// A node is called idle if at least this part of its joules is.
 const IDLE_RATIO: f64 = 0.9;
 
 impl Job {
@@ -204,7 +204,7 @@ impl Job {
         }
     }
 
-    /// As much of it as a page shows.
+    /// The part of the job's figures that a page shows.
     pub fn for_page(&self) -> Job {
         let mut shown = Job { ranks: Vec::new(), ..self.clone() };
         shown.functions.truncate(FUNCTIONS_MAX);
@@ -224,7 +224,7 @@ fn heat(node: &NodeLine) -> f64 {
     node.watts.unwrap_or(0.0)
 }
 
-/// By name. A node without devices has a line, too.
+/// The lines of the nodes, sorted by name. A node without devices has a line, too.
 fn lines_of(summary: &Summary) -> Vec<NodeLine> {
     let state = if summary.run.running { NodeState::Running } else { NodeState::Over };
     let mut lines: BTreeMap<&str, NodeLine> = BTreeMap::new();

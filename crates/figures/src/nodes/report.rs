@@ -45,13 +45,13 @@ pub struct NodeReport {
     /// What is missing from its figures.
     #[serde(default)]
     pub losses: Losses,
-    /// How many ranks it has; a process without one, such as a launcher, is none.
+    /// The number of the node's ranks. A process without a rank, such as a launcher, does not count.
     pub rank_count: usize,
     /// Each rank with its exclusive joules.
     pub ranks: Vec<(String, f64)>,
     /// Exclusive joules of the functions with most of them.
     pub functions: Vec<(String, f64)>,
-    /// The same by GPU kernel.
+    /// Exclusive joules of the GPU kernels with most of them.
     pub kernels: Vec<(String, f64)>,
 }
 

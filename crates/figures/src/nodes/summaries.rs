@@ -17,7 +17,7 @@ pub fn note(node: &str, first: &Path) -> String {
     format!("{ALONE}{node} alone: ampere report {} shows all nodes of the run as one", first.display())
 }
 
-/// One summary of several: sums, and each node's own devices.
+/// Makes one summary of several: sums, and each node's own devices.
 pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     if others.is_empty() {
         return first;
@@ -50,7 +50,7 @@ pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let quality = quality_of(&all);
     let runs = || all.iter().map(|part| &part.run);
     let nodes: BTreeSet<String> = runs().flat_map(|run| run.nodes.iter().cloned()).collect();
-    // In an order that does not depend on which nodes were attributed together.
+    // The notes are sorted, so that their order does not depend on which nodes were attributed together.
     let notes: BTreeSet<String> = runs().flat_map(|run| run.notes.iter().cloned()).collect();
     let run = Run {
         complete: runs().all(|run| run.complete),
