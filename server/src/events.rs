@@ -26,11 +26,11 @@ const PAGE_AGE: Duration = Duration::from_millis(900);
 const PART_MAX: u32 = 100;
 /// Ranks that have pages of their own at the same time: each one takes its part of the loop, whoever asks.
 const RANKS_MAX: usize = 8;
-/// How long the loop is waited for.
+/// How long to wait for the collector's loop.
 const LOOP_LIMIT: Duration = Duration::from_secs(5);
-/// Streams at once: Prometheus finds a place among the connections.
+/// The maximum number of streams at once; it leaves connections for Prometheus.
 const STREAMS_MAX: usize = 32;
-/// As which a page is known among those that scrape.
+/// The name by which a page counts among those that scrape.
 const AGENT: &str = "ampere's page";
 
 /// The pages that are currently shown.
@@ -42,7 +42,7 @@ pub(crate) struct Pages {
 
 struct Made {
     at: Instant,
-    /// Until then its tables are not made again.
+    /// The time until which the page's tables are not made again.
     until: Instant,
     page: Arc<Page>,
 }
@@ -108,9 +108,9 @@ pub(crate) struct Events(Pin<Box<dyn Future<Output = Next>>>);
 /// The reader of a stream of events.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader {
-    /// `None`: through a Unix socket.
+    /// The reader's address; `None` if it came through a Unix socket.
     pub address: Option<IpAddr>,
-    /// Also the command, the job and notes.
+    /// Whether the reader may see the command, the job and notes, too.
     pub sees_all: bool,
 }
 

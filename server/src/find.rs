@@ -13,14 +13,14 @@ use std::path::Path;
 
 /// Nodes of a run that are gathered.
 const NODES_MAX: usize = 4096;
-/// Addresses of a node that are tried.
+/// The maximum number of a node's addresses that are tried.
 const ADDRESSES_MAX: usize = 8;
 
 /// Another node of the run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     pub name: String,
-    /// Where its collector may answer.
+    /// The addresses at which the node's collector may answer.
     pub places: Result<Vec<SocketAddr>, Unreachable>,
     /// The joules of its summary, and whether the run has ended there.
     pub summary: Option<(f64, bool)>,
@@ -71,8 +71,8 @@ fn node(directory: &Path, name: String, run: &str) -> Option<Found> {
     Some(Found { name, places, summary })
 }
 
-/// Where it can be asked: not at what may be another program's port. Loopback is another node's own, unless it is
-/// this machine, and an address that both nodes have, as of a bridge for containers, leads to this one.
+/// Returns the addresses at which the node can be asked. A loopback address is used only if the node is this machine. An address
+/// that both nodes have, such as that of a bridge for containers, leads to this node: it is used only if there is no other.
 fn places(of: &Announcement, is_this_machine: bool, own: &[IpAddr]) -> Result<Vec<SocketAddr>, Unreachable> {
     if of.url.starts_with(UNIX) {
         return Err(Unreachable::Socket);

@@ -139,7 +139,7 @@ impl Gatherer {
         }
         drop(nodes);
         let is_over = found.summary.is_some_and(|(_, is_final)| is_final);
-        // Not all at once.
+        // The first questions are spread over time.
         let due = Instant::now() + PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32;
         let first = Asked { places: found.places.clone(), due, failures: 0, is_asked: false, is_over };
         let node = self.nodes.entry(found.name).or_insert(first);
@@ -170,7 +170,7 @@ impl Gatherer {
         }
     }
 
-    /// Between two questions to one node.
+    /// The time between two questions to one node.
     fn period(&self) -> Duration {
         PERIOD.max(PERIOD * self.nodes.len() as u32 / ASKED_PER_SECOND_MAX as u32)
     }

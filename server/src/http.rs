@@ -447,7 +447,7 @@ impl Service {
         cache.asked.take_if(|(when, _)| when.elapsed() > SUMMARY_LIMIT);
         if cache.asked.is_none() {
             let (ask, told) = oneshot::channel();
-            // Without waiting: if the loop has too many requests already, it is busy or ending.
+            // This does not wait: if the loop has too many requests already, it is busy or ending.
             if self.summaries.try_send(Wanted::Summary(ask)).is_err() {
                 return run_is_ending();
             }

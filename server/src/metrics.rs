@@ -41,7 +41,7 @@ pub fn encode(snapshot: Arc<Snapshot>, job: Option<Arc<Job>>, names_job: bool) -
 /// An exported metric. Every series has the label `node`, this node's if it is not among [`Metric::labels`].
 #[derive(Clone, Debug)]
 pub struct Metric {
-    /// Without the unit and the `_total` that prometheus-client appends.
+    /// The name without the unit and the `_total`, which prometheus-client appends.
     stem: &'static str,
     unit: Option<Unit>,
     kind: MetricType,

@@ -527,7 +527,7 @@ fn has_wrappers(library: &str) -> bool {
     name == HOST_LIBRARY || name.starts_with("libscorep_adapter_mpi")
 }
 
-/// The name of an MPI function, without the P of its second symbol. Functions below it are not shown, as if its calls were
+/// The name of an MPI function, without the P of its second symbol. Functions that it calls are not shown, as if its calls were
 /// recorded.
 fn mpi_function(name: &str) -> Option<&str> {
     let public = name.strip_prefix('P').unwrap_or(name);

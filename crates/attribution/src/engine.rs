@@ -26,7 +26,7 @@ pub struct Oddities {
 pub(crate) struct Location {
     pub paths: CallPaths,
     current: NodeIndex,
-    /// When `current` came on top.
+    /// When `current` became the innermost frame.
     since: Timestamp,
     /// The views in which it is a consumer, with its number there. The list seldom grows.
     draws_from: Box<[(ViewIndex, u32)]>,

@@ -8,12 +8,12 @@
 //!
 //! A *view* is one device seen by one kind of consumer (ranks, or GPU streams). Between two samples of its counter a view keeps a
 //! *share clock*: the ticks that one active consumer has been due since the last sample. While n consumers are active it advances
-//! by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent sharing). A frame that was on top from clock a
-//! to clock b is due b - a. So an enter or a leave costs one subtraction and one addition per view, whatever the number of ranks
-//! that share the device. When the next sample comes, the interval's joules per due tick are known, and the call paths touched in
-//! it are charged. This is the virtual time of fair queueing, used for energy. Samples before which no location starts or stops
-//! running can be queued before the events that precede them ([`Engine::enqueue_sample`]): each location then passes several of
-//! them in one visit.
+//! by dt/n (policy *time sliced*), or by dt (policy *busy only*, and independent sharing). A frame that was the innermost one
+//! from clock a to clock b is due b - a. So an enter or a leave costs one subtraction and one addition per view, whatever the
+//! number of ranks that share the device. When the next sample comes, the interval's joules per due tick are known, and the call
+//! paths touched in it are charged. This is the virtual time of fair queueing, used for energy. Samples before which no location
+//! starts or stops running can be queued before the events that precede them ([`Engine::enqueue_sample`]): each location then
+//! passes several of them in one visit.
 //!
 //! [`Counter`] decides what a counter's readings mean, and deals with resets, wraps, gaps and misreadings.
 //!

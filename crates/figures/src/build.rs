@@ -160,7 +160,8 @@ fn number(attributor: &Attributor, devices: &mut [Device]) -> Numbering {
             row.path = paths[location][row.path as usize];
             (row.location_group, row.location) = locations[location];
         }
-        // Ties by name, so that the order is the same live and from the trace. In place: there may be a million.
+        // Rows with equal joules are sorted by name, so that the order is the same live and from the trace. They are sorted in
+        // place, because there may be a million.
         rows.sort_unstable_by(by_joules);
     }
     numbering

@@ -663,7 +663,7 @@ impl Device {
         mean.filter(|watts| *watts <= self.watts_max.unwrap_or(f64::INFINITY))
     }
 
-    /// The power of one of its rows, without the least and the most.
+    /// The mean and the resolved power of a row of one of this device's views.
     pub fn watts(&self, view: &View, row: &Figures) -> Watts {
         let least_seconds = RESOLVED_SAMPLES_MIN * self.sample_seconds;
         let is_resolved = row.resolved_seconds > 0.0 && row.resolved_seconds >= least_seconds;

@@ -172,7 +172,7 @@ impl Thread {
             level -= 1;
             // SAFETY: `level` is below `depth`.
             if unsafe { (*self.frames.add(level)).key } == key {
-                // The frames above were left without an exit, by longjmp or an exception.
+                // The frames inside this one were left without an exit, by longjmp or an exception.
                 return self.close_down_to(level, time);
             }
         }
@@ -202,7 +202,7 @@ impl Thread {
         self.close_down_to(0, clock::now());
     }
 
-    /// Closes the innermost MPI frame and the frames above it, after the call was left by an exception or a longjmp.
+    /// Closes the innermost MPI frame and the frames inside it, after the call was left by an exception or a longjmp.
     #[cold]
     pub fn close_mpi(&mut self) {
         self.mpi_stack = 0;

@@ -11,7 +11,8 @@ pub(crate) enum Step {
 }
 
 /// Makes the steps from a location's previous context to `target`. The `distance - 1` innermost contexts of `target` are new. The
-/// next one was open before, perhaps at another place in the same region: its frame stays open, and those below it have ended.
+/// next one was open before, perhaps at another place in the same region: its frame stays open, and the frames inside it have
+/// ended.
 pub(crate) fn walk(
     definitions: &Definitions,
     from: Option<CallingContextRef>,

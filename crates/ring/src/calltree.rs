@@ -59,7 +59,7 @@ pub struct Node {
     surprises: u8,
     /// Whether its calls are short and therefore coalesced.
     pub short: bool,
-    /// Whether this call path or one below it has something to write.
+    /// Whether this call path or one inside it has something to write.
     pending: bool,
 }
 
@@ -201,7 +201,7 @@ impl CallTree {
         self[ROOT].pending
     }
 
-    /// Calls `each` with the depth and the node of each pending call path below `base`, parents before their children.
+    /// Calls `each` with the depth and the node of each pending call path inside `base`, callers before callees.
     pub fn each_pending(&self, base: NodeIndex, mut each: impl FnMut(u32, &Node)) {
         let (mut at, mut depth) = (self.pending_of(self[base].first_child), 0);
         while at != ROOT {

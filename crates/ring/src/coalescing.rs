@@ -6,9 +6,9 @@
 //! the single calls are lost, and the number of these calls is counted (*coalesced* calls).
 //!
 //! Only short calls are coalesced. A call path whose calls were shorter than a millisecond several times in a row is coalesced
-//! from then on, together with everything below it; calls of other paths are still recorded. After a long call, a path needs
-//! more short calls in a row before it is coalesced again. A frame that is open at the end of a millisecond is written in
-//! slices, so that a group never covers much more than a millisecond.
+//! from then on, together with everything that it calls; calls of other paths are still recorded. After a long call, a path needs
+//! more short calls in a row before it is coalesced again. A frame that is open at the end of a millisecond is written in slices,
+//! so that a group never covers much more than a millisecond.
 //!
 //! A group is between two other records and covers what ran between them: it is written before the next record. If the ring
 //! has no room for the group, the group is kept and grows; calls are suppressed only if it has more than a thousand call paths.

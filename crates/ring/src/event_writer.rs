@@ -14,10 +14,10 @@ use crate::waiting::Waiting;
 /// finds room. What happens to an enter that is not admitted depends on the [`OverloadPolicy`]:
 /// - the writer waits for room (`Wait`);
 /// - the call is *coalesced* (see [`crate::coalescing`]): calls are counted and timed here, and written in groups;
-/// - the call is *suppressed*, together with everything below it: its leave writes nothing either, and its time and energy
-///   go to the enclosing frame. Suppressed calls are counted when they end. Once there is ample room again, the next enter
-///   also writes enters for the suppressed frames that are still open, with its own timestamp: a short shortage of room
-///   does not hide a function that runs for hours.
+/// - the call is *suppressed*, together with everything that it calls: its leave writes nothing either, and its time and energy
+///   go to the enclosing frame. Suppressed calls are counted when they end. Once there is ample room again, the next enter also
+///   writes enters for the suppressed frames that are still open, with its own timestamp: a short shortage of room does not hide
+///   a function that runs for hours.
 pub struct EventWriter {
     overload: Overload,
     /// Until this time short calls are coalesced without further checks; 0 while no calls are coalesced.

@@ -6,7 +6,7 @@
 pub enum Kind {
     /// A region was entered; argument: region handle.
     Enter = 1,
-    /// A region was left; argument: region handle. Frames above it have ended as well. Ignored if no such frame is open.
+    /// A region was left; argument: region handle. Frames inside it have ended as well. Ignored if no such frame is open.
     Leave = 2,
     ProgramBegin = 3,
     /// The program's measurement ended, and with it every open frame.

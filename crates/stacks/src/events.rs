@@ -150,9 +150,9 @@ pub(crate) enum SamplingStart {
 /// What the events of a process record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Recorded {
-    /// Samples of its stacks, its life, and when its threads are on a CPU.
+    /// The process' stack samples, its start and end, and when its threads are on a CPU.
     All,
-    /// All but samples.
+    /// Everything but samples.
     Switches,
     /// Only samples, because other events of the process record everything else.
     Samples,
@@ -176,11 +176,12 @@ impl Opened {
 
 /// The rings, and the events that write to them.
 pub(crate) struct Events {
-    /// For each CPU, an event of this process that counts nothing. It has the ring, so that this exists whatever is sampled.
+    /// For each CPU, an event of this process that counts nothing. The ring belongs to it, so that the ring exists whatever is
+    /// sampled.
     of_cpus: Vec<(u32, OwnedFd)>,
     pub(crate) rings: Vec<Ring>,
     attributes: Attributes,
-    /// The events by the process that they were opened for.
+    /// The events of each process.
     sampled: HashMap<u32, Opened>,
 }
 

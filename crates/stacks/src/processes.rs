@@ -20,7 +20,8 @@ pub(crate) struct Mapping {
     /// The offset in the file of its first byte.
     pub(crate) offset: u64,
     pub(crate) file: FileNumber,
-    /// For memory, the file that was mapped here before, and the offset in it. Its code may have been copied to the memory.
+    /// For anonymous memory: the file that was mapped here before, and the offset in it. The file's code may have been copied to
+    /// the memory.
     pub(crate) below: Option<(FileNumber, u64)>,
 }
 

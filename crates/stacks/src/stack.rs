@@ -39,7 +39,7 @@ pub(crate) struct LaterParts {
     fetched: u64,
     /// The parts that were read anew for the samples of this fetch.
     reread: u32,
-    /// By process and address.
+    /// The parts, by process and address.
     parts: HashMap<(u32, u64), KnownPart>,
 }
 

@@ -1,4 +1,5 @@
-//! What a device draws without the job. Under the policy *active* these joules are static, and those above are dynamic.
+//! What a device draws without the job. Under the policy *active* the joules of this power are static, and all others are
+//! dynamic.
 
 use ampere_attribution::IdleIntervals;
 
@@ -7,7 +8,7 @@ use ampere_attribution::IdleIntervals;
 pub struct Baseline {
     /// The power in watts.
     pub watts: f64,
-    /// Where it comes from.
+    /// How the power is known.
     pub kind: BaselineKind,
     /// The number of intervals whose mean it is.
     pub samples: u64,
@@ -16,11 +17,11 @@ pub struct Baseline {
 /// Where a baseline comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaselineKind {
-    /// From the settings.
+    /// The settings state it.
     Set,
     /// The idle watts of the estimate.
     Estimate,
-    /// From the run's own intervals in which nothing of it was active.
+    /// The mean power of intervals in which nothing of the run was active.
     IdleIntervals,
 }
 

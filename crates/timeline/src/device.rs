@@ -142,7 +142,7 @@ pub struct Views {
     pub threads: Option<ViewIndex>,
     /// The view whose consumers are GPU streams.
     pub kernels: ViewIndex,
-    /// Which of the first two views the settings call the ranks view.
+    /// Which of the views `ranks` and `threads` the settings call the ranks view.
     pub locations: Locations,
 }
 
@@ -355,7 +355,7 @@ impl Device {
         self.rises > 0
     }
 
-    /// In how many samples its counter had risen.
+    /// The number of samples at which the device's counter had risen.
     pub fn rise_count(&self) -> u64 {
         self.rises
     }

@@ -37,9 +37,9 @@ pub struct Pipeline {
 /// When the events of GPU streams come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuStreams {
-    /// With the events of ranks, as in a trace.
+    /// They come with the events of ranks, as in a trace.
     InTime,
-    /// Late and in batches.
+    /// They come late and in batches.
     Late,
 }
 

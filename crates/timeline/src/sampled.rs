@@ -52,7 +52,7 @@ struct Thread {
     base: usize,
     /// 1 if the program's frame is the outermost of `own`, too. Further threads have none.
     program: usize,
-    /// The sampled frames between those and the calls above them.
+    /// The sampled frames between `own[..base]` and the calls inside them.
     shown: Vec<RegionRef>,
     /// The number of recorded frames outside the first function, while one is open: samples show nothing new then.
     function_at: Option<usize>,
@@ -247,7 +247,7 @@ impl Thread {
         sampled.get(self.program..).unwrap_or_default()
     }
 
-    /// Changes the sampled frames that are shown. Open calls stay open above them, and are not counted again.
+    /// Changes the sampled frames that are shown. Open calls stay open inside them, and are not counted again.
     fn show(
         &mut self,
         call: Option<RegionRef>,
@@ -304,7 +304,7 @@ impl Thread {
     fn leave(&mut self, recorded: LocationIndex, step: Step, each: &mut impl FnMut(LocationIndex, Step)) {
         let time = step.time;
         if self.own.len() == self.base {
-            // The shown frames are on top of the one that is left.
+            // The shown frames are inside the one that is left.
             self.shown.drain(..).for_each(|_| each(recorded, Step::leave(time)));
             self.base = self.base.saturating_sub(1);
         }

@@ -47,7 +47,7 @@ pub struct Evidence {
     pub process: Option<u64>,
     /// Variables of that process, in the form `NAME=value`.
     pub environment: Arc<[String]>,
-    /// For a GPU stream, the device above it in the system tree.
+    /// For a GPU stream, the device that contains it in the system tree.
     pub accelerator: Accelerator,
 }
 
@@ -601,7 +601,7 @@ fn target_of_stream(
     }
 }
 
-/// For example "GPU streams HIP[0:0], HIP[0:1] and 3 more".
+/// Lists names, for example as "GPU streams HIP[0:0], HIP[0:1] and 3 more".
 fn listed(names: &[&str]) -> String {
     const LISTED_MAX: usize = 3;
     match names {

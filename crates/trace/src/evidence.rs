@@ -8,7 +8,7 @@
 //! | how long a process' main thread and the others ran | a property of its location group, [`THREAD_SECONDS`] |
 //! | that a location's frames are samples, and the location where calls of the thread are recorded | a property, [`SAMPLES_ON`] |
 //! | the process of a GPU stream | the creating location group of its context, as Score-P writes it |
-//! | a stream's device | the system tree node above its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
+//! | a stream's device | the system tree node that contains its context: number, `PCI Bus ID`, `UUID`, as Score-P writes it |
 //! | that a part of the run is missing | a property of the machine, [`INCOMPLETE`] |
 //! | the processes of a counter, where several are recorded by one name | a property of the location that has its samples, [`OWN`] |
 //! | what a counter counts, what it contains, and where it wraps, and what its device draws without the job (in microwatts) | properties of the location that has its samples, [`KIND_OF`], [`PARTS_OF`] (metrics, by blanks), [`RANGE_OF`], [`BASELINE_OF`] |
@@ -118,7 +118,7 @@ fn accelerator(definitions: &Definitions, context: LocationGroupRef) -> Accelera
     let Some(node) = above.and_then(|above| definitions.system_tree_nodes.get(above)) else {
         return Accelerator::default();
     };
-    // If the node is right above the context, there is no device.
+    // If the context's parent is the node, there is no device.
     if !node.domains.contains(&SystemTreeDomain::AcceleratorDevice) && !node.class_name.contains("Device") {
         return Accelerator::default();
     }

@@ -16,10 +16,10 @@ pub(crate) struct Merged<'a, H> {
     inner: &'a mut H,
     attributor: Attributor,
     locations: NumberTable<LocationState>,
-    /// The attributor's region numbers by the trace's.
+    /// The attributor's number of each of the trace's regions.
     regions: NumberTable<RegionRef>,
     names: HashMap<RegionRef, otf2::RegionRef>,
-    /// By the attributor's index: a location and its open regions.
+    /// For each location, by the attributor's index: its reference in the trace and its open regions.
     open: Vec<(LocationRef, Vec<otf2::RegionRef>)>,
 }
 

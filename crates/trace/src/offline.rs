@@ -237,7 +237,7 @@ struct Known {
     ends: HashMap<u64, u64>,
     /// For each device, the ranges of its readings that are wrong.
     wrong: HashMap<usize, Vec<(u64, u64)>>,
-    /// Whether some of them were not known before the pass.
+    /// Whether some wrong readings were not known before the pass.
     is_revised: bool,
     /// Whether links changed after joules had been attributed by the old ones.
     links_changed_late: bool,
@@ -246,7 +246,7 @@ struct Known {
     disproved_notes: Vec<String>,
     /// Whether some of them were not known before the pass.
     is_disproved_late: bool,
-    /// By device: what it drew while nothing of the run was active.
+    /// What each device drew while nothing of the run was active.
     baselines: HashMap<usize, Baseline>,
     /// Whether the baselines before the pass were different.
     has_new_baselines: bool,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Parts may have more joules than their whole by this fraction, because other sensors measure them.
 const PARTS_BEYOND_WHOLE: f64 = 0.03;
-/// The same for two measurements of one thing, such as a GPU that two libraries measure.
+/// Two measurements of one thing, such as a GPU that two libraries measure, may differ by this fraction.
 const SAME_BEYOND: f64 = 0.25;
 /// Parts may also exceed their whole by what they use in this many seconds, because they are read at other times.
 const READ_APART_SECONDS: f64 = 0.2;

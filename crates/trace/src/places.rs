@@ -31,8 +31,8 @@ pub(crate) fn node_of_group(definitions: &Definitions, group: Option<LocationGro
     }
 }
 
-/// Returns the name of the node above a place in the tree: the outermost part that shares memory, whatever its class is, or else
-/// by its class.
+/// Returns the name of the node that contains a place in the tree: the outermost part that shares memory, whatever its class is,
+/// or else by its class.
 fn node_of_tree(definitions: &Definitions, at: Option<SystemTreeNodeRef>) -> String {
     let path = path_of(definitions, at);
     node_place(definitions, &path).map_or_else(String::new, |place| node_name(definitions, &path[place..]))
@@ -99,7 +99,7 @@ fn path_of(definitions: &Definitions, mut at: Option<SystemTreeNodeRef>) -> Vec<
     path
 }
 
-/// Returns the index of the node in a path to the root. Parts above the nodes of a trace are not nodes.
+/// Returns the index of the node in a path to the root. Parts that contain the nodes of a trace are not nodes.
 fn node_place(definitions: &Definitions, path: &[&SystemTreeNode]) -> Option<usize> {
     let is_one = |node: &SystemTreeNode, of: &[&str]| of.iter().any(|class| is_class(node, class));
     if let Some(place) = path.iter().rposition(|node| shares_memory(node)) {

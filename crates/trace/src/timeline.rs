@@ -38,7 +38,7 @@ struct ViewBins {
     device: usize,
     kind: ViewKind,
     series: BTreeMap<NameNumber, Vec<f64>>,
-    /// The total length of the intervals above the power.
+    /// The total length of the intervals with more power than the limit.
     seconds: f64,
 }
 
@@ -88,7 +88,7 @@ impl Bins {
         if let Some(above) = self.above {
             let ticks = interval.end.saturating_sub(interval.start);
             let seconds = ticks as f64 / self.clock.ticks_per_second as f64;
-            // Joules without time are of any power. A power that equals the limit except for rounding counts as above it.
+            // Joules without time count at any limit. A power that equals the limit except for rounding counts as above it.
             if ticks > 0 && interval.joules < above * seconds * (1.0 - 1e-9) {
                 return;
             }

@@ -87,14 +87,14 @@ pub fn collect(session: Session, arguments: Arguments) -> anyhow::Result<Option<
     begin(session, &arguments)
 }
 
-/// With what a run is begun or continued.
+/// What is needed to begin or continue a run.
 struct Start {
     config: Config,
-    /// Where metrics are served, and to which requests.
+    /// The address at which metrics are served, and which requests are answered.
     serving: anyhow::Result<(Option<Listen>, Access)>,
     manifest: Manifest,
     notes: Vec<String>,
-    /// In the place of a killed collector: only what makes measuring impossible is a reason to give up.
+    /// Whether this collector takes the place of a killed one: then it gives up only if measuring is impossible.
     takes_over: bool,
 }
 

@@ -61,7 +61,7 @@ pub fn detach(session_directory: &Path) -> ExitCode {
     let begun = Instant::now();
     while begun.elapsed() < READY_LIMIT {
         match session.collector_state() {
-            // Not the state that a dead collector has left.
+            // The state may have been left by a dead collector, so this checks that the collector is alive.
             CollectorState::Running if session.collector_is_alive() => return ExitCode::SUCCESS,
             CollectorState::Finished => return ExitCode::SUCCESS,
             CollectorState::Failed => return ExitCode::FAILURE,

@@ -22,7 +22,7 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
 /// How full the fullest ring should be at the next round.
 const COMFORTABLE: f64 = 0.05;
-/// From here on there is no time to sleep: in a ring that is half full, calls are coalesced.
+/// From this fill level on there is no time to sleep: in a ring that is half full, calls are coalesced.
 const PRESSED: f64 = 0.25;
 /// If no process joins in this time, there is nothing to collect.
 pub const JOIN_LIMIT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub struct EndConditions {
     is_urgent: bool,
     begun: Instant,
     closed_at: Option<Instant>,
-    /// With the wall-clock time in nanoseconds.
+    /// When the collector was asked to end, also as wall-clock time in nanoseconds.
     asked_at: Option<(Instant, u64)>,
 }
 
@@ -56,7 +56,7 @@ pub struct EndConditions {
 pub struct Input {
     /// The command has ended, or `ampere run` has.
     pub is_closed: Arc<AtomicBool>,
-    /// A byte: a signal asked the command to end.
+    /// A byte has come: a signal asked the command to end.
     pub is_urgent: Arc<AtomicBool>,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Consumer {
     /// It draws no more; what it was charged stays.
     pub(super) removed: bool,
     pub(super) node: NodeIndex,
-    /// The share clock (its group's, if it has one) when `node` came on top.
+    /// The share clock (its group's, if it has one) when `node` became the innermost frame.
     pub(super) since: f64,
     /// The frame just before `changed`, the time of the last change.
     pub(super) before: NodeIndex,

@@ -229,11 +229,11 @@ impl CallTable {
 /// The moment at which calls are taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Between two samples of the view.
+    /// A moment between two samples of the view.
     Meanwhile,
-    /// Right after a sample of the view.
+    /// The moment after a sample of the view.
     Sampled,
-    /// After the last event and sample.
+    /// The moment after the last event and sample.
     Ended,
 }
 

@@ -92,7 +92,7 @@ struct PlayedProcess {
 
 struct PlayedLocation {
     writer: EventWriter,
-    /// In a GPU stream, the events that have not been written.
+    /// The events of a GPU stream that have not been written; `None` for other locations.
     late: Option<VecDeque<Event>>,
     /// The number of these that belong to kernels that have ended.
     complete: usize,
@@ -121,7 +121,7 @@ pub struct Player<'a> {
     processes: Vec<PlayedProcess>,
     locations: HashMap<LocationRef, PlayedLocation>,
     samples: EventWriter,
-    /// By location and metric class, the members that are devices.
+    /// The members that are devices, by location and metric class.
     members: HashMap<(LocationRef, MetricRef), Vec<(usize, u32)>>,
     definitions: Definitions,
     has_collector_ended: bool,
