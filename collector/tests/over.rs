@@ -65,7 +65,7 @@ fn call(producer: &mut RingProducer, times: usize) {
 }
 
 #[track_caller]
-fn is_whole(run: LiveRun, events: u64) {
+fn assert_whole(run: LiveRun, events: u64) {
     let (summary, _) = run.finish(true).expect("results");
     let (run, quality) = (&summary.run, &summary.quality);
     assert_eq!((run.complete, quality.records.events), (true, events), "{:#?}", run.notes);
@@ -87,7 +87,7 @@ fn a_thread_that_is_defined_last_is_read() {
     run.round();
     run.session().announce();
     until(&mut run, "the end", LiveRun::all_over);
-    is_whole(run, 1004);
+    assert_whole(run, 1004);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn rings_of_ended_processes_are_removed_and_not_missed() {
         made.end();
         run.session().announce();
         until(&mut run, "no ring is kept", |_| (0..3).all(|id| !made.ring_is_there(id)));
-        is_whole(if takeover { made.taken_over(run, true, 202) } else { run }, 202);
+        assert_whole(if takeover { made.taken_over(run, true, 202) } else { run }, 202);
     }
 }
 

@@ -66,15 +66,15 @@ impl<'a> Terminal<'a> {
 
     /// Checks that the terminal is as it was before a program, which has ended with this status.
     #[track_caller]
-    pub fn is_given_back(&self, status: i32) {
-        self.is_as_before(status);
+    pub fn assert_restored(&self, status: i32) {
+        self.assert_settings_restored(status);
         let shown = self.screen();
         assert!(shown.contains("before"), "what was on the terminal is there again: {shown}");
     }
 
-    /// Like `is_given_back`, for a program that does not restore what was on the screen.
+    /// Like `assert_restored`, for a program that does not restore what was on the screen.
     #[track_caller]
-    pub fn is_as_before(&self, status: i32) {
+    pub fn assert_settings_restored(&self, status: i32) {
         self.until("the shell has its terminal again", |screen| screen.contains(&format!("status {status}")));
         let flags = self.tmux(&[
             "display-message",

@@ -118,7 +118,7 @@ fn a_program_as_it_is_has_its_call_paths() {
     let done: Done = run(&mut as_it_is(&place, &[&program.to_string_lossy()]));
     done.as_without(&plain);
     let summary = json(&place.path("out/summary.json"));
-    has_standard_errors(&summary);
+    assert_standard_errors(&summary);
     samples_cost_at_most_one_percent(
         &summary,
         &std::fs::read_to_string(place.path("out/summary.txt")).unwrap(),
@@ -201,7 +201,7 @@ fn samples_cost_at_most_one_percent(summary: &Value, text: &str) {
 }
 
 /// Checks the standard errors: with n of N samples, it is √(N p (1 - p)) samples, where p is (n + 2)/(N + 4).
-fn has_standard_errors(summary: &Value) {
+fn assert_standard_errors(summary: &Value) {
     let period = number(&summary["run"], "stack_period_seconds");
     let regions = list(&list(&summary["devices"][0], "views")[0], "regions");
     let all: f64 = regions.iter().map(|row| number(row, "exclusive_seconds")).sum();
@@ -239,7 +239,7 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
     let program = program.to_string_lossy();
     let done = run(&mut sampled(&place, &["mpirun", "--oversubscribe", "-n", "2", &program]));
     assert_eq!(done.code, 0, "{done:#?}");
-    let rows = has_ranks_with_functions(&place);
+    let rows = check_ranks_have_functions(&place);
     for rank in ["MPI Rank 0", "MPI Rank 1"] {
         let before = rows.get(&(rank.to_owned(), "work > main > before > compute".to_owned()));
         assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
@@ -334,7 +334,7 @@ fn events_are_those_of_the_summary(place: &Place) {
 
 /// Runs two ranks, which run `before` first, or are found once they have. Checks that they have functions, and returns their
 /// rows.
-fn has_ranks_with_functions(place: &Place) -> BTreeMap<(String, String), f64> {
+fn check_ranks_have_functions(place: &Place) -> BTreeMap<(String, String), f64> {
     let summary = json(&place.path("out/summary.json"));
     let rows = rows(&summary);
     for rank in ["MPI Rank 0", "MPI Rank 1"] {
@@ -381,7 +381,7 @@ fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mp
             let rows = rows(&json(&place.path("out/summary.json")));
             assert!(!rows.keys().any(|(_, path)| path.contains("compute")), "{rows:#?}");
         } else {
-            has_ranks_with_functions(&place);
+            check_ranks_have_functions(&place);
         }
         std::fs::remove_dir_all(place.path("out")).expect("its results");
     }
@@ -534,7 +534,7 @@ const ON_GPUS: &str = r#"
 "#;
 
 /// Makes the test's process IDs the same as the kernel's, which drivers report.
-fn has_the_kernels_pids(node: &Path) {
+fn assert_kernel_pids(node: &Path) {
     std::fs::create_dir_all(node.join("proc/self/ns")).expect("a directory");
     std::os::unix::fs::symlink("pid:[4026531836]", node.join("proc/self/ns/pid")).expect("a link");
 }
@@ -568,7 +568,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
         std::fs::write(folder.join("properties"), properties).expect("a file");
     }
     std::fs::create_dir_all(node.join("sys/class/kfd/kfd/proc")).expect("a directory");
-    has_the_kernels_pids(&node);
+    assert_kernel_pids(&node);
     let mut command = as_it_is(&place, &["sh", "-c", ON_GPUS]);
     with_rocm_smi(&mut command, "watts=300,100").env("AMPERE_SYS_ROOT", &node);
     let running = start(command.current_dir(place.path("")));
@@ -617,7 +617,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
     let place = Place::new();
     ["one", "none"].into_iter().for_each(|name| _ = place.compile("cc", name, WORK_UNTIL, &["-O2", "-lm"]));
     let node = place.made_up_node();
-    has_the_kernels_pids(&node);
+    assert_kernel_pids(&node);
     std::fs::create_dir(place.path("lists")).expect("a directory");
     let mut command = as_it_is(&place, &["sh", "-c", ON_NVIDIA_GPUS]);
     command

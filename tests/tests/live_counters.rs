@@ -121,7 +121,7 @@ fn number(value: &Value) -> f64 {
 
 /// Checks the sum of all joules against this power, in the time of the first device.
 #[track_caller]
-fn has_watts(summary: &Value, watts: f64) {
+fn assert_watts(summary: &Value, watts: f64) {
     let seconds = number(&summary["devices"][0]["sampled_seconds"]);
     let found = number(&summary["run"]["total_joules"]) / seconds;
     assert!((found / watts - 1.0).abs() < 0.1, "{found} W, not {watts}: {:#}", summary["run"]);
@@ -146,7 +146,7 @@ fn dies_with_one_counter_are_one_device() {
         zone("1", "package-0-die-1", |t| joules(t, 50.0)),
     ]);
     assert_eq!(names(&summary), ["package-0-die-0"]);
-    has_watts(&summary, 50.0);
+    assert_watts(&summary, 50.0);
     assert!(notes(&summary).contains("package-0-die-1 on "), "{}", notes(&summary));
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
@@ -162,7 +162,7 @@ fn the_dies_of_two_packages_are_two_devices_with_their_memory() {
         zone("3", "package-1-die-1", |t| joules(t, 50.0)),
     ]);
     assert_eq!(names(&summary), ["package-0-die-0", "package-0-die-0-dram", "package-1-die-0"]);
-    has_watts(&summary, 105.0);
+    assert_watts(&summary, 105.0);
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
 
@@ -173,7 +173,7 @@ fn dies_with_a_counter_each_are_two_devices() {
         zone("1", "package-0-die-1", |t| joules(t, 40.0)),
     ]);
     assert_eq!(names(&summary), ["package-0-die-0", "package-0-die-1"]);
-    has_watts(&summary, 90.0);
+    assert_watts(&summary, 90.0);
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
 
@@ -185,7 +185,7 @@ fn two_zones_of_one_name_are_one_device_or_two_by_their_values() {
         let (summary, _) =
             measured(&[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "package-0", shows)]);
         assert_eq!(names(&summary), Vec::from_iter(Some("package-0").into_iter().chain(name)));
-        has_watts(&summary, if name.is_none() { 50.0 } else { 50.0 + watts });
+        assert_watts(&summary, if name.is_none() { 50.0 } else { 50.0 + watts });
         assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
     }
 }
@@ -204,7 +204,7 @@ fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
     ];
     for zones in cases {
         let (summary, _) = measured(zones);
-        has_watts(&summary, 50.0);
+        assert_watts(&summary, 50.0);
         assert!(!names(&summary).contains(&"psys"), "{:?}", names(&summary));
         assert!(notes(&summary).contains("psys on "), "{}", notes(&summary));
         assert_eq!(summary["run"]["complete"], false);
@@ -215,7 +215,7 @@ fn a_platform_that_counts_less_than_its_packages_is_not_the_total() {
 fn a_platform_that_counts_its_packages_is_the_total() {
     let (summary, _) =
         measured(&[zone("0", "package-0", |t| joules(t, 50.0)), zone("1", "psys", |t| joules(t, 70.0))]);
-    has_watts(&summary, 70.0);
+    assert_watts(&summary, 70.0);
     assert_eq!(names(&summary), ["package-0", "psys"]);
     assert_eq!(summary["run"]["complete"], true, "{}", notes(&summary));
 }
@@ -266,7 +266,7 @@ fn a_package_whose_counter_stands_still_makes_the_run_incomplete() {
 fn a_counter_that_could_never_be_read_makes_the_run_incomplete() {
     let (summary, said) =
         measured(&[zone("0", "package-0", |t| joules(t, 40.0)), zone("1", "package-1", |_| None)]);
-    has_watts(&summary, 40.0);
+    assert_watts(&summary, 40.0);
     assert_eq!(summary["run"]["complete"], false, "{said}");
     assert!(notes(&summary).contains("package-1: "), "{}", notes(&summary));
 }
@@ -298,7 +298,7 @@ fn the_partitions_of_a_gpu_are_one_device() {
         assert_eq!(done.code, 0, "{done:#?}");
         let summary = place.summary("out");
         assert_eq!(names(&summary), ["GPU-0"], "{how}: {}", notes(&summary));
-        has_watts(&summary, 300.0);
+        assert_watts(&summary, 300.0);
         let view = &list(&summary["devices"][0], "views")[0];
         let works = list(view, "regions").iter().find(|row| row["region"] == "works").expect("a row");
         assert!(number(&works["exclusive_joules"]) > 400.0, "{works}");

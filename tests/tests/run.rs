@@ -425,7 +425,7 @@ fn an_unmodified_hpcc_runs_as_without_ampere() {
     }
 }
 
-fn is_of_two_ranks(summary: &Value, place: &Place) {
+fn assert_two_ranks(summary: &Value, place: &Place) {
     check_contract(summary);
     assert_eq!(
         (&summary["run"]["ranks"], &summary["run"]["complete"]),
@@ -448,7 +448,7 @@ fn the_plugin_alone_does_the_same() {
     let results = entries.filter(|p| p.join("summary.json").exists()).collect::<Vec<_>>();
     assert_eq!(results.len(), 1, "one output directory");
     let summary = json(&results[0].join("summary.json"));
-    is_of_two_ranks(&summary, &place);
+    assert_two_ranks(&summary, &place);
 }
 
 /// With srun, `ampere run` is started by the launcher, once for each rank.
@@ -463,7 +463,7 @@ fn a_run_that_the_launcher_starts_for_each_rank_is_one() {
     let printed = text(&output.stderr);
     assert_eq!(printed.matches("once for each rank").count(), 1, "{printed}");
     let summary = json(&place.path("here/summary.json"));
-    is_of_two_ranks(&summary, &place);
+    assert_two_ranks(&summary, &place);
 }
 
 #[test]

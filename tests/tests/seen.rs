@@ -89,8 +89,8 @@ fn seconds(summary: &Value) -> f64 {
     ranks.flat_map(|view| list(view, "regions")).map(|row| number(row, "exclusive_seconds")).sum()
 }
 
-/// Checks that all joules of a program are in this function.
-fn is_of(place: &Place, command: &[&str], region: &str) {
+/// Checks that most joules of a program are in this function.
+fn assert_most_in(place: &Place, command: &[&str], region: &str) {
     let (summary, idle) = measured(place, command);
     assert!(share(&summary, region) > 0.8, "{} of {region}: {summary:#}", share(&summary, region));
     assert!(idle < IDLE_MAX, "{idle}: {summary:#}");
@@ -103,17 +103,17 @@ fn a_process_that_could_record_its_functions_and_does_not_is_sampled() {
     let source = [SPIN, MAIN].concat();
     let place = Place::new();
     let own_hooks = place.compile("cc", "own", &[SPIN, HOOKS, MAIN].concat(), &instrumented);
-    is_of(&place, &[&own_hooks.to_string_lossy()], "spin");
+    assert_most_in(&place, &[&own_hooks.to_string_lossy()], "spin");
     let place = Place::new();
     let program = place.compile("cc", "static", &source, &["-O1", "-finstrument-functions", "-static"]);
-    is_of(&place, &[&program.to_string_lossy()], "spin");
+    assert_most_in(&place, &[&program.to_string_lossy()], "spin");
     if is_root() && on_path("unshare") {
         let place = Place::new();
         let program = place.compile("cc", "apart", &source, &instrumented);
         // The new file system hides the path of the program.
         let hide = "mount -t tmpfs none /dev/shm && exec /proc/self/fd/3";
         let script = format!("exec 3< {}; {hide}", program.display());
-        is_of(&place, &["unshare", "-m", "sh", "-c", &script], "spin");
+        assert_most_in(&place, &["unshare", "-m", "sh", "-c", &script], "spin");
     }
 }
 

@@ -65,7 +65,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[track_caller]
-fn is_complete(place: &Place, output: &str, command: &[&str], code: i32) -> Value {
+fn assert_complete(place: &Place, output: &str, command: &[&str], code: i32) -> Value {
     let done = run(&mut measured(place, output, command));
     assert_eq!(done.code, code, "{done:#?}");
     done.no_panic();
@@ -79,11 +79,11 @@ fn a_run_is_complete_however_short_it_is() {
     let place = Place::new();
     let plain = place.compile("cc", "plain", WORK, &[]);
     let instrumented = place.compile("cc", "instrumented", WORK, &["-finstrument-functions"]);
-    is_complete(&place, "true", &["true"], 0);
+    assert_complete(&place, "true", &["true"], 0);
     for milliseconds in ["0", "1", "5", "20", "50"] {
-        is_complete(&place, &format!("plain-{milliseconds}"), &[text(&plain), milliseconds], 3);
+        assert_complete(&place, &format!("plain-{milliseconds}"), &[text(&plain), milliseconds], 3);
         let output = format!("instrumented-{milliseconds}");
-        let summary = is_complete(&place, &output, &[text(&instrumented), milliseconds], 3);
+        let summary = assert_complete(&place, &output, &[text(&instrumented), milliseconds], 3);
         assert_eq!(total_calls(&summary, "spin"), 1, "{:#}", summary["devices"]);
     }
     place.is_clean();
@@ -95,10 +95,10 @@ fn a_short_mpi_run_is_complete() {
     let place = Place::new();
     let ranks = place.compile("mpicc.openmpi", "mpi", WORK, &["-DWITH_MPI", "-finstrument-functions"]);
     let command = ["mpirun.openmpi", "--oversubscribe", "-n", "2", text(&ranks), "1"];
-    let summary = is_complete(&place, "ranks", &command, 0);
+    let summary = assert_complete(&place, "ranks", &command, 0);
     assert_eq!(summary["run"]["ranks"], 2);
     // A single rank needs no launcher, and ends before a longer run would have measured its clock.
-    is_complete(&place, "alone", &[text(&ranks), "1"], 0);
+    assert_complete(&place, "alone", &[text(&ranks), "1"], 0);
     place.is_clean();
 }
 
@@ -110,7 +110,7 @@ fn the_joules_of_a_short_run_are_those_of_its_cpu_time() {
     for (output, command) in
         [("one", vec![text(&plain), "6"]), ("many", vec!["sh", "-c", "./plain 2; ./plain 2; ./plain 2"])]
     {
-        let joules = total_joules(&is_complete(&place, output, &command, 3));
+        let joules = total_joules(&assert_complete(&place, output, &command, 3));
         assert!(
             (0.06..0.20).contains(&joules),
             "{output}: {joules} J for 6 ms of 10 W, and the starts of programs"

@@ -103,7 +103,7 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
         terminal.press(&["F1"]);
         terminal.until("help", |screen| screen.contains("Keys, as in htop"));
         terminal.press(&["Escape", "F10"]);
-        terminal.is_given_back(0);
+        terminal.assert_restored(0);
         place.write("go", "");
         assert_eq!(run.wait().code, 0);
     }
@@ -135,7 +135,7 @@ fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_said() {
     let last = terminal.until("the end", |screen| screen.contains("the run is over"));
     assert!(has_row(&last, "large"), "{last}");
     terminal.types("q");
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
     assert!(terminal.screen().contains("the run is over: out/summary.json"), "{}", terminal.screen());
 }
 
@@ -154,7 +154,7 @@ fn a_signal_gives_the_terminal_back() {
         let is_top = |(_, command): &(u32, String)| command.contains("/ampere top http");
         let top = place.processes().into_iter().find(is_top).expect("ampere top").0;
         ampere_tests::jobs::signal(top, signal);
-        terminal.is_given_back(status);
+        terminal.assert_restored(status);
     }
 }
 
@@ -194,7 +194,7 @@ fn call_paths_are_of_all_ranks_or_of_one() {
         })
     });
     terminal.press(&["q"]);
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
 }
@@ -244,7 +244,7 @@ fn sampled_ranks_are_counted_once_and_their_node_is_over_with_the_run() {
     let above = last.lines().find(|line| line.starts_with(" node ")).unwrap_or_default();
     assert_eq!(above.split_whitespace().nth(1), line(&last).first().map(String::as_str), "{last}");
     terminal.press(&["q"]);
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn it_can_be_stopped_and_continued() {
     terminal.press(&["6"]);
     terminal.until("the tree", |screen| screen.contains("all devices"));
     terminal.press(&["C-z"]);
-    terminal.is_given_back(128 + Signal::TSTP.as_raw());
+    terminal.assert_restored(128 + Signal::TSTP.as_raw());
     terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
     terminal.says("fg; echo then $?");
     let is_whole = |screen: &str| screen.contains(" ampere ") && screen.contains("- all devices");
@@ -489,7 +489,7 @@ fn ten_thousand_call_paths_can_be_searched_and_filtered() {
     );
     assert!(begun.elapsed().as_secs_f64() < 20.0, "{begun:?}");
     terminal.press(&["q"]);
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
 }
 
 #[test]
@@ -517,7 +517,7 @@ fn a_collector_that_does_not_answer_is_said_to_and_its_last_figures_stay() {
     drop(server);
     terminal.until("it is gone", |screen| screen.contains("these are the last figures"));
     terminal.types("q");
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
     assert!(terminal.screen().contains(&format!("no collector answers at {url} any more")));
 }
 
@@ -564,7 +564,7 @@ fn the_joules_are_those_of_a_snapshot() {
         }
     }
     terminal.types("q");
-    terminal.is_given_back(0);
+    terminal.assert_restored(0);
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
 }
@@ -590,7 +590,7 @@ fn the_live_table_stays_below_the_commands_output_and_leaves_the_terminal_as_it_
         terminal.tmux(&["resize-window", "-x", then, "-y", "40"]);
         terminal.until("the table where the bottom is now", |screen| is_table(screen, 40));
         place.write("go", "");
-        terminal.is_as_before(0);
+        terminal.assert_settings_restored(0);
         let left = terminal.screen();
         assert!(!left.contains(" now in ") && left.contains("ampere report out"), "{left}");
     }
@@ -608,7 +608,7 @@ fn a_small_terminal_is_the_commands_alone() {
     terminal.until("output", |screen| screen.contains("line 300"));
     assert!(!terminal.screen().contains(" now in "));
     place.write("go", "");
-    terminal.is_as_before(0);
+    terminal.assert_settings_restored(0);
 }
 
 #[test]

@@ -613,7 +613,8 @@ impl Session {
     pub fn remove(&self) {
         // Another directory, or a link to one, may have been put there: files are removed only from the directory with this page.
         let opened = ampere_owned::Directory::own_alone(&self.directory);
-        let Ok(directory) = opened.and_then(|directory| self.is_in(&directory).map(|()| directory)) else {
+        let Ok(directory) = opened.and_then(|directory| self.check_is_in(&directory).map(|()| directory))
+        else {
             return;
         };
         for name in directory.names().unwrap_or_default() {
@@ -627,7 +628,7 @@ impl Session {
     }
 
     /// Fails if the page in a directory is not that of this session.
-    fn is_in(&self, directory: &ampere_owned::Directory) -> std::io::Result<()> {
+    fn check_is_in(&self, directory: &ampere_owned::Directory) -> std::io::Result<()> {
         let found = directory.look(PAGE_NAME.as_ref())?;
         let is_this = (found.st_dev, found.st_ino) == self.page_file;
         if is_this { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }

@@ -160,7 +160,7 @@ impl Place {
     }
 }
 
-fn has_halves(run: &Run, what: &str) {
+fn assert_halves(run: &Run, what: &str) {
     for name in ["in_a", "in_b"] {
         assert!((40.0..60.0).contains(&run.percent(name)), "{what}, {name}: {:?}", run.stacks);
     }
@@ -180,7 +180,7 @@ fn two_programs_that_one_file_held_have_their_own_functions() {
             "rm p; ln in_a p; ./p; ln -f in_b p; ./p",
         ] {
             let Some(run) = place.script(script) else { return };
-            has_halves(&run, script);
+            assert_halves(&run, script);
         }
     }
 }
@@ -217,7 +217,7 @@ fn two_libraries_that_one_file_held_have_their_own_functions() {
         place.work("in_a", &["-shared", id]);
         place.work("in_b", &["-shared", id]);
         let Some(run) = place.script("cp in_a l.so; ./loads ./l.so 'cp in_b l.so'") else { return };
-        has_halves(&run, id);
+        assert_halves(&run, id);
     }
 }
 
@@ -237,7 +237,7 @@ fn programs_of_one_path_in_two_mount_namespaces_have_their_own_functions() {
             println!("skipped: needs root, and to be allowed to mount");
             return;
         }
-        has_halves(&run, id);
+        assert_halves(&run, id);
     }
 }
 

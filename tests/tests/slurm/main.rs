@@ -68,7 +68,7 @@ impl Job {
     }
 
     /// Checks that the results are complete without any further command.
-    fn has_results(&self) -> Value {
+    fn assert_has_results(&self) -> Value {
         let summary = self.summary().expect("a summary");
         assert!(summary["run"].get("running").is_none(), "{}\n{}", summary["run"], self.log());
         assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
@@ -81,7 +81,7 @@ impl Job {
     }
 
     /// Slurm killed all processes at once: the figures of the last seconds are missing until a user asks for a report.
-    fn is_finished_by_a_report(&self) {
+    fn assert_report_finishes(&self) {
         let before = self.summary().expect("a summary");
         assert_eq!(before["run"]["running"], true, "{}\n{}", before["run"], self.log());
         assert!(before["run"]["total_joules"].as_f64() > Some(0.0), "{}", before["run"]);
@@ -89,7 +89,7 @@ impl Job {
         assert_eq!(report.code, 0, "{report:#?}");
         report.said_once(&["the run was cut off: its results were made now, of what it has left"]);
         assert!(report.stdout.contains("2 ranks on") && report.stdout.contains("INCOMPLETE"), "{report:#?}");
-        let after = self.has_results();
+        let after = self.assert_has_results();
         let seconds = |summary: &Value| summary["run"]["seconds"].as_f64().expect("a time");
         assert!(seconds(&after) >= seconds(&before), "{} {}", before["run"], after["run"]);
         let again = run(self.place.ampere(["report"]).arg(self.output()));
@@ -121,7 +121,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
     for script in [&scripts[0], &scripts[1], WITH_MPIRUN] {
         let job = Job::start(&cluster, script);
         cluster.cancel(&job.number);
-        let summary = job.has_results();
+        let summary = job.assert_has_results();
         assert!(summary["run"]["command_status"].as_i64() > Some(0), "{}\n{}", summary["run"], job.log());
         assert!(job.log().contains("\nreport: "), "{}", job.log());
     }
@@ -133,8 +133,8 @@ fn jobs_that_are_ended(tracking: Tracking) {
             job.place.no_process_left();
         }
         match job.summary().expect("a summary")["run"].get("running") {
-            Some(_) => job.is_finished_by_a_report(),
-            None => drop(job.has_results()),
+            Some(_) => job.assert_report_finishes(),
+            None => drop(job.assert_has_results()),
         }
         if script == WITH_A_SHELL && tracking == Tracking::ControlGroups {
             assert!(!job.log().contains("\nreport: "), "the shell was alone: {}", job.log());
@@ -142,10 +142,10 @@ fn jobs_that_are_ended(tracking: Tracking) {
     }
     cluster.until_over(&out_of_time.number);
     assert!(out_of_time.log().contains("DUE TO TIME LIMIT"), "{}", out_of_time.log());
-    out_of_time.has_results();
+    out_of_time.assert_has_results();
     cluster.until_over(&out_of_time_with_a_shell.number);
     if tracking == Tracking::ControlGroups {
-        out_of_time_with_a_shell.is_finished_by_a_report();
+        out_of_time_with_a_shell.assert_report_finishes();
     }
 }
 

@@ -45,7 +45,7 @@ fn finds(made: &str, settings: &str, expected: &[&str]) -> Value {
 
 /// Checks that explicit settings for the same assignment have the same figures.
 #[track_caller]
-fn is_as_configured(made: &str, found: &Value, settings: &str) {
+fn assert_as_configured(made: &str, found: &Value, settings: &str) {
     let place = Place::new();
     let trace = small_trace::write(&place.path("made-up"), made);
     let config = place.path("ampere.toml");
@@ -91,7 +91,7 @@ fn variables_of_each_rank() {
         device(2, "0, 3", "'HIP\\[0:0\\]'"),
         "[[device]]\nname = 'cpu_energy'\nmetric = 'cpu_energy'\n".to_owned(),
     ];
-    is_as_configured(made, &found, &settings.concat());
+    assert_as_configured(made, &found, &settings.concat());
 }
 
 /// The second die's counter never changes, which is known only at the end.
@@ -124,7 +124,7 @@ fn two_dies_with_one_counter() {
         device(2, "2", ""),
         device(3, "", ""),
     ];
-    is_as_configured(made, &found, &settings.concat());
+    assert_as_configured(made, &found, &settings.concat());
 }
 
 /// A counter starts later than others, and changes their consumers.
@@ -132,7 +132,7 @@ fn two_dies_with_one_counter() {
 fn a_counter_that_comes_late() {
     let made = "counter 0\ncounter 2\ncounter 3\nrank n ROCR_VISIBLE_DEVICES=3\n";
     let found = finds(made, "", &["GPU-3 <- MPI Rank 0: ROCR_VISIBLE_DEVICES=3"]);
-    is_as_configured(made, &found, &[device(0, "", ""), device(2, "", ""), device(3, "0", "")].concat());
+    assert_as_configured(made, &found, &[device(0, "", ""), device(2, "", ""), device(3, "0", "")].concat());
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_second_die_whose_own_counter_rises_counts_for_itself() {
             "GPU-1 <- MPI Rank 1/HIP[0:0]: device 0 in its name, of ROCR_VISIBLE_DEVICES=1",
         ],
     );
-    is_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
+    assert_as_configured(made, &found, &[device(0, "0", ""), device(1, "1", "'HIP\\[0:0\\]'")].concat());
     assert_eq!(found["run"]["notes"], Value::from(vec![format!("GPU-1 on n is {RISES}")]));
     // If its counter never rises, the first die's counter includes it.
     let made = made.replace("counter 1", "counter 1 silent");
