@@ -67,7 +67,7 @@ pub fn compare(arguments: CompareArguments) -> anyhow::Result<ExitCode> {
                 || seen.insert((run.summary.run.id.clone(), run.summary.run.start.clone()));
             ensure!(
                 is_new,
-                "{} is a run that was named before: twice in a group it says nothing of noise",
+                "{} is a run that was named before: a run that counts twice shows nothing about noise",
                 run.name
             );
         }

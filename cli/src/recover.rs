@@ -195,7 +195,7 @@ fn list() -> anyhow::Result<ExitCode> {
     }
     if !is_all {
         say!(
-            "ampere: {} has more directories below it than the {DIRECTORIES_MAX} that were looked at: start it further down",
+            "ampere: {} contains more than {DIRECTORIES_MAX} directories, and the others were not searched: name a directory further down",
             here.display()
         );
     }

@@ -383,7 +383,7 @@ fn summary_of_node(directory: &Path) -> anyhow::Result<Summary> {
     if is_recent && !summary.run.nodes.iter().any(|node| is_this_node(node)) {
         let node = printable(&summary.run.nodes.join(", "));
         say!(
-            "ampere: {shown}: the run goes on on {node} (or was killed within the last seconds): figures as of {end}"
+            "ampere: {shown}: the run is still running on {node} (or was killed within the last seconds): figures as of {end}"
         );
         return Ok(summary);
     }

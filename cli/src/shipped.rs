@@ -33,7 +33,7 @@ const SECTIONS: [(&str, &str); 3] = [
     (
         "FILES",
         "A run's output directory has traces.otf2 (with traces.def and traces/), summary.json, summary.txt and report.html; \
-         collector.json has the address of /metrics while the run goes on. Settings are read from the file that --config \
+         collector.json has the address of /metrics during the run. Settings are read from the file that --config \
          names.",
     ),
     (

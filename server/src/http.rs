@@ -286,7 +286,7 @@ impl Service {
             let reader =
                 Reader { address: from.map(|ends| ends.peer.ip()), sees_all: sees_all(has_token, from) };
             let Some((events, place)) = Events::open(self, rank, reader) else {
-                let why = "so many pages are open already: close one\n";
+                let why = "too many pages are open already: close one\n";
                 return text(StatusCode::SERVICE_UNAVAILABLE, why).map(Either::Left);
             };
             asked.stream.set(Some(place));

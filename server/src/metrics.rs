@@ -385,7 +385,7 @@ static METRICS: &[Metric] = &[
     ),
     gauge(
         "ampere_job_node_power_watts", &["node"],
-        "Power of each node of the run that goes on",
+        "Power of each node of the run, while it is running",
         |s| s.per_node(|node| node.watts),
     ),
     counter(

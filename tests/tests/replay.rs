@@ -355,7 +355,7 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         }
         assert!(running.wait(Duration::from_secs(60)).expect("it ends").success(), "{kills:?}");
         let words = std::fs::read_to_string(&output).expect("its words");
-        assert_eq!(words.matches("another one goes on").count(), kills.len(), "{words}");
+        assert_eq!(words.matches("another one takes over").count(), kills.len(), "{words}");
         let live = place.summary("out");
         assert_same_figures(&live, offline);
         assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);

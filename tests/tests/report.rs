@@ -56,7 +56,7 @@ fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
     assert_eq!(running.wait().code, 0);
     let watched = watching.wait();
     assert_eq!(watched.code, 0, "{watched:#?}");
-    assert!(watched.stdout.contains("top: ") && watched.stderr.contains("the run is over"), "{watched:#?}");
+    assert!(watched.stdout.contains("top: ") && watched.stderr.contains("the run has ended"), "{watched:#?}");
 
     let formats = [
         ("table", "ampere  "),
@@ -317,7 +317,7 @@ fn a_directory_without_a_run_is_refused_in_one_line() {
     unanswered.said_once(&["cannot ask http://127.0.0.1:1"]);
     // For a run that has ended, it shows the results.
     let over = run(place.ampere(["top", "out"]).current_dir(place.path("")));
-    over.said_once(&["the run is over", "final figures", "ampere report out -f FORM"]);
+    over.said_once(&["the run has ended", "final figures", "ampere report out -f FORM"]);
     assert_eq!((over.code, over.stdout), (0, report(&place, &["out"]).stdout));
     assert_eq!(run(&mut place.ampere(["compare", "out"])).code, 2);
 }

@@ -600,7 +600,7 @@ fn runs_that_are_not_there() {
             [1]
 
             $ ampere top empty
-            ampere: no run goes on in empty: it has no collector.json with an address
+            ampere: no run is running in empty: it has no collector.json with an address
             [1]
 
             $ ampere recover absent

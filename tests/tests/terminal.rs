@@ -132,11 +132,11 @@ fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_said() {
     // When the run ends, its figures stay on the screen.
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
-    let last = terminal.until("the end", |screen| screen.contains("the run is over"));
+    let last = terminal.until("the end", |screen| screen.contains("the run has ended"));
     assert!(has_row(&last, "large"), "{last}");
     terminal.types("q");
     terminal.assert_restored(0);
-    assert!(terminal.screen().contains("the run is over: out/summary.json"), "{}", terminal.screen());
+    assert!(terminal.screen().contains("the run has ended: out/summary.json"), "{}", terminal.screen());
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn sampled_ranks_are_counted_once_and_their_node_is_over_with_the_run() {
     terminal.types("1");
     place.write("go", "");
     assert_eq!(run.wait().code, 0);
-    terminal.until("the end", |screen| screen.contains("the run is over"));
+    terminal.until("the end", |screen| screen.contains("the run has ended"));
     terminal.types("5");
     let last = terminal.until("the node", |screen| line(screen).len() > 5);
     assert_eq!(line(&last)[5], "over", "{last}");

@@ -23,7 +23,7 @@ fn section(setting: &Setting) -> String {
     let metric = if is_literal { format!("'{metric}'") } else { quoted(&metric) };
     format!(
         "[[device]]\nname = {}\nmetric = {metric}\n# ampere calibrate, {}\ndelay = \"{:.1}ms\"\nbaseline_watts = {:.1}\n",
-        // In a device's name `$` begins what the pattern captured.
+        // In a device's name, `$` stands for what the pattern captured, so it is doubled.
         quoted(&setting.name.replace('$', "$$")),
         setting.how,
         setting.delay * 1e3,

@@ -112,7 +112,7 @@ impl Announced {
         let answer = match answer {
             Err(why @ client::Error::Unreachable { .. }) => bail!("{why}: {}", advice()),
             Err(client::Error::WantsToken { .. }) if !self.is_own => bail!(
-                "the run in {} is another user's, and its collector tells its figures to that user alone: no token is used there",
+                "the run in {} is another user's, and its collector gives its figures to that user alone: no token is used there",
                 self.directory.display()
             ),
             answer => answer?,

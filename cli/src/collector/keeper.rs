@@ -84,7 +84,7 @@ impl Kept {
             && let Ok(mut child) = start_patiently(|| self.start.spawn(self.session.directory()))
         {
             if let Some(signal) = status.signal() {
-                say!("ampere: the collector was killed by {}: another one goes on", SignalNumber(signal));
+                say!("ampere: the collector was killed by {}: another one takes over", SignalNumber(signal));
             }
             if self.closing {
                 drop(child.stdin.take());
@@ -95,7 +95,7 @@ impl Kept {
                 && !self.closing
             {
                 say!(
-                    "ampere: the collector was killed by {} and is not replaced: the command goes on without being measured",
+                    "ampere: the collector was killed by {} and is not replaced: the command continues without being measured",
                     SignalNumber(signal)
                 );
             }
@@ -111,8 +111,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile`: what is done while it
-    /// gets ready.
+    /// Starts a collector and waits until it is ready. If it cannot start, the session is removed. `meanwhile`: what is done
+    /// while it gets ready.
     pub fn start(session: &Session, start: Start, meanwhile: impl FnOnce()) -> anyhow::Result<Keeper> {
         let mut child = start.spawn(session.directory()).with_context(|| start.cannot())?;
         meanwhile();

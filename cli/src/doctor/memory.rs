@@ -13,7 +13,7 @@ const RING_BYTES: u64 = 8 << 20;
 const MAIN_RINGS_BYTES: u64 = 128 << 20;
 const RECORD_BYTES: u64 = 16;
 const TMPFS_MAGIC: i128 = 0x0102_1994;
-/// The age below which a session may not have its collector yet.
+/// The age below which a session might not yet have a collector.
 const YOUNG: Duration = Duration::from_secs(30);
 /// The number of old sessions that have a line each.
 const NAMED_MAX: usize = 5;
@@ -153,14 +153,14 @@ fn left_behind(group: &mut Group, base: &Path) {
         left.push(measure(path, age));
     }
     if running > 0 {
-        group.ok("sessions", format!("{} in use or just begun", plural(running, "session")));
+        group.ok("sessions", format!("{} in use or just started", plural(running, "session")));
     }
     left.sort_by_key(|session| std::cmp::Reverse(session.bytes));
     for session in left.iter().take(NAMED_MAX) {
         let name = session.path.file_name().unwrap_or_default().to_string_lossy();
         let since = format!("left {} ago, {}", age(session.age), bytes(session.bytes));
         if session.processes == 0 {
-            group.ok(&name, format!("{since}, nothing recorded: goes with a later run"));
+            group.ok(&name, format!("{since}, nothing was recorded; a later run removes it"));
             continue;
         }
         let records = plural(session.processes as u64, "process");
@@ -169,9 +169,9 @@ fn left_behind(group: &mut Group, base: &Path) {
         let finish = format!("ampere recover {path} makes trace and summary of it; or rm -r {path}");
         if session.running > 0 {
             let found = format!("{found}; {} of them may still run", session.running);
-            group.note(&name, found, Some(format!("when the job is over: {finish}")));
+            group.note(&name, found, Some(format!("when the job has ended: {finish}")));
         } else {
-            group.note(&name, format!("{found}; it does not go by itself"), Some(finish));
+            group.note(&name, format!("{found}; it is not removed automatically"), Some(finish));
         }
     }
     if left.len() > NAMED_MAX {

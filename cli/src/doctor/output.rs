@@ -31,7 +31,7 @@ fn look_at_directory(group: &mut Group, wanted: Option<&Path>) {
         },
     };
     if let Some(directory) = wanted {
-        let beside = || Some(format!("the results go beside it, as to {shown}-2; {ADVICE}"));
+        let beside = || Some(format!("the results go next to it, for example to {shown}-2; {ADVICE}"));
         if holds_results(directory) {
             let found = format!("{shown} holds the results of another run");
             return group.note("directory", found, beside());

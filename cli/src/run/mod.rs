@@ -66,7 +66,8 @@ pub struct RunArguments {
     /// Functions that are not recorded: a filter file of Score-P's, as `ampere report -f scorep-filter` makes it
     #[arg(long, value_name = "FILE", value_parser = path_parser())]
     filter: Option<PathBuf>,
-    /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time; the default), off, or a time such as 5ms
+    /// Sample the call paths of programs that are not instrumented: auto (each ms of CPU time; the default), off, or a time such
+    /// as 5ms
     #[arg(long, visible_alias = "stacks", value_name = "auto|off|PERIOD", value_parser = value_of(SAMPLE))]
     sample: Option<String>,
     /// End with an error where the command cannot be measured, instead of running it all the same

@@ -221,10 +221,10 @@ pub fn stop_waiting_when_asked(output: &Path, status: i32) {
                     continue;
                 }
                 if std::mem::replace(&mut asked, true) {
-                    say!("ampere: the collector goes on writing to {shown}");
+                    say!("ampere: the collector is still writing to {shown}");
                     std::process::exit(status);
                 }
-                say!("ampere: the command is over, and its results are being written to {shown}: interrupt again not to wait for them");
+                say!("ampere: the command has ended, and its results are being written to {shown}: interrupt again not to wait for them");
             }
         });
     };

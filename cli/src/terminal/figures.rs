@@ -20,21 +20,21 @@ const RATE_SECONDS: f64 = 2.0;
 #[derive(Default)]
 pub struct Figures {
     pub snapshot: Snapshot,
-    /// Snapshots before it; the first is the one that rates begin with.
+    /// Earlier snapshots; rates are computed from the first one on.
     earlier: VecDeque<Snapshot>,
-    /// With call paths; `None` before it was asked for.
+    /// The page with call paths; `None` until one was requested.
     pub page: Option<Page>,
     /// The figures of all nodes, if there are several.
     pub job: Option<Job>,
-    /// The node whose collector is asked, as new as its snapshot.
+    /// The figures of the node whose collector is asked, as new as its snapshot.
     own: Nodes,
     own_line: Job,
-    /// By device, a second each.
+    /// The power of each device, one value for each second.
     history: HashMap<String, VecDeque<Option<f64>>>,
 }
 
 impl Figures {
-    /// What readers should know: the notes of the node, then those that its page has besides.
+    /// What readers should know: the notes of the node, then those that only its page has.
     pub fn notes(&self) -> impl Iterator<Item = &String> {
         let of_page = self.page.iter().flat_map(|page| &page.notes);
         self.snapshot.notes.iter().chain(of_page.filter(|note| !self.snapshot.notes.contains(note)))
@@ -238,7 +238,8 @@ fn of_topmost(snapshot: &Snapshot) -> impl Iterator<Item = &RegionEnergy> {
     snapshot.region_energy.iter().filter(move |row| topmost.contains(row.device.as_str()))
 }
 
-/// Over all ranks and devices. Devices that are contained in others are left out: the others count their joules.
+/// The joules of each region over all ranks and devices. Devices that are contained in others are left out, because those count
+/// their joules.
 fn by_region(snapshot: &Snapshot) -> Sums<'_> {
     let mut sums = Sums::new();
     for row in &snapshot.threads_energy {
@@ -250,7 +251,7 @@ fn by_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// The same of dynamic joules. Empty unless they are known of all functions.
+/// The dynamic joules of each region. Empty unless they are known for all regions.
 fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
     let of_threads = snapshot.threads_energy.iter().map(|row| (row.region.as_str(), row.dynamic_joules));
     let rows: Vec<(&str, Option<f64>)> = match snapshot.threads_energy.is_empty() {

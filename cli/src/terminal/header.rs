@@ -25,7 +25,7 @@ fn busy(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{:.1} of {:.1} busy cores", cores(cpu.own_busy_seconds), cores(cpu.node_busy_seconds)))
 }
 
-/// All devices in one line.
+/// Describes all devices in one line.
 pub fn device_words(snapshot: &Snapshot) -> String {
     let words = snapshot.devices.iter().map(|d| {
         let watts = d.watts.map_or_else(|| "-".to_owned(), |watts| format!("{:.0}", watts.max(0.0)));

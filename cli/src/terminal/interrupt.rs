@@ -7,8 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// `None` until signals are waited for.
 static UNFINISHED: Mutex<Option<Vec<PathBuf>>> = Mutex::new(None);
 
-/// From now on, SIGINT and SIGTERM remove these files and empty directories too, say so in one line, and end the command with the status that shells
-/// give.
+/// From now on, SIGINT and SIGTERM remove these files and empty directories too, say so in one line, and end the command with the
+/// status that shells give.
 pub fn remove_when_interrupted(unfinished: Vec<PathBuf>) -> std::io::Result<()> {
     let mut known = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = &mut *known {

@@ -37,11 +37,11 @@ pub enum Value {
     Watts(Option<f64>),
     /// A part of the whole.
     Share(f64),
-    /// The same as a picture.
+    /// A part of the whole, drawn as a bar.
     Bar(f64),
     Seconds(f64),
     Count(u64),
-    /// None of what is sampled: they are not counted.
+    /// The number of calls; empty for sampled functions, whose calls are not counted.
     Calls(u64),
     Text(String),
 }
@@ -136,7 +136,7 @@ pub struct Drawn {
     pub sort: Option<Sort>,
 }
 
-/// By names, or the largest first.
+/// Sorts rows by name, or by value with the largest first.
 pub fn sort_rows(rows: &mut [Row], sort: Sort) {
     let is_text = |row: &Row| matches!(row.values.get(sort.column), Some(Value::Text(_)));
     if rows.first().is_some_and(is_text) {

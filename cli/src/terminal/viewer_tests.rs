@@ -464,7 +464,7 @@ fn help_names_the_keys_and_any_key_goes_back() {
               a                  of several nodes: all, or the first alone
               Space              pause: the figures stand still
               N                  the notes above, in full
-              q F10 Ctrl-C       quit; the run goes on
+              q F10 Ctrl-C       quit; the run continues
               Ctrl-Z             back to the shell, until fg
               SHARE              of the joules of all devices that no other contains
               WATTS              over the last two seconds

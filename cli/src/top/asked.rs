@@ -46,7 +46,7 @@ impl Asked {
             Asked::Directory(directory) => {
                 let announced = Announced::of(directory).with_context(|| {
                     format!(
-                        "no run goes on in {}: it has no collector.json with an address",
+                        "no run is running in {}: it has no collector.json with an address",
                         directory.display()
                     )
                 })?;
@@ -78,7 +78,7 @@ impl Asked {
         }
         let shown = directory.display();
         say!(
-            "ampere: the run is over, these are its final figures; for other forms: ampere report {shown} -f FORM"
+            "ampere: the run has ended, these are its final figures; for other forms: ampere report {shown} -f FORM"
         );
         show_results(directory).map(|()| true)
     }
@@ -94,7 +94,7 @@ impl Asked {
     pub fn end(&self) -> String {
         match (self, self.results()) {
             (Asked::Address(url), _) => format!("no collector answers at {} any more", printable(url)),
-            (_, Some(summary)) => format!("the run is over: {}", summary.display()),
+            (_, Some(summary)) => format!("the run has ended: {}", summary.display()),
             (_, None) => "its collector does not answer any more".to_owned(),
         }
     }

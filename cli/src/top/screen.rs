@@ -123,7 +123,7 @@ impl Shown {
             return (age > SILENT_AFTER).then(|| format!("no answer for {} s", age.as_secs()));
         };
         Some(match asked.results() {
-            Some(_) => "the run is over: q quits and says where its results are".to_owned(),
+            Some(_) => "the run has ended: q quits and prints where its results are".to_owned(),
             None => format!("no answer for {} s, these are the last figures: {why}", age.as_secs()),
         })
     }

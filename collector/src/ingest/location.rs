@@ -58,7 +58,7 @@ pub(crate) struct Left {
 
 /// A ring's positions are impossible.
 #[derive(Debug, thiserror::Error)]
-#[error("{} says it has written {write} records when {read} were read: it is damaged and not read further", ring.display())]
+#[error("{} states that {write} records were written, but {read} were read: it is damaged and not read further", ring.display())]
 pub(crate) struct Damaged {
     ring: PathBuf,
     write: u64,

@@ -130,7 +130,7 @@ pub enum NoRecords {
     Gone(PathBuf),
     /// The records are on the disk of another node. `output` is where its results go.
     #[error(
-        "its records are in {} on {node}: if the run is over, {} {node} ampere report {} finishes it",
+        "its records are in {} on {node}: if the run has ended, {} {node} ampere report {} finishes it",
         .records.display(), there(), .output.display()
     )]
     OnNode { records: PathBuf, node: String, output: PathBuf },

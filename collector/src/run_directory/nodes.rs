@@ -92,7 +92,8 @@ pub fn join_traces(directory: &Path, run_id: &str) -> Result<(), JoinError> {
     first.map_or(Ok(()), |first| join::join(&first, &others))
 }
 
-/// Returns the run's directory if this node is the last of several to end. `ended` is the directory of the node that has just ended.
+/// Returns the run's directory if this node is the last of several to end. `ended` is the directory of the node that has just
+/// ended.
 pub fn of_the_last_to_end(ended: &Path, manifest: &Manifest) -> Option<PathBuf> {
     let first = first_of(ended, manifest)?;
     let entries = std::fs::read_dir(&first).into_iter().flatten().flatten();
@@ -115,8 +116,8 @@ pub struct Others {
     pub missing: Vec<String>,
 }
 
-/// Returns trace and summary of each node of a run that is not in the summary of the first. `directory` is the first node's, whose
-/// trace is there.
+/// Returns trace and summary of each node of a run that is not in the summary of the first. `directory` is the first node's,
+/// whose trace is there.
 ///
 /// # Errors
 /// The first node's trace cannot be read.

@@ -30,7 +30,7 @@ pub struct Challenges {
 }
 
 impl Challenges {
-    /// With a key of its own. `None` where there is no randomness: then only the token itself is accepted.
+    /// Makes challenges with a new random key. `None` if the system has no randomness: then only the token itself is accepted.
     pub fn begin() -> Option<Challenges> {
         let mut key = [0; CODE_BYTES];
         std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut key)).ok()?;

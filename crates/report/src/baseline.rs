@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 const NAMED_MAX: usize = 3;
 const NAME_CHARS_MAX: usize = 40;
 
-/// What devices draw in any case, as the end of a sentence about their joules: ", of which the node draws 1950.0 J anyway (100 W, from
-/// the settings)". `None` unless the policy of one is *active*.
+/// What devices draw in any case, as the end of a sentence about their joules: ", of which the node draws 1950.0 J anyway (100 W,
+/// from the settings)". `None` unless the policy of one is *active*.
 pub fn words(devices: &[&Device]) -> Option<String> {
     let active = devices.iter().filter_map(|device| Some((*device, device.baseline.as_ref()?)));
     let (known, unknown): (Vec<_>, Vec<_>) = active.partition(|(_, baseline)| baseline.is_known());

@@ -118,7 +118,7 @@ impl Ord for Joules {
 }
 
 fn colour(node: &Box) -> String {
-    // The same name, the same shade.
+    // Boxes with the same name get the same shade.
     let hash = node.name.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     let shade = f64::from(hash % 97) / 97.0;
     let (hue, saturation, light) = match node.kind {

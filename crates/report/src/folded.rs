@@ -1,6 +1,7 @@
 //! "Folded stacks": a line for each call path and its weight, as flamegraph.pl, inferno and speedscope read them. Frames:
-//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole number.
-//! Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a line.
+//! device (with its node, where there are several), location group, call path; the weight is exclusive microjoules, a whole
+//! number. Idle and lost joules have lines of their own, so that a device's lines sum up to its total, to half a microjoule a
+//! line.
 
 use crate::rows::shortened;
 use ampere_figures::summary::Summary;

@@ -55,7 +55,7 @@ impl<'a> Sums<'a> {
         // Both views divide the same joules: the ranks' has all of them, unless it was left out.
         let has_ranks = devices.iter().any(|(_, views)| views.iter().any(|view| view.view == "ranks"));
         let shown = if has_ranks { "ranks" } else { "kernels" };
-        // Also of devices without a consumer.
+        // Devices without a consumer are included.
         let shown_of = |(device, views): &(&'a Device, Vec<&'a View>)| {
             let device = *device;
             views.clone().into_iter().filter(|view| view.view == shown).map(move |view| (device, view))
@@ -140,8 +140,8 @@ fn how_much(summary: &Summary, sums: &Sums, share: &dyn Fn(f64, f64) -> String) 
     }
 }
 
-/// At most nine: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI, and
-/// at most three hints. None without joules.
+/// At most nine: how much, what devices draw in any case, where, how much of it is certain, in which kernels, how much in MPI,
+/// and at most three hints. None without joules.
 pub fn sentences(summary: &Summary) -> Vec<String> {
     let sums = Sums::of(summary);
     if sums.joules <= 0.0 {

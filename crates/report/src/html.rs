@@ -1,5 +1,6 @@
 //! `report.html`: one file with all that the live page shows, which needs no server and no network. Without scripts it has the
-//! totals and the largest rows. Names come from the application: the template escapes all of them, and `page.js` shows them as text.
+//! totals and the largest rows. Names come from the application: the template escapes all of them, and `page.js` shows them as
+//! text.
 
 use crate::first::names::nodes_of;
 use crate::highlights::{Sums, sentences};

@@ -87,12 +87,12 @@ pub(crate) fn joules_of(views: &[(&Device, &View)]) -> fn(&Figures) -> f64 {
     }
 }
 
-/// All that each rank used.
+/// The total joules of each rank.
 pub fn whole<'a>(summary: &'a Summary, views: &[(&'a Device, &'a View)]) -> Option<Spread<'a>> {
     spreads(summary, views, 1, 1, |_| 0).rows.pop()
 }
 
-/// Where there are MPI ranks, other processes, such as their launcher, are not set beside them.
+/// If there are MPI ranks, other processes, such as their launcher, are not compared with them.
 pub fn is_mpi_rank(group: &str) -> bool {
     group.starts_with("MPI Rank ")
 }

@@ -31,10 +31,10 @@ row! {
     view: &'a str,
     location_group: &'a str,
     location: &'a str,
-    /// From the outermost region in, joined by " > ".
+    /// The regions from the outermost to the innermost, joined by " > ".
     path: String,
     region: &'a str,
-    /// `None` of sampled rows: they are not counted.
+    /// `None` for sampled rows, whose calls are not counted.
     calls: Option<u64>,
     exclusive_joules: f64,
     inclusive_joules: f64,

@@ -1,5 +1,5 @@
-//! A summary for people: `summary.txt`, and what `ampere report` prints. It begins with the first lines (`first/`), and all tables
-//! follow.
+//! A summary for people: `summary.txt`, and what `ampere report` prints. It begins with the first lines (`first/`), and all
+//! tables follow.
 
 use crate::baseline;
 use crate::first::digits::{ESTIMATED, MEASURED, column, count, energy, percent, significant};
@@ -635,8 +635,8 @@ pub fn most_of(device: &Device, view: &View) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// The first rows, without small ones among them, and number and sum of all others. `of_row`: what is summed, and by which a row is
-/// large. Where all rows are small, none is left out for that.
+/// The first rows, without small ones among them, and number and sum of all others. `of_row`: what is summed, and by which a row
+/// is large. Where all rows are small, none is left out for that.
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,

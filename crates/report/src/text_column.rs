@@ -13,7 +13,7 @@ use std::io::Write;
 /// Renumbers the names in a row group from 0.
 #[derive(Default)]
 pub struct Dictionary {
-    /// By name: its number in the row group, or [`NONE`].
+    /// The number of each name in the row group, or [`NONE`].
     numbers: Vec<u32>,
     used: Vec<u32>,
     /// The index of each row's text.

@@ -280,7 +280,7 @@ impl RegionCalls {
 const OUTLIERS_SHOWN: usize = 3;
 
 impl Statistics {
-    /// For a table's head in JSON.
+    /// The statistics as JSON, for the head of a table.
     pub fn json(&self) -> Value {
         let [min, lower_quartile, median, upper_quartile, max] = self.quartiles;
         json!({

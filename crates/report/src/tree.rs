@@ -40,12 +40,12 @@ pub struct Tree<'a> {
 /// The figures of a frame.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// With those of all below.
+    /// The joules of the frame and of all frames that it called.
     pub joules: f64,
     /// The joules of the frame itself.
     pub exclusive: f64,
     pub calls: u64,
-    /// Itself and the frames below that were called.
+    /// The number of frames: itself, and the frames inside it that were called.
     pub frames: u64,
 }
 
@@ -88,7 +88,7 @@ impl<'a> Frames<'a> {
         Frames { summary, frames, of_path }
     }
 
-    /// With the figures of views of several devices.
+    /// Makes a tree with the figures of the views of several devices.
     pub fn of_views<'b>(&'a self, name: &str, views: impl Iterator<Item = &'b View>) -> Tree<'a> {
         let mut sums = vec![Sum::default(); self.frames.len()];
         let (mut idle, mut lost, mut is_of_kernels) = (0.0, 0.0, false);
@@ -136,8 +136,8 @@ impl<'a> Frames<'a> {
     }
 }
 
-/// The views whose joules are all of the run's: the ranks views of the topmost devices, or the kernels views where only those were
-/// chosen.
+/// The views that together have all joules of the run: the ranks views of the topmost devices, or the kernels views if only those
+/// were chosen.
 pub fn whole_views(summary: &Summary) -> Vec<(&Device, &View)> {
     let views = |name: &'static str| {
         let all = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));

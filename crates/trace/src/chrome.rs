@@ -131,7 +131,7 @@ pub fn trace_beside(summary: &Path) -> anyhow::Result<PathBuf> {
         [only] => Ok(only.clone()),
         [] => bail!(
             "there is no trace in {}: this format shows events, which a summary does not have (a run's trace is \
-             written when it is over)",
+             written when it has ended)",
             directory.display()
         ),
         [first, ..] => bail!(

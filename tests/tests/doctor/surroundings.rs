@@ -93,13 +93,13 @@ fn sessions_that_were_left_behind_are_listed() {
         found.says("shared memory", "s-killed", "note", &["3 h ago", "2 MiB", "records of 2 processes"]);
     let advice = check["advice"].as_str().expect("an advice");
     assert!(advice.starts_with(&format!("ampere recover {} ", killed.display())), "{advice}");
-    let words = ["1 of them may still run", "when the job is over: ampere recover"];
+    let words = ["1 of them may still run", "when the job has ended: ampere recover"];
     found.says("shared memory", "s-orphaned", "note", &words);
     found.says(
         "shared memory",
         "s-failed",
         "ok",
-        &["11 min ago", "nothing recorded", "goes with a later run"],
+        &["11 min ago", "nothing was recorded", "a later run removes it"],
     );
     found.says("shared memory", "s-job-metrics", "ok", &["nothing recorded"]);
     found.says("shared memory", "sessions", "ok", &["1 session in use"]);

@@ -150,7 +150,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     first.iter().for_each(|collector| ampere_tests::jobs::signal(*collector, rustix::process::Signal::KILL));
     let done = running.wait();
     assert_eq!((done.code, &done.stdout), (without.code, &without.stdout), "{done:#?}");
-    done.said_once(&["killed by signal 9", "another one goes on"]);
+    done.said_once(&["killed by signal 9", "another one takes over"]);
     let summary = place.summary("disk/out");
     assert_conserved(&summary);
     let made = total_calls(&summary, "step");

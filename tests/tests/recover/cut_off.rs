@@ -172,7 +172,7 @@ fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_comman
     };
     let end = figures["run"]["end"].as_str().expect("a time");
     ask("/nowhere", &["report", "out"]).said_once(&[
-        "out: the run goes on on n1 (or was killed",
+        "out: the run is still running on n1 (or was killed",
         "figures as of ",
         end,
     ]);

@@ -147,7 +147,7 @@ fn under_mpi_every_call_of_each_rank_is_counted() {
     said.retain(|line| !line.contains(" busy cores  top: "));
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(
-        said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL): another one goes on")),
+        said.iter().all(|line| line.contains("was killed by signal 9 (SIGKILL): another one takes over")),
         "{said:?}"
     );
     let summary = place.summary("out");
@@ -225,7 +225,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
     let done = running.wait();
     assert_eq!((done.code, done.stdout.as_str()), (7, "hello\n"), "{done:#?}");
     let said = done.said();
-    assert_eq!(said.iter().filter(|line| line.contains("another one goes on")).count(), 5, "{said:?}");
+    assert_eq!(said.iter().filter(|line| line.contains("another one takes over")).count(), 5, "{said:?}");
     let out = place.path("out").display().to_string();
     assert!(said[5].contains("is not replaced"), "{said:?}");
     assert!(said[6].contains("ampere recover") && said[6].contains(&out), "{said:?}");
@@ -406,7 +406,7 @@ fn a_replay_goes_on_with_another_collector() {
     kill(first);
     let done = running.wait();
     assert_eq!(done.code, 0, "{done:#?}");
-    assert!(done.stderr.contains("another one goes on"), "{done:#?}");
+    assert!(done.stderr.contains("another one takes over"), "{done:#?}");
     let (recorded, played) = (place.summary("recorded"), place.summary("out"));
     ampere_tests::runs::assert_same_figures(&recorded, &played);
     place.is_clean();

@@ -282,8 +282,8 @@ fn change(from: f64, to: f64) -> String {
     if percent.abs() < 1000.0 { format!("{percent:+.1} %") } else { format!("x {:.0}", to / from) }
 }
 
-/// Half of the interval of a difference, in percent of the first group's mean or in times of it; in its own unit where there is no
-/// mean. `?` if a group has one run.
+/// Half of the interval of a difference, in percent of the first group's mean or in times of it; in its own unit where there is
+/// no mean. `?` if a group has one run.
 fn uncertainty(first: &Sample, difference: &Difference) -> String {
     let Some((low, high)) = difference.interval else { return "± ?".to_owned() };
     let half = (high - low) / 2.0;

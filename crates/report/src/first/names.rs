@@ -1,5 +1,5 @@
-//! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names have
-//! in common, then the arguments of templates, then the other namespaces. Class and method stay.
+//! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names
+//! have in common, then the arguments of templates, then the other namespaces. Class and method stay.
 
 use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
@@ -40,8 +40,8 @@ pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
 }
 
-/// A call path in at most `room` characters: the outermost functions are left out where it is too long. Of a function that calls itself,
-/// the number of its calls is shown.
+/// A call path in at most `room` characters: the outermost functions are left out where it is too long. Of a function that calls
+/// itself, the number of its calls is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Frames with their figures. The first is the whole, and a caller comes before what it calls.
 pub(super) struct Frames<'a> {
-    /// By frame; 0 of the first.
+    /// The caller of each frame; 0 for the first.
     pub caller: &'a [u32],
     /// The exclusive joules of each frame.
     pub joules: &'a [f64],

@@ -1,4 +1,4 @@
-//! The tables of a run that continues, from the engine itself: with half a million call paths a summary takes too long.
+//! The tables of a running run, taken directly from the engine: with half a million call paths, making a summary takes too long.
 
 use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
 use super::rows::{self, More, Names, rounded};
@@ -17,20 +17,22 @@ use ampere_timeline::threads;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Boxes of a picture that is sent once a second.
+/// The maximum number of boxes of a picture, which is sent once a second.
 const BOXES_MAX: usize = 1500;
-/// Ranks that a page may choose from.
+/// The maximum number of ranks that a page may choose from.
 const CHOICES_MAX: usize = 4096;
 
-/// Call paths of all locations as one tree, in which a region that calls itself is one frame. It grows with the engine's.
+/// The call paths of all locations as one tree, in which a region that calls itself is one frame. It grows with the engine's
+/// trees.
 pub struct LiveTables {
-    /// By frame; the first is the whole.
+    /// The caller of each frame; the first frame stands for the whole.
     caller: Vec<u32>,
     region: Vec<RegionRef>,
-    /// How often it is on the stack at most, by calls of itself.
+    /// The deepest direct recursion merged into this frame.
     times: Vec<u32>,
     known: HashMap<(u32, RegionRef), u32>,
-    /// By location and node: the frame, and how often its region is on the stack there.
+    /// For each location and node of the engine's tree: the frame, and the depth of direct recursion there, which is 1 without
+    /// any.
     nodes: Vec<Vec<(u32, u32)>>,
 }
 
@@ -41,24 +43,24 @@ impl Default for LiveTables {
     }
 }
 
-/// Processes with ranks' locations, in the order of their first ones.
+/// The processes that have threads as locations, in the order of their first locations.
 struct Processes<'a> {
-    /// By location; `None` of a GPU stream.
+    /// The process of each location; `None` for a GPU stream.
     of: Vec<Option<usize>>,
     names: Vec<&'a str>,
 }
 
-/// What call paths were charged and called.
+/// Joules and calls of the call paths.
 #[derive(Default)]
 struct Charged {
     /// Exclusive joules of each frame.
     joules: Vec<f64>,
     calls: Vec<u64>,
-    /// By process, of all ranks.
+    /// The joules of each process, whichever rank's call paths are shown.
     by_process: Vec<f64>,
-    /// By function that is beside others, and by group of ranks.
+    /// \[row of the heat map]\[group of ranks].
     by_function: Vec<Vec<f64>>,
-    /// By region, of all ranks: exclusive calls and ticks.
+    /// The calls and exclusive ticks of each region, over all counted locations.
     calls_and_ticks: Vec<(u64, u64)>,
 }
 
@@ -79,7 +81,7 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// The views of the topmost devices by which tables begin.
+/// For each topmost device, the view that the tables are computed from.
 fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     let all_threads = kind == ViewKind::Ranks && threads::all_threads_lead(attributor);
     let devices = attributor.devices.iter().enumerate();
@@ -91,7 +93,7 @@ fn leading_views(attributor: &Attributor, kind: ViewKind) -> Vec<ViewIndex> {
     topmost.map(view).collect()
 }
 
-/// By function, as in a summary.
+/// The standard errors of sampled functions, computed as in a summary.
 fn sampled_errors<'a>(
     functions: &[(&'a str, f64)],
     more: &HashMap<&str, More>,
@@ -107,8 +109,8 @@ fn sampled_errors<'a>(
 }
 
 impl LiveTables {
-    /// `summary`: of the same moment, with regions and without call paths. `rank`: the call paths of this one alone, by its place
-    /// in [`super::Ranks::each`].
+    /// Makes the tables. `summary` is of the same moment, with regions and without call paths. If `rank` is set, the call paths
+    /// are those of this rank alone; it is an index into [`super::Ranks::each`].
     pub fn tables(&mut self, attributor: &Attributor, summary: &Summary, rank: Option<usize>) -> Tables {
         self.follow(attributor);
         let processes = Processes::of(attributor);
@@ -169,7 +171,7 @@ impl LiveTables {
         tables
     }
 
-    /// Takes in the call paths that are new.
+    /// Adds the call paths that are new.
     fn follow(&mut self, attributor: &Attributor) {
         self.nodes.resize(attributor.locations.len(), Vec::new());
         for (location, nodes) in self.nodes.iter_mut().enumerate() {
@@ -182,17 +184,17 @@ impl LiveTables {
                 continue;
             }
             for (_, caller, region) in attributor.engine.nodes(location).skip(known - 1) {
-                let (above, again) = nodes[caller.0 as usize];
-                if above != 0 && self.region[above as usize] == region {
-                    let times = &mut self.times[above as usize];
+                let (outer, again) = nodes[caller.0 as usize];
+                if outer != 0 && self.region[outer as usize] == region {
+                    let times = &mut self.times[outer as usize];
                     *times = (*times).max(again + 1);
-                    nodes.push((above, again + 1));
+                    nodes.push((outer, again + 1));
                     continue;
                 }
                 let next = self.caller.len() as u32;
-                let frame = *self.known.entry((above, region)).or_insert(next);
+                let frame = *self.known.entry((outer, region)).or_insert(next);
                 if frame == next {
-                    self.caller.push(above);
+                    self.caller.push(outer);
                     self.region.push(region);
                     self.times.push(1);
                 }
@@ -257,15 +259,16 @@ impl LiveTables {
         Charged { joules: vec![0.0; frames], calls: vec![0; frames], calls_and_ticks, ..Charged::default() }
     }
 
-    /// Calls and times, which are the same for all devices. `is_of`: a location that is counted; `is_wanted`: in the boxes, too.
+    /// Adds calls and times, which are the same for all devices. `counts` selects the locations to count; `is_wanted` those that
+    /// also appear in the flame graph.
     fn add_calls(
         &self,
         attributor: &Attributor,
         charged: &mut Charged,
-        is_of: impl Fn(usize) -> bool,
+        counts: impl Fn(usize) -> bool,
         is_wanted: impl Fn(usize) -> bool,
     ) {
-        for location in (0..self.nodes.len()).filter(|location| is_of(*location)) {
+        for location in (0..self.nodes.len()).filter(|location| counts(*location)) {
             let (mut node, is_wanted) = (0, is_wanted(location));
             attributor.engine.each_callpath(LocationIndex(location as u32), |region, calls, ticks| {
                 node += 1;

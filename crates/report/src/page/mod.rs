@@ -1,8 +1,8 @@
 //! What a page shows of a run: from its summary if it has ended or was written to disk, and from the collector's figures once a
 //! second while it continues. `page.js` draws both, and programs may read it as JSON.
 //!
-//! Joules, watts and seconds are as they are called; places in lists begin at 0; what is not known is `null` or left out. A table's
-//! columns are lists of one length. Names are cut to [`NAME_CHARS_MAX`] characters that can be printed.
+//! The names of columns contain their units; indices start at 0; what is not known is `null` or left out. A table's columns are
+//! lists of one length. Names are cut to [`NAME_CHARS_MAX`] characters that can be printed.
 //!
 //! ```text
 //! mod.rs     the data                              of_summary.rs  of a finished run
@@ -70,11 +70,11 @@ pub struct Page {
     pub monitor: Vec<Fact>,
     /// Which consumer draws from which device, one line each.
     pub assignment: Vec<String>,
-    /// All nodes, of a run on several whose first node's collector makes the page, or of a summary of several: then the totals are
-    /// theirs.
+    /// The figures of all nodes, if the page is made by the collector of the first of several nodes, or from a summary of
+    /// several. Then the totals are those of all nodes.
     #[serde(default)]
     pub job: Option<Job>,
-    /// `None`: they have not changed since they were sent.
+    /// The tables; `None` if they have not changed since they were sent.
     pub tables: Option<Arc<Tables>>,
 }
 
@@ -181,7 +181,7 @@ pub struct PowerSeries {
     /// What it draws in any case; `None` where that is not known.
     #[serde(default)]
     pub baseline_watts: Option<f64>,
-    /// In the order of time, the older the coarser. Empty where only `watts` is new.
+    /// The power over time, coarser for older times. Empty if only `watts` is new.
     pub segments: Vec<Segment>,
 }
 
@@ -210,7 +210,7 @@ pub struct Now {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NowFunction {
-    /// Its name; empty: in no function.
+    /// The function's name; empty for ranks that are in no function.
     pub name: String,
     pub ranks: usize,
 }
@@ -220,7 +220,7 @@ pub struct NowFunction {
 pub struct NowCell {
     /// The label of the cell: "3", or "16-31".
     pub label: String,
-    /// The place among the functions of the one that most of them are in; `None`: it is not among them.
+    /// The index of the function that most ranks of the cell are in; `None` if it is not among [`Now::functions`].
     pub function: Option<u32>,
 }
 
@@ -230,24 +230,24 @@ pub struct Fact {
     pub value: f64,
     /// The unit of the value: "J", "s", "B", "ratio" or nothing.
     pub unit: String,
-    /// In the place of the value, where it is no number.
+    /// The text that is shown instead of a value that is no number.
     pub text: String,
-    /// A reader should look at it.
+    /// Whether it is shown as a warning.
     pub warns: bool,
     /// Explains what the figure means.
     pub help: String,
 }
 
-/// What changes with the call paths.
+/// The tables, which change with the call paths.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tables {
-    /// Which all numbers called `name` are places in.
+    /// The names to which all numbers called `name` refer.
     pub names: Vec<String>,
-    /// Those of them that are MPI's.
+    /// The numbers of the names that are MPI functions.
     pub mpi: Vec<u32>,
     /// Exclusive joules of all devices that no other contains, by function.
     pub functions: Rows,
-    /// The same of GPUs, by kernel.
+    /// Exclusive joules of GPUs, by kernel.
     pub kernels: Rows,
     /// Ranks, or groups of them.
     pub ranks: Ranks,
@@ -270,13 +270,13 @@ pub struct Rows {
     pub name: Vec<u32>,
     /// Exclusive joules of each function.
     pub joules: Vec<f64>,
-    /// The part of them above what the device draws in any case; empty where that is not known. Rows are in the order of these, and
-    /// the least and the most are of these.
+    /// The part of the joules in addition to what the device draws in any case; empty if that is not known. If it is known, the
+    /// rows are sorted by it, and the least and the most refer to it.
     #[serde(default)]
     pub dynamic_joules: Vec<f64>,
-    /// The least that they can be.
+    /// The least that the joules can be.
     pub least_joules: Vec<f64>,
-    /// The most that they can be.
+    /// The most that the joules can be.
     pub most_joules: Vec<Option<f64>>,
     /// Joules of each function, with those of the functions that it called.
     pub inclusive_joules: Vec<f64>,

@@ -17,11 +17,11 @@ use ampere_model::text::printable;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Boxes of all pictures: a page stays small however many call paths there are.
+/// The maximum number of boxes of all pictures: a page stays small however many call paths there are.
 const BOXES_MAX: usize = 6000;
 /// The minimum number of boxes of a picture.
 const BOXES_MIN: usize = 100;
-/// Boxes of the first picture, and these times ranks.
+/// The most boxes in the first picture, and, in `CELLS_MAX`, the most box-by-rank values.
 const WHOLE_BOXES_MAX: usize = 3000;
 const CELLS_MAX: usize = 150_000;
 /// The maximum number of call paths whose ranks are compared.
@@ -108,9 +108,9 @@ fn more<'a>(
     (all, paths)
 }
 
-/// The ranks of some views, and which group each is in.
+/// The ranks of some views, and the group of each.
 struct RankPlaces<'a> {
-    /// By node: the place of each location group, by the number of its name.
+    /// For each node, indexed by the location group's name number: the group's index among the ranks.
     places: HashMap<&'a str, Vec<Option<usize>>>,
     groups: Groups,
 }
@@ -131,7 +131,7 @@ impl<'a> RankPlaces<'a> {
         RankPlaces { places, groups: Groups::new(&names) }
     }
 
-    /// The group of each location group of a node, of those that these views have.
+    /// Maps a node's location group, which must occur in these views, to its group of ranks.
     fn groups_of(&self, node: &str) -> impl Fn(u32) -> usize {
         let places = &self.places[node];
         |location_group| {

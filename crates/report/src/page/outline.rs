@@ -32,7 +32,7 @@ pub(super) fn largest(summary: &Summary) -> (Vec<&Device>, Vec<&Device>) {
 }
 
 impl Page {
-    /// All that a summary says without its tables; power is that of its curves.
+    /// Everything that a summary shows outside its tables; power is taken from the summary's power curves.
     pub fn outline(summary: &Summary) -> Page {
         let (shown, others) = largest(summary);
         let run = &summary.run;
