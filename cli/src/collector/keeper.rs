@@ -58,7 +58,7 @@ impl Start {
 pub enum Results {
     Written,
     Missing,
-    /// They take longer than is waited for.
+    /// Writing them takes longer than the time to wait.
     StillWritten,
 }
 
@@ -167,7 +167,7 @@ impl Keeper {
                 if status.success() {
                     return Results::Written;
                 }
-                // It was killed when all was done but this state.
+                // The collector was killed after its last step, before it could set its state.
                 let is_done =
                     kept.session.is_removed() && kept.session.collector_state() == CollectorState::Running;
                 if is_done {
@@ -176,7 +176,7 @@ impl Keeper {
                 let is_finished = kept.session.collector_state() == CollectorState::Finished;
                 return if is_done || is_finished { Results::Written } else { Results::Missing };
             }
-            // It may continue to serve its final figures for a while.
+            // A collector that has finished may still serve its final figures for a while.
             if kept.session.collector_state() == CollectorState::Finished {
                 return Results::Written;
             }
@@ -218,7 +218,7 @@ fn tend(kept: &Mutex<Kept>) {
                 None => Pid::from_child(&kept.child),
             }
         };
-        // It fails where the status was taken meanwhile.
+        // The call fails if the status was taken meanwhile.
         let _ = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
 }

@@ -266,7 +266,7 @@ fn dynamic_by_region(snapshot: &Snapshot) -> Sums<'_> {
     sums
 }
 
-/// Of the devices of which it is known, and which no other contains.
+/// The dynamic joules of the devices that no other contains, as far as they are known.
 fn dynamic_joules(snapshot: &Snapshot) -> f64 {
     let known = snapshot.topmost().filter_map(|device| device.active.as_ref());
     known.map(|active| active.dynamic_joules).sum()

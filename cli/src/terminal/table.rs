@@ -41,7 +41,7 @@ pub enum Value {
     Bar(f64),
     Seconds(f64),
     Count(u64),
-    /// The number of calls; empty for sampled functions, whose calls are not counted.
+    /// The number of calls. 0 is shown as an empty cell: the calls of sampled functions are not counted.
     Calls(u64),
     Text(String),
 }
@@ -95,11 +95,11 @@ pub fn watts_text(watts: Option<f64>) -> String {
 }
 
 pub struct Row {
-    /// By which it is known again.
+    /// Identifies the row when the table is updated.
     pub key: String,
-    /// As many as there are columns.
+    /// One value for each column.
     pub values: Vec<Value>,
-    /// A reader should look at it.
+    /// Whether the row is shown as a warning.
     pub warns: bool,
 }
 

@@ -70,7 +70,7 @@ impl<'a> Boxes<'a> {
         if self.whole > 0.0 { joules / self.whole } else { 0.0 }
     }
 
-    /// By box: it or one below it has the words.
+    /// For each box, whether its name or that of a box inside it contains `filter`.
     fn matching(&self, filter: &str) -> Vec<bool> {
         let mut all: Vec<bool> =
             (0..self.children.len()).map(|at| self.name(at).to_lowercase().contains(filter)).collect();

@@ -35,13 +35,13 @@ impl View {
     }
 }
 
-/// Columns in which the names of all views have room.
+/// The width of the screen, in columns, that has room for the names of all views.
 const ALL_VIEWS: u16 = 70;
 
-/// As much of the whole as is shown as 0.0%: of rows by joules, these become one.
+/// A smaller part of the whole is shown as 0.0%. In tables of joules, such rows are combined into one.
 const SHARE_MIN: f64 = 0.0005;
 
-/// What stands in the place of rows, until a key is pressed.
+/// The text that is shown instead of rows until a key is pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Words {
     Help,

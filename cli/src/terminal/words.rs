@@ -9,8 +9,8 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// As `eprintln!`, which panics where standard error is closed or full: that must not take the command with it. Whatever names
-/// and paths are in it, it is fit to print. The line is written at once: the command's lines do not come in between.
+/// Like `eprintln!`, but does not panic if standard error is closed or full, which must not end the command. Characters of names
+/// and paths that cannot be printed are replaced. The line is written by one call, so that lines of the command do not break it.
 macro_rules! say {
     ($($words:tt)*) => { $crate::terminal::words::say_line(&format!($($words)*)) };
 }
@@ -20,7 +20,7 @@ pub fn say_line(line: &str) {
     let _ = io::stderr().write_all(format!("{}\n", printable_lines(line)).as_bytes());
 }
 
-/// How wide a stream's terminal is, and whether it shows colours. Where it is none, lines are as wide as `COLUMNS`.
+/// How wide a stream's terminal is, and whether it shows colours. If the stream is no terminal, lines are as wide as `COLUMNS`.
 pub fn screen_of(stream: &(impl AsFd + IsTerminal)) -> Screen {
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
     let of_terminal = tcgetwinsize(stream).ok().map(|size| usize::from(size.ws_col));
@@ -99,7 +99,7 @@ pub fn print(what: &str, write: impl FnOnce(&mut BufWriter<Output>) -> io::Resul
     print_to(Output::standard(), what, write)
 }
 
-/// The same of what has colours for a terminal in it, and is fit to print otherwise.
+/// Like [`print`], for text with colours for a terminal, whose names the caller has made printable.
 pub fn print_in_colour(
     what: &str,
     write: impl FnOnce(&mut BufWriter<Output>) -> io::Result<()>,

@@ -204,7 +204,7 @@ pub trait Source: Send {
     fn shortest_period(&self, _device: usize) -> Duration {
         Duration::ZERO
     }
-    /// The same limit while no process of the run is active.
+    /// Like [`Source::shortest_period`], while no process of the run is active.
     fn shortest_calm_period(&self, device: usize) -> Duration {
         self.shortest_period(device)
     }

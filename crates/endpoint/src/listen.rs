@@ -128,7 +128,7 @@ impl Drop for SocketFile {
 }
 
 impl Bound {
-    /// As `collector.json` has it: `http://127.0.0.1:9977` or `unix:/path`.
+    /// The address as `collector.json` has it: `http://127.0.0.1:9977` or `unix:/path`.
     pub fn url(&self) -> String {
         match self {
             Bound::Tcp(_, address) => format!("http://{address}"),
@@ -136,7 +136,7 @@ impl Bound {
         }
     }
 
-    /// Its abstract name while it lingers: see [`linger`].
+    /// The abstract name of the socket of a lingering collector: see [`linger`].
     pub fn lingers_as(&self) -> String {
         match self {
             Bound::Tcp(_, address) => linger::name_of_port(address.port()),
@@ -150,8 +150,8 @@ impl Bound {
     }
 }
 
-/// Listens where it is wanted. If a port is in use, the next free one is taken, and if the address is not this node's,
-/// loopback: then a note says so.
+/// Listens at the wanted address. If the port is in use, the next free one is taken; if the address is not this node's, loopback
+/// is. Then the second value is a note about it.
 pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     let until = Instant::now() + LIMIT;
     match wanted {
@@ -161,7 +161,7 @@ pub fn bind(wanted: &Listen) -> Result<(Bound, Option<String>), BindError> {
     }
 }
 
-/// This node's addresses but loopback. IPv4 alone: of IPv6 it is not known which of a node's many addresses others reach.
+/// This node's addresses except loopback. Only IPv4: it is not known which of a node's many IPv6 addresses others can reach.
 pub fn own_addresses() -> Vec<IpAddr> {
     addresses_in(&std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default())
 }
@@ -193,7 +193,7 @@ fn bind_address(wanted: SocketAddr, until: Instant) -> Result<(Bound, Option<Str
                 return Ok((Bound::Tcp(listener, address), note));
             }
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => first_error = first_error.or(Some(e)),
-            // It may be another node's address in a setting that all nodes share: that is no reason not to serve.
+            // The address may be another node's, in settings that all nodes share: this node serves on loopback then.
             Err(e) if wanted != DEFAULT_ADDRESS => {
                 let note = format!("cannot listen on {wanted}: {e}; metrics are on loopback instead");
                 return bind_address(DEFAULT_ADDRESS, until).map(|(bound, _)| (bound, Some(note)));

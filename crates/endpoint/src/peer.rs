@@ -9,11 +9,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
-/// The kernel's lists of connections. More of them is not read: then the client is nobody that is known.
+/// The most that is read of the kernel's lists of connections. A client that is further down counts as unknown.
 const LIST_BYTES_MAX: u64 = 16 << 20;
-/// As whom the kernel shows users who have no number in this user namespace.
+/// The number that the kernel shows for users without a number in this user namespace.
 const OVERFLOW_UID: u32 = 65534;
-/// In the lists, of a connection both of whose ends are open.
+/// The state, in the lists, of a connection both of whose ends are open.
 const ESTABLISHED: &str = "01";
 
 /// Whether a client over loopback is this user's own process, or root's, who can read everything anyway.

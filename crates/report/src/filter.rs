@@ -97,12 +97,12 @@ fn cost(run: &Run) -> f64 {
     if run.host == "score-p" { COST_SCORE_P } else { COST_EMBEDDED }
 }
 
-/// Without an exponent's loss: joules of a call are few.
+/// Writes a number with an exponent, because the joules of a call are few.
 fn small(joules: f64) -> String {
     format!("{joules:.1e}")
 }
 
-/// Those with the most calls first.
+/// The functions, most calls first.
 fn functions(summary: &Summary) -> Vec<Function<'_>> {
     let shown = topmost(summary).flat_map(|device| device.shown().map(move |view| (device, view)));
     let views: Vec<(&Device, &View)> = shown.filter(|(_, view)| view.view == "ranks").collect();

@@ -24,9 +24,9 @@ pub struct Sums<'a> {
     pub idle: f64,
     /// The energy of intervals that cannot be attributed.
     pub lost: f64,
-    /// Those above what the devices draw in any case; `None` unless that is known of all devices.
+    /// The energy in addition to what the devices draw in any case; `None` unless that is known for all devices.
     pub dynamic: Option<f64>,
-    /// Exclusive joules of the ranks view by region, first those that spent most themselves.
+    /// Exclusive joules of the ranks view by region, most exclusive joules first.
     pub regions: Vec<(&'a str, f64)>,
     /// The dynamic joules of each of them, if `dynamic` is known.
     pub dynamic_of: HashMap<&'a str, f64>,

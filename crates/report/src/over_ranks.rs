@@ -5,7 +5,7 @@ use ampere_figures::summary::{Device, Figures, Summary, View};
 use ampere_model::order::largest_first;
 use ampere_model::text::joules;
 
-/// This many times the width of the middle half lies between it and a rank that stands out.
+/// A rank stands out if it is further from the middle half of the ranks than this many times the width of that half.
 const FAR: f64 = 3.0;
 /// Ranks that differ by no more than this part of their middle are alike, however close all others are.
 const ALIKE: f64 = 0.05;
@@ -97,13 +97,14 @@ pub fn is_mpi_rank(group: &str) -> bool {
     group.starts_with("MPI Rank ")
 }
 
-/// Whether a process is beside others, by the number of its name: a rank, or where there is none any process.
-pub fn is_beside_others<'a, N: AsRef<str>>(names: &'a [N]) -> impl Fn(u32) -> bool + 'a {
+/// Returns a function that states whether a process, by the number of its name, is compared with others: a rank is; if there are
+/// no ranks, every process is.
+pub fn is_compared<'a, N: AsRef<str>>(names: &'a [N]) -> impl Fn(u32) -> bool + 'a {
     let has_ranks = names.iter().any(|name| is_mpi_rank(name.as_ref()));
     move |group| !has_ranks || is_mpi_rank(names[group as usize].as_ref())
 }
 
-/// What ranks used, beside each other. `is_rank`: the others are processes without a rank.
+/// Compares what ranks used. `is_rank` is false for processes without a rank.
 pub fn spread_of(joules: Vec<(Rank<'_>, f64)>, is_rank: impl Fn(u32) -> bool) -> Option<Spread<'_>> {
     (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0, is_rank))
 }
@@ -142,7 +143,7 @@ fn spreads<'a>(
         }
         shown.iter_mut().for_each(Sums::end_node);
     }
-    let is_rank = is_beside_others(&summary.names);
+    let is_rank = is_compared(&summary.names);
     let rows = largest.iter().zip(shown).map(|((what, _), sums)| sums.spread(*what, &is_rank)).collect();
     Spreads { rows, others: (others.len(), others.iter().map(|(_, joules)| joules).sum()) }
 }
@@ -152,7 +153,8 @@ struct Sums<'a> {
     seconds: f64,
     calls: u64,
     joules: Vec<(Rank<'a>, f64)>,
-    /// By location group, of the node that is being added: the place among them, and one more; and the rank's first device.
+    /// For each location group of the node that is being added: the rank's index in `joules` plus 1, or 0 if it has none yet; and
+    /// the rank's first device.
     places: Vec<(u32, u32)>,
     first_of_node: usize,
 }
@@ -235,12 +237,12 @@ mod tests {
     fn a_process_that_is_no_rank_is_beside_the_ranks() {
         let names = ["MPI Rank 0", "Process 7 (orterun)", "MPI Rank 1"];
         let joules = (0..).zip([4.0, 100.0, 2.0]).map(|(group, joules)| (("n", group), joules)).collect();
-        let seen = spread_of(joules, is_beside_others(&names)).expect("ranks");
+        let seen = spread_of(joules, is_compared(&names)).expect("ranks");
         assert_eq!((seen.ranks, seen.least, seen.mean(), seen.most, seen.joules), (2, 2.0, 3.0, 4.0, 106.0));
         assert_eq!(seen.other_processes(), "; and 1 other process: 100.000 J");
-        let alone = spread_of(vec![(("n", 1), 5.0)], is_beside_others(&names)).expect("a process");
+        let alone = spread_of(vec![(("n", 1), 5.0)], is_compared(&names)).expect("a process");
         assert_eq!((alone.ranks, alone.mean(), alone.joules, alone.others), (0, 0.0, 5.0, (1, 5.0)));
-        assert!((0..3).all(is_beside_others(&["Process 6", "Process 7", "HIP Context 0"])));
+        assert!((0..3).all(is_compared(&["Process 6", "Process 7", "HIP Context 0"])));
     }
 
     #[test]

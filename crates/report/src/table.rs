@@ -32,7 +32,7 @@ pub enum TableForm {
 }
 
 impl TableForm {
-    /// By the ending of a file's name; CSV if there is none.
+    /// The form that the ending of a file's name selects; CSV if there is none.
     pub fn of_file(path: &Path) -> TableForm {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("json") => TableForm::Json,
@@ -82,7 +82,7 @@ impl Table {
 
     fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         self.csv_to(out).map_err(|error| match error.into_kind() {
-            // It is known as what it is, as where the reader has closed the pipe.
+            // The kind of the error is kept, because callers check for a pipe that its reader has closed.
             ::csv::ErrorKind::Io(error) => error,
             kind => io::Error::other(format!("{kind:?}")),
         })

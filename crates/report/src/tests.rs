@@ -20,8 +20,8 @@ pub(crate) fn attributor() -> Attributor {
     attributor_of(Config::default(), |at| at)
 }
 
-/// The same where the rank used CPU time in `work` and half of it in the hostile name. The device draws 0.6 W anyway, as the
-/// settings say, and 1 W more while the rank is on a CPU.
+/// Like [`attributor`], with CPU time: the rank was on a CPU during `work`, and half of the time in the hostile name. The device
+/// draws 0.6 W in any case, according to the settings, and 1 W more while the rank is on a CPU.
 pub(crate) fn active(baseline: &str) -> Attributor {
     let settings =
         format!("[[device]]\nname = 'node'\nmetric = 'energy'\n{baseline}[attribution]\npolicy = 'active'\n");

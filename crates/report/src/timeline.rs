@@ -1,7 +1,7 @@
 //! Joules and watts over time, and the joules of a region's calls.
 
 use crate::call_table::{NameNumber, Names};
-use crate::over_ranks::is_beside_others;
+use crate::over_ranks::is_compared;
 use crate::table::{Column, Table};
 use ampere_model::order::largest_first;
 use serde_json::{Map, Value, json};
@@ -77,7 +77,7 @@ pub fn balance(seconds: f64, series: &[Series]) -> Table {
     let mut ranks: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
     let bins = series.iter().map(|series| series.joules.len()).max().unwrap_or(0);
     let names: Vec<&str> = series.iter().map(|series| series.name.as_str()).collect();
-    let is_rank = is_beside_others(&names);
+    let is_rank = is_compared(&names);
     for (_, series) in (0..).zip(series).filter(|(at, series)| series.is_attributed() && is_rank(*at)) {
         let sums = ranks.entry((&series.node, &series.name)).or_insert_with(|| vec![0.0; bins]);
         sums.iter_mut().zip(&series.joules).for_each(|(sum, joules)| *sum += joules);

@@ -31,7 +31,7 @@ pub fn offered<'a>(pattern: &str, names: impl Iterator<Item = &'a str>) -> Strin
     offered_first(pattern, names, |_| false)
 }
 
-/// The same, with the names that are likely to be meant before all others.
+/// Like [`offered`], with the names that are likely to be meant before all others.
 pub fn offered_first<'a>(
     pattern: &str,
     names: impl Iterator<Item = &'a str>,

@@ -32,7 +32,8 @@ use table::{FUNCTIONS, Function};
 /// The real functions, by symbol. They are set before their wrappers are called.
 static TARGETS: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
-/// By symbol, the real functions whose calls are no longer recorded: their wrappers jump straight to them. The others are null.
+/// The real functions, by symbol, whose calls are no longer recorded: their wrappers jump straight to them. All other entries are
+/// null.
 static DIRECT: [AtomicPtr<c_void>; MPI_KEYS_END * VARIANTS] =
     [const { AtomicPtr::new(null_mut()) }; MPI_KEYS_END * VARIANTS];
 /// The functions' regions, which are defined at the first call.

@@ -1,7 +1,7 @@
 //! Calls as a table, a row for each, with the table of the call paths that they refer to.
 //!
 //! ```text
-//! mod.rs      what a row says                 paths.rs       the table of call paths
+//! mod.rs      a row's columns                paths.rs       the table of call paths
 //! parquet.rs  rows as a Parquet file
 //! ```
 

@@ -13,7 +13,7 @@ use parquet::schema::types::{ColumnPath, Type};
 use std::io::Write;
 use std::sync::Arc;
 
-/// Its columns are in memory while a row group is written.
+/// The number of rows in a row group, whose columns are in memory until it is written.
 const ROWS_A_GROUP: usize = 1 << 17;
 
 const TEXT: [&str; 6] = ["node", "rank", "thread", "device", "view", "region"];
@@ -28,19 +28,19 @@ const FIGURES: [&str; 3] = ["exclusive_joules", "inclusive_joules", "resolved_jo
 
 pub struct CallsFile<W: Write + Send> {
     file: SerializedFileWriter<W>,
-    /// The row group that is not full.
+    /// The rows of the current row group.
     places: Vec<Place>,
     devices: Vec<DeviceView>,
     paths: Vec<u32>,
     times: [Vec<i64>; 2],
-    /// Those that are known, and where they are.
+    /// The known numbers of calls, and for each row whether it has one.
     calls: (Vec<i64>, Vec<i16>),
     figures: [Vec<f64>; 3],
     dictionary: Dictionary,
 }
 
 impl<W: Write + Send> CallsFile<W> {
-    /// `about`: what the file says of itself, as keys and values.
+    /// Starts a file. `about` is the file's metadata, as keys and values.
     ///
     /// # Errors
     /// It cannot be written.

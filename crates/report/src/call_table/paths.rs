@@ -59,7 +59,7 @@ impl Paths {
         })
     }
 
-    /// By number: callers come before those that they call.
+    /// All paths, in the order of their numbers: callers come before callees.
     pub fn all(&self) -> &[Path] {
         &self.all
     }

@@ -25,7 +25,7 @@ pub enum By {
     CallPath,
 }
 
-/// By what the sums of a run are divided.
+/// The number by which the sums of a run are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Per {
     /// Nothing: they are sums
@@ -36,7 +36,7 @@ pub enum Per {
     Node,
 }
 
-/// As many as [`By::figures`] has.
+/// One value for each of [`By::figures`].
 pub type Values = [f64; 9];
 
 const OF_RUNS: [&str; 9] = [

@@ -39,7 +39,7 @@ pub enum Form {
 }
 
 pub struct Named {
-    /// As it was given on the command line.
+    /// The run's directory, as it was given on the command line.
     pub name: String,
     /// The figures of that run.
     pub summary: Summary,
@@ -80,7 +80,7 @@ struct Row {
 }
 
 impl Row {
-    /// Its figure, as files have it.
+    /// The figure's name, as files have it.
     fn figure(&self) -> &'static str {
         self.by.figures()[self.figure]
     }
@@ -171,7 +171,8 @@ impl About {
         (has_id && a.id == b.id) || (is_dated && (&a.start, &a.end, &a.nodes) == (&b.start, &b.end, &b.nodes))
     }
 
-    /// Its words without numbers, and without the directories of files: what stays the same if only sizes change.
+    /// The words of the run's command without numbers and without the directories of files: what stays the same if only sizes
+    /// change.
     fn words(&self) -> Vec<&str> {
         let words = self.run.command.iter().map(|word| word.rsplit('/').next().unwrap_or(word));
         words.filter(|word| !word.is_empty() && word.parse::<f64>().is_err()).collect()

@@ -25,7 +25,7 @@ impl Row {
         known.reduce(|any, one| any || one)
     }
 
-    /// By this rows are sorted.
+    /// The figure by which rows are sorted.
     fn spread(&self) -> f64 {
         self.differences.iter().map(|difference| difference.of_means.abs()).fold(0.0, f64::max)
     }

@@ -27,7 +27,7 @@ pub fn shortened(names: &[&str], room: usize) -> (Vec<String>, bool) {
     }
     let mut is_cut = false;
     let shown = fitting.iter().zip(&whole).map(|(form, whole)| {
-        // Those that differ in what is left out have to be told apart.
+        // Names that would look the same keep the parts in which they differ.
         let form = if forms[form.as_str()].len() > 1 { whole } else { form };
         is_cut |= form.chars().count() > room;
         short(form, room)

@@ -144,7 +144,7 @@ impl Column {
         cells.max(self.head.chars().count())
     }
 
-    /// A column without a value in any row says nothing.
+    /// Whether the column has no value in any row, and is therefore left out.
     fn is_empty(&self) -> bool {
         self.cells.iter().all(|cell| cell.is_empty() || cell == "-")
     }

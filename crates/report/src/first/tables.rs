@@ -201,7 +201,7 @@ fn gpus(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     let in_kernels =
         |device: &Device| facts.in_kernels(device) / facts.joules_of(device).max(f64::MIN_POSITIVE);
     let outside = |device: &Device| facts.joules_of(device) - facts.in_kernels(device);
-    // With the decimals of the joules beside them.
+    // These joules get as many decimals as those in the column next to them.
     let both: Vec<f64> = joules.iter().copied().chain(rows.iter().map(|device| outside(device))).collect();
     let outside = column(&both, digits(facts)).split_off(joules.len());
     let mut after = vec![

@@ -24,7 +24,7 @@ pub(super) fn boxes(frames: &Frames, most: usize, names: &mut Names) -> (Flame, 
     let mut flame = Flame { caller: vec![0], name: vec![0], ..Flame::default() };
     (flame.joules, flame.calls) = (vec![*frames.joules.first().unwrap_or(&0.0)], vec![0]);
     let mut box_of = vec![0; frames.caller.len()];
-    // By the box of the caller, the box of what is too small below it; and how many frames each of those has.
+    // For the box of a caller, the box of all its callees that are too small; and how many frames each of those boxes has.
     let (mut small_below, mut counts) = (HashMap::new(), BTreeMap::new());
     for frame in 1..frames.caller.len() {
         let caller = box_of[frames.caller[frame] as usize];

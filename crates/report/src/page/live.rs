@@ -1,4 +1,4 @@
-//! The tables of a running run, taken directly from the engine: with half a million call paths, making a summary takes too long.
+//! The tables of a run that has not ended, taken directly from the engine: with half a million call paths, making a summary takes too long.
 
 use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
 use super::rows::{self, More, Names, rounded};
@@ -160,7 +160,7 @@ impl LiveTables {
         if processes.names.len() > 1 {
             let by_rank = ranks.by_process.iter().enumerate().map(|(at, joules)| (("", at as u32), *joules));
             let by_rank = by_rank.filter(|(_, joules)| *joules > 0.0).collect();
-            let whole = over_ranks::spread_of(by_rank, over_ranks::is_beside_others(&processes.names));
+            let whole = over_ranks::spread_of(by_rank, over_ranks::is_compared(&processes.names));
             let unit = own_unit(sums.dynamic.is_some(), "J");
             let words =
                 whole.map(|whole| rows::whole_words(&whole, &unit, |at| processes.names[at as usize]));
@@ -284,7 +284,7 @@ impl LiveTables {
         }
     }
 
-    /// By name: regions may share one.
+    /// The calls and times by name, because several regions may have the same name.
     fn more_by_name<'a>(&self, attributor: &'a Attributor, charged: &Charged) -> HashMap<&'a str, More> {
         let mut all: HashMap<&str, More> = HashMap::new();
         for (region, (calls, ticks)) in attributor.regions.all().iter().zip(&charged.calls_and_ticks) {

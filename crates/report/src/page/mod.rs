@@ -7,7 +7,7 @@
 //! ```text
 //! mod.rs     the data                              of_summary.rs  of a finished run
 //! rows.rs    functions, kernels, call paths        outline.rs     all but the tables: run, totals, devices
-//! flame.rs   call paths as boxes                   live.rs        call paths and ranks of a run that goes on
+//! flame.rs   call paths as boxes                   live.rs        call paths and ranks while it runs
 //! ranks.rs   groups of ranks, functions x ranks    facts.rs       quality, health of the monitor
 //! body.html, page.css, page.js                     what draws it
 //! ```
@@ -95,7 +95,7 @@ pub enum State {
 pub struct RunWords {
     /// The run's id, different for every run.
     pub id: String,
-    /// Its words; empty of a trace.
+    /// The words of the command; empty for a trace.
     pub command: Vec<String>,
     /// The batch system's job, in words.
     pub job: Option<String>,
@@ -140,13 +140,13 @@ pub struct DeviceLine {
     #[serde(default)]
     pub baseline_watts: Option<f64>,
     pub samples: u64,
-    /// Its counter stood still when last seen.
+    /// Whether the device's counter stood still when it was last read.
     pub stale: bool,
-    /// What it reports besides, and comparisons with other measurements.
+    /// What the device reports in addition, and comparisons with other measurements.
     pub remarks: Vec<String>,
 }
 
-/// Devices with less than those that are shown.
+/// The devices with fewer joules than those that are shown.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct OtherDevices {
     /// The devices, most joules first.
@@ -164,7 +164,7 @@ pub struct OtherDevice {
     pub joules: f64,
     /// The unit of its total: "J" or "s".
     pub unit: String,
-    /// The functions with most of them.
+    /// The functions with the most joules of the device.
     pub most_in: String,
 }
 

@@ -2,7 +2,7 @@
 
 use super::rows::{Names, rounded};
 use super::{Heat, Now, NowCell, NowFunction, RANKS_MAX, Ranks};
-use crate::over_ranks::is_beside_others;
+use crate::over_ranks::is_compared;
 use ampere_model::text::{printable, short};
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl Groups {
     /// `names`: of the ranks' location groups. "MPI Rank 10" comes after "MPI Rank 9". Where there are MPI ranks, all other
     /// processes are the last group.
     pub fn new(names: &[&str]) -> Groups {
-        let is_rank = is_beside_others(names);
+        let is_rank = is_compared(names);
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by_key(|at| (!is_rank(*at as u32), names[*at].len(), names[*at]));
         let (in_order, others) = order.split_at(order.partition_point(|at| is_rank(*at as u32)));
