@@ -33,10 +33,10 @@ struct Arguments {
     /// Where the results go, else AMPERE_OUTPUT.
     #[arg(short, long)]
     output: Option<PathBuf>,
-    /// Else AMPERE_CONFIG.
+    /// The file of settings, else AMPERE_CONFIG.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Else AMPERE_LISTEN.
+    /// The address to listen at, else AMPERE_LISTEN.
     #[arg(long)]
     listen: Option<String>,
     /// Collect until standard input is closed, whichever processes come and go: `ampere run` closes it when the command ends.

@@ -340,7 +340,7 @@ impl Place {
 
     /// Checks that no process of ampere runs any more, and that nothing is left in shared memory.
     #[track_caller]
-    pub fn is_clean(&self) {
+    pub fn assert_clean(&self) {
         self.no_process_left();
         let left = files_below(&self.path("shm"));
         assert!(left.is_empty(), "left in shared memory: {left:?}");

@@ -135,7 +135,7 @@ fn a_program_as_it_is_has_its_call_paths() {
     assert!(notes(&summary).iter().any(|note| note.contains("are sampled")), "{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
     calls_of_samples_are_not_known(&place, &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Checks that no output has a number of calls for sampled functions; CSV, Parquet and the page have the standard error instead.
@@ -227,7 +227,7 @@ fn each_process_of_a_command_has_its_rows() {
     let (first, second) = (joules(&rows, "work > "), joules(&rows, "other > "));
     // The first function has more to do than the second; the ratio of their times depends on what else runs.
     assert!(first > second && second > 0.0, "{first} J and {second} J: {rows:#?}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn ranks_have_sampled_functions_around_their_exact_mpi_calls() {
         assert!(before.is_some(), "what it did before it was a rank is not the rank's: {rows:#?}");
     }
     events_are_those_of_the_summary(&place);
-    place.is_clean();
+    place.assert_clean();
 }
 
 const MPI_POLLING: &str = r#"
@@ -297,7 +297,7 @@ fn calls_that_only_ask_are_sampled_unless_functions_are_recorded() {
             rows.keys().map(|(_, path)| path).filter(|at| at.contains("MPI_Test")).collect();
         assert_eq!(asking, [path], "{rows:#?}");
         agrees_with_its_trace(&place.path("out"), &summary);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -386,7 +386,7 @@ fn ranks_that_are_started_by_others_have_sampled_functions_around_their_exact_mp
         std::fs::remove_dir_all(place.path("out")).expect("its results");
     }
     assert_eq!(daemon.wait().code, 0);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// `ampere run` behind a launcher, with programs that do not use MPI.
@@ -432,7 +432,7 @@ fn programs_that_a_launcher_starts_are_one_run_and_sampled_from_their_begin() {
         }
     }
     agrees_with_its_trace(&place.path("out"), &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -464,7 +464,7 @@ fn a_collector_in_the_place_of_a_killed_one_samples_on() {
     let work = joules(&rows, "work > main > both > ");
     assert!(work > 0.8 * rows.values().sum::<f64>(), "{rows:#?}\n{:#?}", notes(&summary));
     agrees_with_its_trace(&place.path("out"), &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -507,7 +507,7 @@ fn a_collector_in_the_place_of_a_killed_one_puts_samples_on_the_same_ranks() {
         }
     }
     agrees_with_its_trace(&place.path("out"), &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A program that works until there is a file.
@@ -599,7 +599,7 @@ fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
     agrees_with_its_trace(&place.path("out"), &summary);
     let again = attribute(&place.path("out/traces.otf2"), &[]);
     assert_eq!(again["topology"], summary["topology"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Two programs and a driver that lists one of them, along with other processes, and does not know the other one.
@@ -643,7 +643,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
     ];
     assert_eq!(gpu_links(&summary), expected.into(), "{:#?}", summary["topology"]);
     agrees_with_its_trace(&place.path("out"), &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -811,7 +811,7 @@ fn ranges_that_a_program_marks_are_around_what_is_sampled() {
     assert_eq!(["outer", "registered", "größer", "roc"].map(calls), [Some(10); 4]);
     assert_eq!(calls("(other ranges)"), Some(5000 - (4096 - 5)), "{rows:#?}");
     agrees_with_its_trace(&place.path("out"), &summary);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -1169,7 +1169,7 @@ fn programs_give_what_they_give_without_samples() {
         let rows = rows(&json(&place.path(case).join("summary.json")));
         assert!(joules(&rows, "work") > 0.0, "{case}: {rows:#?}");
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 const GO_WORK: &str = r#"

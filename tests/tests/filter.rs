@@ -91,7 +91,7 @@ fn the_next_run_of_the_embedded_host_is_without_tiny_functions() {
         filtered - alone < 0.5 * (whole - alone),
         "{alone} s plain, {whole} recorded, {filtered} filtered"
     );
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The filter has a name with blanks, asterisks and brackets, a method by its mangled name, and all functions of a file.
@@ -171,7 +171,7 @@ fn a_filter_that_is_none_is_refused_before_anything_starts() {
     done.as_without(&run(&mut place.command(&program)));
     done.said_once(&["all functions are recorded", "words: line 1"]);
     assert_eq!(calls(&place.summary("bare"), "work"), Some(3.0));
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Score-P itself reads the file.
@@ -218,5 +218,5 @@ fn the_next_run_under_score_p_is_without_tiny_functions() {
     place.write("point.filter", &filter_of(&place, "point-whole"));
     let without = summary_of("point-filtered", &["--filter", "point.filter"]);
     assert_eq!((calls(&without, &name), calls(&without, "main")), (None, Some(1.0)), "{name}");
-    place.is_clean();
+    place.assert_clean();
 }

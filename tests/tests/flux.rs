@@ -51,7 +51,7 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results() {
         assert_eq!(run["job"]["scheduler"], "Flux", "{run}");
         assert_eq!(run["mpi"]["ranks"], serde_json::json!([0, 1]), "{run}");
         assert_conserved(&summary);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 

@@ -54,7 +54,7 @@ fn an_installation_in_an_empty_root_works() {
     let empty = place.path("root");
     make("install-files", &[("DESTDIR", &empty), ("PREFIX", Path::new("/opt/ampere"))]);
     check(&place, &empty.join("opt/ampere"), "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Unpacks the tarball in this place.
@@ -82,7 +82,7 @@ fn the_tarball_works_wherever_it_is_unpacked() {
     let own = std::fs::canonicalize(moved.join("lib")).expect("a directory");
     let path = otf2.and_then(|line| line.split_whitespace().nth(2)).expect("it is linked");
     assert!(std::fs::canonicalize(path).expect("a file").starts_with(own), "{libraries}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Lmod reads both kinds of module files.

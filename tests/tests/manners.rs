@@ -48,7 +48,7 @@ fn switched_off_an_mpi_call_costs_nothing() {
     }
     // It was 28 ns more. What remains is a jump: 0.15 ns.
     assert!(preloaded < plain + 2.0, "{preloaded} ns, without ampere {plain} ns");
-    place.is_clean();
+    place.assert_clean();
     assert!(!place.path("out").exists());
 }
 
@@ -94,7 +94,7 @@ fn the_environment_is_as_it_was_but_for_documented_variables() {
     let said = text(&off.stderr);
     assert_eq!(said, "ampere: AMPERE_DISABLE is set; the command runs without being measured\n");
     assert!(!place.path("off").exists());
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Milliseconds of wall-clock time from the start of a command to its end, as the median of the fastest half.
@@ -133,7 +133,7 @@ fn preloading_costs_another_program_at_most_half_a_millisecond() {
     let more = attempts.find(|more| *more < 0.5).unwrap_or(f64::INFINITY);
     skip_unless!(more < 0.5 || !is_overloaded(), "other programs use the machine's cores");
     assert!(more < 0.5, "none of five attempts was below half a millisecond");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// On a quiet machine it is 80 ms. On a busy one some runs take longer.
@@ -180,7 +180,7 @@ fn the_collector_stays_on_the_cpus_where_ampere_run_was_started() {
     assert_eq!(cpus_of(collector_of(&place, "out")), last);
     running.signal(rustix::process::Signal::TERM);
     running.wait();
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A control group with these CPUs, which is removed at the end. It is of version 1 or 2, where this user may make one.
@@ -236,7 +236,7 @@ fn a_collector_that_a_rank_starts_has_the_control_groups_cpus_and_not_the_ranks(
         assert_eq!(cpus_of(collector), expected, "the rank is on {bound}");
         running.signal(rustix::process::Signal::TERM);
         running.wait();
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -266,7 +266,7 @@ fn a_command_that_does_not_exist_gives_127_and_one_that_cannot_run_126() {
             assert!(done.stderr.contains("cannot run"), "{done:#?}");
         }
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn require(place: &Place, output: &str, command: &[&str]) -> Done {
@@ -300,7 +300,7 @@ fn what_must_be_measured_and_cannot_be_fails() {
     // The command's own failure takes precedence, and the measured command keeps its status.
     assert_eq!(require(&place, "fails", &["sh", "-c", "exit 9"]).code, 9);
     assert_eq!(require(&place, "measured", &[program]).code, 7);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn results_go_beside_those_of_another_run() {
         assert!(place.path(output).join("traces.otf2").exists());
     }
     assert_eq!(std::fs::read(place.path("out/summary.json")).expect("results"), first);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn the_command_line_is_in_the_summary_however_the_run_was_started() {
     assert_eq!(run(&mut rank).code, 0);
     let expected = serde_json::json!([program.to_str().expect("UTF-8"), "0"]);
     assert_eq!(place.summary("rank")["run"]["command"], expected);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The command sends the signal as the first thing that it does.
@@ -365,5 +365,5 @@ fn a_signal_to_an_unmeasured_run_does_not_leave_the_command_alone() {
         let pid = rustix::process::Pid::from_raw(pid as i32).expect("a pid");
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
-    place.is_clean();
+    place.assert_clean();
 }

@@ -33,7 +33,7 @@ fn the_rings_of_a_full_node_are_256_mib_at_most() {
     until("there is a ring", || bytes() > 1 << 20);
     assert!(bytes() * RANKS <= 256 << 20, "{} bytes each", bytes());
     running.wait();
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Runs on a node whose spool directory cannot be used, in each of several ways.
@@ -57,7 +57,7 @@ fn a_spool_directory_that_cannot_be_used_loses_nothing() {
         assert_eq!(notes.matches("the spool directory").count(), usize::from(!said.is_empty()), "{notes}");
         assert!(notes.contains(said), "{notes}");
         assert!(place.path(output).join("traces.otf2").exists());
-        place.is_clean();
+        place.assert_clean();
     }
     assert!(std::fs::read_dir(place.path("new/spool")).expect("a directory").next().is_none());
 }

@@ -105,7 +105,7 @@ fn messages_of(mpi: (&str, &[&str])) {
     // The figures are computed from the same events.
     let again = attribute(&trace, &[]);
     assert_eq!(again["devices"][0]["total_joules"], summary["devices"][0]["total_joules"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Checks the trace of the program. `apart` is the number of seconds by which clocks may differ.

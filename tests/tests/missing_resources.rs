@@ -27,7 +27,7 @@ fn without_a_collector_the_job_runs_unmeasured() {
         done.said_once(words);
         done.said_once(&["energy is not measured"]);
         assert!(done.took < Duration::from_secs(8), "{collector:?} was waited for: {:?}", done.took);
-        place.is_clean();
+        place.assert_clean();
     }
     assert!(!place.path("out").exists());
 }
@@ -43,7 +43,7 @@ fn the_plugin_says_where_it_looked_for_the_collector() {
     done.as_without(&plain);
     let here = alone.parent().and_then(Path::to_str).expect("UTF-8");
     done.said_once(&["no ampere-collector in", here, "AMPERE_COLLECTOR", "energy is not measured"]);
-    place.is_clean();
+    place.assert_clean();
 
     // The host is also tried without the plugin, and with a file that is no plugin.
     std::fs::copy(host(), place.path("libampere_host.so")).expect("a copy");
@@ -57,7 +57,7 @@ fn the_plugin_says_where_it_looked_for_the_collector() {
     let done = run(place.bare("out", &program).env("AMPERE_HOST_PLUGIN", "/nonexistent.so"));
     done.as_without(&plain);
     done.said_once(&["/nonexistent.so", "AMPERE_HOST_PLUGIN"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_collector_that_hangs_is_not_waited_for_long() {
     done.as_without(&plain);
     done.said_once(&["hangs did not start", "not ready after 1 s", "energy is not measured"]);
     assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn without_shared_memory_the_job_runs_unmeasured() {
         done.said_once(&["energy is not measured"]);
     }
     assert!(!place.path("out").exists());
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_port_in_use_is_replaced_by_the_next_one() {
         notes.contains("cannot listen on 192.0.2.1:9977") && notes.contains("on loopback instead"),
         "{notes}"
     );
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -316,5 +316,5 @@ fn a_process_without_room_for_the_host_is_counted_in_a_note() {
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("2 processes were not recorded, because limits on memory"), "{notes}");
     assert!(summary["quality"]["events"].as_u64() > Some(0), "the third one has room");
-    place.is_clean();
+    place.assert_clean();
 }

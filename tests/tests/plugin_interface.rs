@@ -103,7 +103,7 @@ fn frames_open_at_the_end_are_closed_and_events_before_init_mpp_get_the_rank() {
     let again: serde_json::Value = parse(&again.stdout).expect("JSON");
     assert_eq!(calls(&again, "region_1"), 1);
     assert_eq!(calls(&again, "region_2"), 7);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The calls include leaves without enters, metric locations, unknown regions, and locations that were never created.
@@ -146,7 +146,7 @@ fn leaves_without_enters_and_unknown_locations_are_counted() {
         .filter_map(|region| region["calls"].as_u64())
         .sum();
     assert_eq!(all, 4, "the region that was never defined is there under some name: {summary:#}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 const THREADS: u32 = 8;
@@ -191,7 +191,7 @@ fn definitions_from_several_threads_are_all_recorded() {
         let found = definitions.windows(name.len()).filter(|w| *w == name.as_bytes()).count();
         assert_eq!(found, 1, "{name}");
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 const MANY: u32 = 600;
@@ -218,7 +218,7 @@ fn each_of_many_locations_has_its_own_events() {
     let summary = place.summary("out");
     assert_eq!(summary["quality"]["events"], 2 + 2 * u64::from(MANY), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["repaired_events"], 0, "no two locations wrote into one ring");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A location is deleted with an open frame, and another one gets its address.
@@ -244,7 +244,7 @@ fn a_location_at_the_address_of_a_deleted_one_has_its_own_ring() {
     play(&place, "address used again").said_nothing();
     let summary = place.summary("out");
     assert_eq!(summary["quality"]["dropped_records"], 1, "a leave without an enter: {}", summary["quality"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn finalize_twice() {
@@ -266,7 +266,7 @@ fn finalize_may_be_called_twice_and_events_may_follow() {
     done.said_nothing();
     assert_eq!(done.stderr.matches("energy summary in").count(), 1, "{done:#?}");
     assert_eq!(calls(&place.summary("out"), "region_2"), 0);
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn without_init() {
@@ -290,7 +290,7 @@ fn without_init_nothing_happens() {
     let place = Place::new();
     play(&place, "without init").said_nothing();
     assert!(!place.path("out").exists());
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn events_first() {
@@ -318,7 +318,7 @@ fn the_event_functions_may_be_requested_before_init() {
     let place = Place::new();
     play(&place, "events first").said_nothing();
     assert_eq!(calls(&place.summary("out"), "region_1"), 1);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn switched_off_it_does_nothing() {
         assert!(!place.path("out").exists());
         assert!(!place.path("shm/ampere-0").exists() || !is_root());
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn other_version(hand_over: fn(&Plugin)) {
@@ -363,7 +363,7 @@ fn a_score_p_that_is_too_old_is_named() {
         let done = play(&place, scenario);
         done.said_once(&words);
         assert!(!done.stderr.contains("energy summary in"), "nothing was measured: {done:#?}");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -372,7 +372,7 @@ fn a_newer_score_p_with_a_longer_table_is_measured() {
     let place = Place::new();
     play(&place, "long table").said_nothing();
     assert_eq!(calls(&place.summary("out"), "region_2"), 3);
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn fork() {
@@ -414,7 +414,7 @@ fn events_of_a_forked_child_are_not_recorded_as_its_parents() {
     assert_eq!((calls(&summary, "region_1"), calls(&summary, "region_2")), (1, 4), "{summary:#}");
     assert_eq!(summary["quality"]["events"], 10, "{}", summary["quality"]);
     assert_eq!(summary["run"]["complete"], true);
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn until_killed() {
@@ -433,7 +433,7 @@ fn the_events_of_a_killed_process_are_kept() {
     until("the collector reads events", || events(&place.path("out")) > 1000);
     running.signal(rustix::process::Signal::KILL);
     assert_eq!(running.wait().code, 128 + 9);
-    place.is_clean(); // the collector has ended
+    place.assert_clean(); // the collector has ended
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], false);
     let notes = summary["run"]["notes"].to_string();

@@ -37,7 +37,7 @@ fn the_integral_of_a_ranks_power_is_its_joules() {
     }
     let without = run("without", "off", "main");
     assert!(!has_power(&without.join("traces.otf2")));
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A computed power is no counter: the trace that has it gives a run's figures to the last bit, whatever the settings define as
@@ -70,7 +70,7 @@ fn the_power_is_never_a_device() {
         }
         assert!(!again["run"]["notes"].to_string().contains("attributed power"), "{}", again["run"]["notes"]);
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A program on GPU streams, recorded on an MI300A, has the power in both views.
@@ -89,7 +89,7 @@ fn the_integral_of_a_streams_power_is_its_joules() {
         let again = attribute(&place.path(output).join("traces.otf2"), &["--policy", policy]);
         assert_same_figures(&again, &place.summary(output));
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// If figures are computed again from the trace, its power has the new figures.
@@ -119,7 +119,7 @@ fn the_power_is_that_of_the_final_figures() {
     assert!(notes.contains("the figures below were computed again"), "{notes}");
     let (with_power, _) = assert_power_matches_summary(&place.path("out"));
     assert_eq!(with_power, 1);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A counter changes seldom and is reset: what was unknown during the run is known from the trace.
@@ -143,5 +143,5 @@ fn the_total_is_that_of_the_final_figures() {
         unknown == 0.0 || notes.contains(&format!("{unknown:.3} s is not known")),
         "{unknown} s: {notes}"
     );
-    place.is_clean();
+    place.assert_clean();
 }

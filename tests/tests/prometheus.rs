@@ -298,7 +298,7 @@ fn the_endpoint_closes_when_it_is_not_scraped_or_another_run_wants_its_port() {
     assert_eq!(at, address, "on the port that is wanted");
     place.write("go", "");
     assert_eq!(running.wait().code, 7);
-    place.is_clean();
+    place.assert_clean();
     assert!(!place.summary("two")["run"]["notes"].to_string().contains("in use"));
 }
 

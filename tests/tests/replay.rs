@@ -71,7 +71,7 @@ fn the_published_figures_at_any_speed() {
             for key in ["late_events", "suppressed_calls", "dropped_records", "repaired_events"] {
                 assert_eq!(number(&live["quality"], key), 0.0, "{key}");
             }
-            place.is_clean();
+            place.assert_clean();
         }
     }
 }
@@ -361,7 +361,7 @@ fn a_killed_collector_changes_no_figure_of_a_gpu_stream() {
         assert_same_figures(&attribute(&place.path("out/traces.otf2"), &["--config", config]), offline);
         // The resets of the counter make the run incomplete even if no collector is killed.
         assert_eq!(live["run"]["complete"], offline["run"]["complete"], "{}", live["run"]);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 

@@ -97,7 +97,7 @@ fn the_main_job_from_run_to_trace() {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     left.sort();
     assert_eq!(left, ["report.html", "summary.json", "summary.txt", "traces", "traces.def", "traces.otf2"]);
-    place.is_clean();
+    place.assert_clean();
 
     opens_in_other_tools(&place, 4);
     agrees_with_the_oracle(
@@ -431,7 +431,7 @@ fn assert_two_ranks(summary: &Value, place: &Place) {
         (&summary["run"]["ranks"], &summary["run"]["complete"]),
         (&Value::from(2), &Value::from(true))
     );
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Without `ampere run`, the plugin starts the collector.

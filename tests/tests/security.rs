@@ -105,7 +105,7 @@ fn a_run_with_socket_and_token_is_closed_to_other_users() {
     assert!(said.contains(" s  node "), "our own `ampere top` passes both: {said}");
     assert!(!said.contains(TOKEN), "{said}");
     // Because it was asked for metrics before, the collector serves the final figures for a while.
-    place.is_clean();
+    place.assert_clean();
     assert!(!socket.exists());
 }
 

@@ -86,7 +86,7 @@ fn a_run_is_complete_however_short_it_is() {
         let summary = assert_complete(&place, &output, &[text(&instrumented), milliseconds], 3);
         assert_eq!(total_calls(&summary, "spin"), 1, "{:#}", summary["devices"]);
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_short_mpi_run_is_complete() {
     assert_eq!(summary["run"]["ranks"], 2);
     // A single rank needs no launcher, and ends before a longer run would have measured its clock.
     assert_complete(&place, "alone", &[text(&ranks), "1"], 0);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The kernel shows the time of ended children in steps of 10 ms.
@@ -186,5 +186,5 @@ fn a_program_that_begins_after_the_run_says_nothing() {
     place.write("go", "");
     until("the program has ended", || place.path("gone").exists());
     assert_eq!(std::fs::read_to_string(place.path("said")).expect("a file"), "ok\n");
-    place.is_clean();
+    place.assert_clean();
 }

@@ -39,7 +39,7 @@ fn under_way(place: &Place, program: &Path, arguments: &[&str]) -> Running {
 /// Checks the results. `complete` is whether the process could end its measurement.
 #[track_caller]
 fn check_results(place: &Place, complete: bool) {
-    place.is_clean();
+    place.assert_clean();
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], complete, "{}", summary["run"]);
     let regions = summary["devices"][0]["views"][0]["regions"].as_array().expect("regions");

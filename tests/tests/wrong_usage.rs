@@ -32,7 +32,7 @@ fn a_program_without_mpi_or_instrumentation_runs_as_ever() {
     left.retain(|name| !name.ends_with(".evt") && !name.ends_with(".def"));
     left.sort();
     assert_eq!(left, ["report.html", "summary.json", "summary.txt", "traces.otf2"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn an_instrumented_program_without_mpi_is_measured() {
     assert_eq!((&summary["run"]["ranks"], &summary["run"]["complete"]), (&1.into(), &true.into()));
     let text = summary.to_string();
     assert!(text.contains("\"work\"") && text.contains("\"location_group\":\"Process\""), "{summary:#}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_host_that_cannot_measure_the_program_is_named() {
     done.as_without(&run(&mut place.command(&program)));
     done.said_once(&["nothing was measured", "built with Score-P", "without --host scorep"]);
     assert_eq!(place.summary("out")["quality"]["events"], 0);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_misspelt_variable_is_named_and_variables_of_others_are_not() {
     let done = run(&mut command);
     done.said_once(&["AMPERE_POLICIE is not known", "did you mean AMPERE_POLICY?"]);
     assert!(!done.stderr.contains("AMPERE_ROOT") && !done.stderr.contains("AMPEREX"), "{done:#?}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn messages_of_several_ranks_are_printed_once() {
     let words = place.mpi(&program);
     compare(&place, "out", &words).said_nothing();
     assert_eq!(place.summary("out")["run"]["ranks"], 2);
-    place.is_clean();
+    place.assert_clean();
 
     // The same is tested with only the plugin, and then with a failure that both ranks have.
     let plain = run(place.command(&words[0]).args(&words[1..]).arg("0"));
@@ -91,7 +91,7 @@ fn messages_of_several_ranks_are_printed_once() {
     bare.said_nothing();
     assert_eq!(bare.stderr.matches("energy summary in").count(), 1, "{bare:#?}");
     assert_eq!(place.summary("bare")["run"]["ranks"], 2);
-    place.is_clean();
+    place.assert_clean();
     let again = run(place.bare("bare", words[0].as_ref()).args(&words[1..]).arg("0"));
     again.as_without(&plain);
     again.said_once(&["the results go to", "bare-2 and not to"]);
@@ -116,7 +116,7 @@ fn a_command_that_cannot_be_run_is_named() {
         assert!(done.stdout.is_empty());
         assert!(!place.path("out").exists(), "{program}: an output directory of nothing");
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_command_that_cannot_be_run_leaves_the_users_files_alone() {
     let done = run(&mut place.ampere_run("mine", ["./no-interpreter"]));
     assert_eq!(done.code, 126, "{done:#?}");
     assert_eq!(files_below(&place.path("mine")).len(), 2, "{:?}", files_below(&place.path("mine")));
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn arguments_that_are_not_utf_8_or_begin_with_hyphens_are_passed_on() {
     done.as_without(&plain);
     done.said_nothing();
     assert_eq!(place.summary("-out")["run"]["complete"], true);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn without_its_socket_a_run_is_measured_but_serves_no_metrics() {
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("metrics are not served") && notes.contains("absent/socket"), "{notes}");
     assert!(summary["quality"]["events"].as_u64() > Some(0), "{}", summary["quality"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn an_empty_output_directory_that_existed_before_is_kept_when_nothing_runs() {
         assert_eq!(done.code, 126, "{done:#?}");
         assert_eq!(place.path(output).exists(), output == "mine");
         assert!(files_below(&place.path(output)).is_empty(), "{:?}", files_below(&place.path(output)));
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -202,7 +202,7 @@ fn a_sampled_program_without_the_score_p_that_was_asked_for_is_incomplete() {
         assert_eq!(of["complete"], false, "{of}");
         assert!(of["notes"].to_string().contains("--host scorep: no process was built with Score-P"), "{of}");
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn wrong_usage_exits_with_2_and_starts_nothing() {
         assert!(done.stderr.contains("Usage: ") || done.stderr.contains("--help"), "{case:?}: {done:#?}");
         assert!(!marker.exists(), "{case:?}");
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_mistake_in_the_configuration_is_reported_before_the_command_starts() {
     assert_eq!(done.code, 1);
     done.said_once(&["AMPERE_POLICY", "\"fair\"", "busy_only"]);
     assert!(!marker.exists());
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn with_the_plugin_alone_a_job_with_a_mistake_in_its_settings_runs_unmeasured() 
         done.said_once(words);
         done.said_once(&["energy is not measured"]);
         assert!(!place.path("out").exists(), "{variable}={value} left an output directory");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -311,7 +311,7 @@ fn an_empty_variable_is_the_same_as_none() {
     let made = std::fs::read_dir(place.path("")).expect("a directory").flatten();
     let made = made.filter(|entry| entry.file_name().to_string_lossy().starts_with("ampere-")).count();
     assert_eq!(made, 9, "each run has its own default directory");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -330,12 +330,12 @@ fn without_a_usable_output_directory_the_job_runs_unmeasured() {
         done.as_without(&plain);
         done.said_once(words);
         done.said_once(&["runs without being measured"]);
-        place.is_clean();
+        place.assert_clean();
         let done = run(place.bare(output, &program).env("AMPERE_OUTPUT", output));
         done.as_without(&plain);
         done.said_once(words);
         done.said_once(&["energy is not measured"]);
-        place.is_clean();
+        place.assert_clean();
     }
     assert_eq!(std::fs::read_to_string(place.path("file")).expect("it exists"), "a file");
 }
@@ -370,7 +370,7 @@ fn without_a_counter_times_and_calls_are_still_recorded() {
         assert!(summary["run"]["notes"].to_string().contains(note), "{output}: {}", summary["run"]["notes"]);
         assert!(place.path(output).join("traces.otf2").exists());
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn an_unknown_counter_source_is_reported_before_anything_starts() {
     assert_eq!(summary["run"]["energy"], "estimated");
     let notes = summary["run"]["notes"].to_string();
     assert!(notes.contains("\\\"foo\\\" is not known") && notes.contains("it is left out"), "{notes}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn a_counter_that_may_not_be_read_is_named() {
             assert!(notes.contains("PERMISSION") || notes.contains("ermission"), "{script}: {notes}");
         }
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -452,5 +452,5 @@ fn a_run_survives_a_closed_standard_error() {
         done.as_without(&plain);
         assert_eq!(place.summary("out")["run"]["complete"], true, "{redirection}");
     }
-    place.is_clean();
+    place.assert_clean();
 }

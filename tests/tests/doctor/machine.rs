@@ -49,7 +49,7 @@ fn doctor_describes_this_machine_correctly() {
         found.says("ampere", part, "ok", &[]);
     }
     // The command has left no files behind.
-    place.is_clean();
+    place.assert_clean();
     assert!(files_below(place.directory()).is_empty());
 }
 

@@ -63,7 +63,7 @@ fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
         "{notes}"
     );
     assert_eq!(summary["run"]["mpi"], serde_json::json!({"size": 3, "ranks": [0]}));
-    place.is_clean();
+    place.assert_clean();
 
     // In this case all ranks have their own memory: the note that no rank called MPI would be wrong.
     forget_counts(&place);
@@ -76,7 +76,7 @@ fn a_rank_with_its_own_shared_memory_says_so_and_is_missing_from_the_run() {
         done.stderr.contains("nothing was measured: no process of the command that can see this run"),
         "{done:#?}"
     );
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -121,6 +121,6 @@ fn ranks_with_a_pid_namespace_each_are_measured_as_others_are() {
         assert_every_call_recorded(&place, &summary, RANKS);
         assert!((0..RANKS).all(|rank| counted(&place, &rank.to_string()) == 2000));
         forget_counts(&place);
-        place.is_clean();
+        place.assert_clean();
     }
 }

@@ -27,7 +27,7 @@ fn however_a_rank_ends_its_calls_are_in_the_results() {
         let summary = check(&place, "out", false);
         assert_every_call_recorded(&place, &summary, 2);
         assert_eq!(counted(&place, "1"), 3000, "{fault}");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -47,7 +47,7 @@ fn however_a_program_without_mpi_ends_its_calls_are_in_the_results() {
         let did = counted(&place, "0");
         let recorded = total_calls(&summary, "step");
         assert!((did..=did + 4).contains(&recorded), "{fault}: {did} calls, {recorded} in the summary");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -68,7 +68,7 @@ fn threads_that_outlive_main_are_measured_to_their_end() {
         // Each takes at least a millisecond, for 0.3 s or 0.1 s; there are fewer if other programs use the CPUs.
         let least = if fault == "outlive" { 60 } else { 10 };
         assert!(recorded >= least, "{fault}: {recorded} calls in the thread");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -86,5 +86,5 @@ fn a_program_with_a_closed_standard_error_is_measured() {
     place.no_process_left();
     let summary = check(&place, "out", true);
     assert_eq!(total_calls(&summary, "step"), 1000);
-    place.is_clean();
+    place.assert_clean();
 }

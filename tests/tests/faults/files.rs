@@ -33,7 +33,7 @@ fn a_disk_that_fills_up_cuts_the_trace_and_not_the_figures() {
     assert!((1000..30000).contains(&of_trace), "{of_trace} calls");
     // The program's own output would still fit on the disk.
     assert!(std::fs::write(tiny.at.join("own"), vec![1; 100 << 10]).is_ok());
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Makes a run that writes to a disk, which is filled during the run, and runs the same program without ampere.
@@ -60,7 +60,7 @@ fn a_disk_that_is_full_has_room_for_the_summary() {
     assert_eq!(total_calls(&summary, "step"), 20000);
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
     assert!(summary["run"]["notes"].to_string().contains("ends early"), "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn an_output_directory_that_is_removed_is_made_again() {
         summary["run"]
     );
     assert!(files_below(&place.path("out")).iter().all(|file| !file.ends_with("reserve")));
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The directory cannot be written any more: the figures matter more than the trace, which is lost with it.
@@ -117,7 +117,7 @@ fn an_output_directory_that_cannot_be_made_again_does_not_cost_the_figures() {
     let left = done.stderr.split("ampere recover ").nth(1).expect("what to do").trim();
     let recovered = run(place.ampere(["recover", "-o", "rest", left]).current_dir(place.path("")));
     recovered.said_once(&["no records of it are left", "has been removed"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_collector_that_is_killed_on_a_full_disk_is_replaced() {
     let made = total_calls(&summary, "step");
     assert!((10_000..=20_000).contains(&made), "{made}: {}", summary["run"]);
     assert_eq!(summary["run"]["complete"], false, "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The records end when the disk was full, but the figures do not: a trace that is written later must not replace them.
@@ -184,5 +184,5 @@ fn recovering_keeps_figures_that_cover_more_than_the_trace() {
     assert_eq!(place.summary("disk/out"), before);
     let of_trace = calls(&assert_trace_readable(&place, "disk/out"), "step").values().sum::<u64>();
     assert!((1..40000).contains(&of_trace), "{of_trace} calls");
-    place.is_clean();
+    place.assert_clean();
 }

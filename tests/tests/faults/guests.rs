@@ -39,7 +39,7 @@ fn a_collector_holds_no_file_of_the_program_open() {
     let done = run(place.bare("out", &program).arg("pipe"));
     as_ever(&done, "read 0\ndone\n");
     assert_eq!(whole(&place, "out"), 2);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_collector_of_a_program_that_ignores_its_children_is_replaced() {
     place.write("go", "");
     as_ever(&running.wait(), "done\n");
     assert_eq!(whole(&place, "out"), 2);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_program_that_changes_its_root_leaves_the_others_their_collector() {
     let done = run(&mut place.ampere_run("both", ["sh", "-c", &script]));
     as_ever(&done, "done\ndone\n");
     assert_eq!(whole(&place, "both"), 4);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_program_in_another_pid_namespace_leaves_the_others_their_collector() {
     as_ever(&done, "done\ndone\n");
     let summary = place.summary("out");
     assert!(worked(&summary) >= 2, "the second one is measured: {}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn programs_one_after_the_other_keep_no_shared_memory() {
     assert!(rings <= 4, "{rings} rings at the end, the sampler's among them");
     let summary = check(&place, "out", true);
     assert_eq!((worked(&summary), &summary["run"]["ranks"]), (80, &40.into()));
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -156,5 +156,5 @@ fn a_library_that_hangs_does_not_delay_the_results() {
     let summary = place.summary("out");
     assert_eq!((&summary["run"]["complete"], worked(&summary)), (&false.into(), 2));
     assert!(summary["run"]["notes"].to_string().contains("does not answer any more"), "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
 }

@@ -16,7 +16,7 @@ fn play(arguments: &[&str]) -> (u64, Value) {
     let own = done.stdout.lines().find_map(|line| line.parse().ok()).expect("it counts its calls");
     let summary = place.summary("out");
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
     (own, summary)
 }
 

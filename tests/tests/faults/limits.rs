@@ -19,7 +19,7 @@ fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
     assert!(summary["quality"]["unrecorded_calls"].as_u64() > Some(0), "{}", summary["quality"]);
     assert_eq!(total_calls(&summary, "step"), 2003);
     assert_eq!(total_calls(&summary, "late_3"), 1);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete
         let is_said = name == "descriptors" && done.stderr.contains("energy is not measured");
         let is_measured = total_calls(&summary, "step") == 1000;
         assert!(is_told != is_measured || is_said, "{name}: {notes} {}", done.stderr);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -85,7 +85,7 @@ fn a_collector_needs_few_descriptors() {
     assert_eq!(summary["run"]["complete"], true, "{}", summary["run"]["notes"]);
     let steps = calls(&summary, "step");
     assert_eq!(steps.values().sum::<u64>(), 4000, "{steps:?}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]

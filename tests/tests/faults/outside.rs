@@ -33,7 +33,7 @@ fn killed_ranks_leave_what_they_have_published() {
     done.no_panic();
     let summary = check(&place, "out", false);
     assert_every_call_recorded(&place, &summary, 2);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_job_that_is_ended_by_its_scheduler_has_results() {
         if !also_the_collector {
             assert_every_call_recorded(&place, &summary, 2);
         }
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -110,7 +110,7 @@ fn a_stopped_rank_goes_on_and_nothing_is_lost() {
     done.said_nothing();
     let summary = check(&place, "out", true);
     assert_eq!(total_calls(&summary, "step"), 12000);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The program neither waits for the stopped collector nor fails, and every call is in the results.
@@ -139,7 +139,7 @@ fn a_stopped_collector_is_not_waited_for() {
     assert_eq!(total_calls(&summary, "step"), 20000, "{} {}", summary["quality"], summary["run"]);
     assert!(summary["quality"]["coalesced_calls"].as_u64() > Some(1000), "{}", summary["quality"]);
     assert_eq!(summary["quality"]["suppressed_calls"], 0);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A program's behaviour does not depend on its collector.

@@ -21,7 +21,7 @@ fn a_forked_child_records_nothing_and_does_not_end_the_run() {
     assert_eq!(counted(&place, "child"), 2000);
     assert_eq!(total_calls(&summary, "step"), 2500);
     assert_eq!(summary["quality"]["damaged_records"], 0, "{}", summary["quality"]);
-    place.is_clean();
+    place.assert_clean();
 
     if !have_mpi() {
         return;
@@ -33,7 +33,7 @@ fn a_forked_child_records_nothing_and_does_not_end_the_run() {
     done.as_without(&without);
     let summary = check(&place, "out", true);
     assert_every_call_recorded(&place, &summary, 2);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn child_processes_are_measured_as_processes_of_their_own() {
     done.said_nothing();
     let summary = check(&place, "out", true);
     assert_eq!(total_calls(&summary, "step"), 1000 + 2 * 200);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The process and its pid stay the same, but its rings and its log are not those of the program before.
@@ -69,7 +69,7 @@ fn a_program_that_becomes_another_is_measured_as_both() {
     );
     assert_eq!((counted(&place, "0"), counted(&place, "execed")), (1000, 100));
     assert_eq!((total_calls(&summary, "step"), total_calls(&summary, "after_exec")), (1200, 100));
-    place.is_clean();
+    place.assert_clean();
 
     // Without ampere run, the last of the node's processes waits for the results: the first program does not count twice.
     let done = run(place.bare("bare", &program).args(["exec", "2000"]));
@@ -109,7 +109,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
         let main = rows.iter().find(|row| row["region"] == "main").expect("main");
         let seconds = main["exclusive_seconds"].as_f64().expect("a number");
         assert!(seconds < 0.9, "{seconds} s of main, which slept as another program");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -125,7 +125,7 @@ fn a_plugin_that_the_program_closes_goes_on_measuring() {
     let summary = check(&place, "out", true);
     assert_eq!(total_calls(&summary, "step"), 2000);
     assert!(place.path("closed").exists(), "the program has found the plugin");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// Daemons do this. Files that get the same descriptors afterwards must not receive anything from ampere.
@@ -145,7 +145,7 @@ fn nothing_is_written_into_files_of_a_program_that_closes_all_descriptors() {
         assert_eq!(total_calls(&summary, region), 1, "{region} is known by its name");
     }
     assert_eq!(total_calls(&summary, "step"), 2003);
-    place.is_clean();
+    place.assert_clean();
     // The plugin's own message at the end would go to standard error, which is such a file by then.
     std::fs::remove_file(place.path("mine")).expect("it exists");
     run(place.bare("bare", std::path::Path::new(&words[0])).args(&words[1..])).as_without(&without);

@@ -58,7 +58,7 @@ fn each_signal_reaches_the_program_once() {
         let done = running.wait();
         assert_eq!((done.code, done.stdout.as_str()), (7, "11111111\n"), "to all: {to_all}: {done:#?}");
         assert_eq!(place.summary("out")["run"]["complete"], true);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -101,6 +101,6 @@ fn work_after_a_signal_to_all_processes_is_measured() {
         assert!(regions.contains("\"save\""), "{regions}");
         assert_eq!(regions.contains("\"after\""), complete, "{regions}");
         assert_eq!(run["notes"].to_string().contains("asked to end"), !complete, "{run}");
-        place.is_clean();
+        place.assert_clean();
     }
 }

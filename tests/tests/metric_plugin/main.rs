@@ -116,7 +116,7 @@ fn a_pattern_gives_every_counter_that_it_means_with_the_joules_of_the_script() {
         let measured = metric.rate() * 1e3; // microjoules per nanosecond are kilowatts
         assert!((measured - watts).abs() < 0.02 * watts, "{measured} W, not {watts}");
     }
-    host.place.is_clean();
+    host.place.assert_clean();
     assert!(
         !host.place.path("out").exists()
             && std::fs::read_dir(host.place.directory()).unwrap().all(|entry| {
@@ -164,7 +164,7 @@ fn odd_calls_of_the_host_do_no_harm() {
     run(&mut host.command("odd", "0.05", "ns", &["*"]));
     let all = metrics(&mut host.command("fork", "0.3", "ns", &["*"]));
     assert!(all[0].rate() > 0.0);
-    host.place.is_clean();
+    host.place.assert_clean();
 }
 
 /// Memory is passed, used and freed by the rules of C; and a program in a debugger does not crash.
@@ -190,7 +190,7 @@ fn refused(host: &Host, command: &mut Command, expected: &[&str]) {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(expected.iter().all(|part| said.contains(part)), "{said}");
     assert!(text(&output.stdout).lines().all(|line| parse(line).samples.is_empty()));
-    host.place.is_clean();
+    host.place.assert_clean();
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_killed_collector_is_replaced_and_its_series_goes_on() {
         // The gap was short, and its energy is in the sample after it.
         let longest = metric.samples.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap();
         assert!((40_000_000..1_000_000_000).contains(&longest), "{longest} ns");
-        host.place.is_clean();
+        host.place.assert_clean();
     }
 }
 

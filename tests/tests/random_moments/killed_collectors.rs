@@ -40,6 +40,6 @@ fn round(random: &mut Random, usual: Duration) -> bool {
     let seconds = summary["run"]["seconds"].as_f64().expect("a time");
     assert!((total - WATTS * seconds).abs() < ENERGY_ERROR_JOULES, "{total} J in {seconds} s of {WATTS} W");
     assert!(seconds > MEASURED_MIN * done.took.as_secs_f64(), "{seconds} s of {:?}", done.took);
-    place.is_clean();
+    place.assert_clean();
     !collectors.is_empty()
 }

@@ -34,6 +34,6 @@ fn round(random: &mut Random) -> bool {
     let summary = assert_whole_results(&place, "out");
     assert_every_call_recorded(&place, &summary, crate::RANKS);
     assert!(done.code != 0 || summary["run"]["complete"] == true, "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
     is_killed && done.code != 0
 }

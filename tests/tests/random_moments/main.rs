@@ -33,7 +33,7 @@ fn usual_time() -> Duration {
         let Job { place, running, .. } = Job::start();
         let done = running.wait();
         assert_eq!(done.code, 0, "{done:#?}");
-        place.is_clean();
+        place.assert_clean();
         done.took
     });
     times.max().expect("three of them")

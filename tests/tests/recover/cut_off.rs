@@ -64,7 +64,7 @@ fn what_is_known_is_on_disk_at_once_when_the_end_may_be_near() {
     place.no_process_left();
     let summary = place.summary("out");
     assert!(!is_running(&summary) && summary["run"].get("running").is_none(), "{}", summary["run"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The batch system's last signal comes when half of the figures are written.
@@ -91,7 +91,7 @@ fn a_run_that_was_cut_off_is_finished_by_those_who_ask_for_it() {
         check_trace(&place, "out");
         let left = files_below(&place.path("out"));
         assert!(!left.iter().any(|path| path.to_string_lossy().contains(".part")), "{left:?}");
-        place.is_clean();
+        place.assert_clean();
         if command != "top" {
             ask().said_nothing();
         }
@@ -125,7 +125,7 @@ fn what_no_record_says_is_taken_from_the_figures_that_were_left() {
     let cost = |summary: &Value| number(&summary["overhead"], "collector_cpu_seconds");
     assert!(cost(&summary) > cost(&before), "{}", summary["overhead"]);
     assert!(summary["overhead"]["sampler"].is_object(), "{}", summary["overhead"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The node is gone, with the records on its disk.

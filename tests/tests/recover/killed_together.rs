@@ -77,7 +77,7 @@ fn every_event_that_was_published_is_in_the_trace_and_the_summary() {
         assert!(endings[0]["time"].as_str() >= summary["run"]["start"].as_str(), "{}", summary["run"]);
         check_conserved(&summary, true);
         check_trace(&place, "out");
-        place.is_clean();
+        place.assert_clean();
         let again = recover(&place, "out");
         assert_eq!(again.code, 1);
         again.said_once(&["finished run", "nothing to recover"]);
@@ -105,7 +105,7 @@ fn a_session_behind_a_link_is_finished_by_its_name() {
     let done = run(command.arg(&session).env("AMPERE_SHM", &link));
     assert_eq!(done.code, 0, "{done:#?}");
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn after_a_reboot_a_run_is_finished_from_its_records_on_disk() {
     check_trace(&place, "out");
     let left = files_below(&place.path("out"));
     assert!(left.iter().all(|path| !path.to_string_lossy().contains("spool-")), "{left:?}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The contents of a node's own disk may be gone with the job.
@@ -184,7 +184,7 @@ fn a_process_that_is_killed_is_named_with_its_signal_and_time() {
     assert!(shown.contains("killed by signal 9 (SIGKILL)"), "{shown}");
     check_conserved(&summary, true);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// One rank is killed, and the launcher ends the others.
@@ -238,5 +238,5 @@ fn a_rank_that_is_killed_is_named_with_those_that_the_launcher_ends() {
     assert_eq!(summary["quality"]["late_events"], 0);
     check_conserved(&summary, true);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }

@@ -33,7 +33,7 @@ fn a_run_that_goes_on_is_refused() {
     assert_eq!(done.code, 7);
     assert!(place.path("out/summary.json").exists(), "{done:#?}");
     assert_eq!(place.summary("out")["run"]["complete"], true);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn the_next_run_leaves_an_unfinished_run_alone_and_the_doctor_names_it() {
     assert!(calls(&place.summary("first"))["step"] > 50);
     let mut command = place.ampere_run("third", [&program]);
     run(with_estimate(&mut command)).said_nothing();
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// A process joined the run and was killed with all others before it had an event.
@@ -116,7 +116,7 @@ fn the_next_run_removes_a_run_without_events() {
     let plain = place.instrumented();
     let mut command = place.ampere_run("second", [&plain]);
     run(with_estimate(&mut command)).said_nothing();
-    place.is_clean();
+    place.assert_clean();
     assert!(!place.path("first").exists(), "{:?}", files_below(&place.path("first")));
 }
 
@@ -137,7 +137,7 @@ fn recovering_a_run_without_events_removes_it() {
     let recovered = recover(&place, &place.path("out"));
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     recovered.said_once(&["no records of it are left", "has been removed"]);
-    place.is_clean();
+    place.assert_clean();
     assert!(!place.path("out").exists());
     run(with_estimate(&mut place.ampere_run("out", [&plain]))).said_nothing();
     assert_eq!(place.summary("out")["run"]["complete"], true);
@@ -159,7 +159,7 @@ fn a_node_that_cannot_be_finished_does_not_keep_the_others_from_it() {
         "{recovered:#?}"
     );
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The other recoveries remove nothing that it has written.
@@ -183,7 +183,7 @@ fn of_several_recoveries_at_once_one_finishes_the_run() {
         let events = place.summary("out")["quality"]["events"].as_u64().expect("a number");
         assert!(events > 100 && events <= published + 2, "{events} of {published}");
         check_trace(&place, "out");
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -209,7 +209,7 @@ fn a_trace_that_could_not_be_written_can_be_written_later() {
     assert_eq!(calls(&before), calls(&after));
     check_conserved(&after, true);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The application writes into the output directory, too, under names that a trace would have.
@@ -244,7 +244,7 @@ fn files_of_the_application_are_not_taken_for_half_of_a_trace() {
     assert_eq!(recovered.code, 0, "{recovered:#?}");
     assert_eq!(calls(&before), calls(&place.summary("out")));
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The records are gone, and the next run's are in their place.
@@ -277,7 +277,7 @@ fn a_run_whose_directory_another_run_has_taken_is_finished_elsewhere_or_discarde
             check_conserved(&summary, false);
         }
         assert_eq!(std::fs::read(place.path("out/summary.json")).expect("it stays"), others);
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -292,7 +292,7 @@ fn recovers_all(place: &Place, output: &str, published: u64) {
     assert_eq!(done.code, 0, "{done:#?}");
     let summary = place.summary(output);
     assert!(summary["quality"]["events"].as_u64() >= Some(published), "{published} {}", summary["quality"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn definitions_that_were_removed_are_read_from_the_spool() {
     let is_noted = ["the log itself was removed; its copy is read", "of its last events no records are left"];
     assert!(is_noted.iter().any(|note| notes.contains(note)), "{notes}");
     assert!(calls(&summary)["step"] > 100, "{}", summary["quality"]);
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// The process was killed when only the removal of the session was left to do.
@@ -369,7 +369,7 @@ fn a_session_whose_results_are_written_is_removed() {
             assert_eq!(done.code, 0, "{done:#?}");
             done.said_once(&["its results are there"]);
         }
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -394,5 +394,5 @@ fn a_run_that_was_killed_with_its_pid_namespace_is_not_in_use() {
     let done = recover(&place, &place.path("out"));
     assert_eq!(done.code, 0, "{done:#?}");
     check_conserved(&place.summary("out"), false);
-    place.is_clean();
+    place.assert_clean();
 }

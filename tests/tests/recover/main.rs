@@ -196,5 +196,5 @@ fn check_steps(place: &Place, output: &str, done: &Done, steps: u64, per_step: u
     assert!(!place.path(output).join("collector.json").exists());
     let left = files_below(&place.path(output));
     assert!(left.iter().all(|path| path.extension().is_none_or(|e| e != "records")), "{left:?}");
-    place.is_clean();
+    place.assert_clean();
 }

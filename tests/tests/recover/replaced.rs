@@ -108,7 +108,7 @@ fn a_collector_that_takes_over_when_the_command_has_ended_loses_nothing() {
     let trace = place.path("out/traces.otf2");
     let again = attribute(&trace, &["--config", settings.to_str().expect("UTF-8")]);
     ampere_tests::runs::assert_same_figures(&summary, &again);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn under_mpi_every_call_of_each_rank_is_counted() {
     assert_eq!(list(&summary["run"], "gaps").len(), 2);
     check_conserved(&summary, true);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
     let gaps = list(&summary["run"], "gaps");
     assert!(gaps.last().is_some_and(|gap| gap["joules"].is_null()), "{gaps:?}");
     assert_eq!(summary["run"]["complete"], false);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_program_that_waits_for_room_in_a_ring_goes_on_when_nothing_reads_it() {
     let summary = place.summary("out");
     assert!(summary["quality"]["suppressed_calls"].as_u64() > Some(1000), "{}", summary["quality"]);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn without_a_trace_the_summary_says_that_earlier_figures_are_lost() {
     assert!(notes.contains("what had been measured before is lost"), "{notes}");
     assert!(calls(&summary)["step"] > 100);
     check_conserved(&summary, true);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn the_last_process_replaces_a_collector_killed_with_ampere_run() {
     assert!(calls(&summary)["step"] > 300);
     check_conserved(&summary, true);
     check_trace(&place, "out");
-    place.is_clean();
+    place.assert_clean();
 }
 
 /// What the dead collector has left in the session's page must not be taken for an answer of the new one, which takes the
@@ -389,7 +389,7 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
     let ready = std::fs::read_to_string(place.path("ready")).unwrap_or_default();
     assert_ne!(ready.trim(), first.to_string(), "the dead one was taken for ready");
     assert_eq!(place.summary("out")["run"]["complete"], true);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -409,5 +409,5 @@ fn a_replay_goes_on_with_another_collector() {
     assert!(done.stderr.contains("another one takes over"), "{done:#?}");
     let (recorded, played) = (place.summary("recorded"), place.summary("out"));
     ampere_tests::runs::assert_same_figures(&recorded, &played);
-    place.is_clean();
+    place.assert_clean();
 }

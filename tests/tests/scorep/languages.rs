@@ -89,7 +89,7 @@ fn functions_of_python_have_joules() {
     let (step_calls, step_joules) = row(&summary, "__main__.Solver:step");
     assert_eq!(step_calls, 20.0);
     assert!(joules > 10.0 * step_joules, "{joules} J, {step_joules} J");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -110,5 +110,5 @@ fn a_procedure_of_a_fortran_module_is_named_as_in_fortran() {
         .env("AMPERE_OUTPUT", place.path("out"));
     succeed(&mut command);
     assert_eq!(row(&place.summary("out"), "work::heavy").0, 20.0);
-    place.is_clean();
+    place.assert_clean();
 }

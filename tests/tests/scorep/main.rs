@@ -78,7 +78,7 @@ fn under_score_p(openmp: bool, timer: &str) {
     assert_eq!(calls("MPI_Allreduce"), Some(40.0));
     assert_eq!(calls("main"), Some(2.0));
     assert!(number(&summary["quality"], "conservation_error_joules") < 1e-6);
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]
@@ -223,7 +223,7 @@ fn the_counters_are_in_score_ps_own_trace() {
         assert_eq!(attributed["run"]["energy"], "simulated");
         // The metric plugin alone writes no results of ampere, and leaves nothing behind.
         assert!(!place.path("out").exists());
-        place.is_clean();
+        place.assert_clean();
     }
 }
 
@@ -236,7 +236,7 @@ fn both_plugins_read_the_same_samples() {
     simulate(&mut command, "watts=300/100@0.05");
     let output = succeed(command.env("SCOREP_SUBSTRATE_PLUGINS", "ampere"));
     assert!(text(&output.stderr).starts_with("ampere: energy summary in"), "{}", text(&output.stderr));
-    place.is_clean();
+    place.assert_clean();
     let (theirs, _) = metrics_in(&trace);
     let (ours, _) = metrics_in(&place.path("out/traces.otf2"));
     assert_eq!(theirs.keys().collect::<Vec<_>>(), ours.keys().collect::<Vec<_>>());

@@ -105,7 +105,7 @@ fn messages_are_those_of_score_p(openmp: bool) {
         .env("SCOREP_EXPERIMENT_DIRECTORY", &theirs);
     succeed(&mut command);
     assert_same_events(&place.path("out/traces.otf2"), &theirs.join("traces.otf2"));
-    place.is_clean();
+    place.assert_clean();
 }
 
 fn assert_same_events(ours: &Path, theirs: &Path) {

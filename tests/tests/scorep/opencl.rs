@@ -140,7 +140,7 @@ fn play(mpi: bool, arguments: &[&str]) {
             );
         }
     }
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]

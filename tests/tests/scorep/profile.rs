@@ -193,7 +193,7 @@ fn agrees(options: &[&str], environment: &[(&str, &str)], expected: &[&str]) {
         counts.iter().filter(|(key, _)| key.starts_with(kind)).map(|(_, count)| count).sum()
     };
     assert!(of("ENTER") > 100 && of("ENTER") == of("LEAVE"), "{counts:?}");
-    place.is_clean();
+    place.assert_clean();
 }
 
 #[test]

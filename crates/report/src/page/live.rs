@@ -1,4 +1,5 @@
-//! The tables of a run that has not ended, taken directly from the engine: with half a million call paths, making a summary takes too long.
+//! The tables of a run that has not ended, taken directly from the engine: with half a million call paths, making a summary takes
+//! too long.
 
 use super::ranks::{FUNCTIONS_MAX, Groups, heat, label};
 use super::rows::{self, More, Names, rounded};
