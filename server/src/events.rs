@@ -54,7 +54,7 @@ impl Default for Pages {
 }
 
 impl Service {
-    /// The page as of now, or that of the run's end. `None`: the collector has no time for it just now.
+    /// The current page, or the last one if the run has ended. `None` if the collector has no time for it at the moment.
     pub(crate) async fn page(&self, rank: Option<usize>) -> Option<Arc<Page>> {
         let page = self.page_of_this_node(rank).await?;
         Some(self.job().map_or_else(|| page.clone(), |job| Arc::new(page.with_job(&job))))

@@ -1,6 +1,6 @@
-//! Asks each of the run's other nodes for its report: once a second, and of many nodes less often, so that the work of a second
-//! has a limit. Each is asked apart from the others, with limits of time and length: one that is slow, dead, or tells lies holds
-//! nothing back.
+//! Asks each of the run's other nodes for its report: once a second, or less often if there are many nodes, so that the work of a
+//! second has a limit. Each node is asked independently of the others, with limits on time and length: a node that is slow, dead
+//! or lies does not delay the others.
 
 use super::find::{self, Found};
 use crate::http::{Service, Wanted, accept_on};

@@ -43,7 +43,7 @@ struct Range<'a> {
 }
 
 impl Range<'_> {
-    /// `None` if it is none.
+    /// Parses one media range; `None` if the text is not one.
     fn parse(text: &str) -> Option<Range<'_>> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, subtype) = parts.next()?.split_once('/')?;

@@ -1,4 +1,4 @@
-//! What the run did not see: CPU time that the kernel has counted, beside the time that is in rows.
+//! Finds what the run did not see: compares the CPU time that the kernel has counted with the time that is in rows.
 
 use super::Finish;
 use crate::node_watch::NodeWatch;
@@ -35,7 +35,7 @@ impl Finish {
         (in_rows, hidden)
     }
 
-    /// Compares the CPU time of the run with the time in its rows: a difference is in no function, and is said.
+    /// Compares the CPU time of the run with the time in its rows. A note reports the difference, which is in no function.
     pub(super) fn note_what_was_not_seen(&mut self, samples_stacks: bool) {
         let stacks = self.run.options.config.sampler.stacks;
         let is_switched_off = !samples_stacks && stacks == Some(StackPeriod::Off);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! mod.rs       the steps: everything is attributed, the figures are written, then the trace, then the final figures
-//! summary.rs   what the summary says of a run     results.rs   files that are written into the output directory
-//! running.rs   the summary that is on disk while the run goes on
+//! summary.rs   what a run's summary contains       results.rs   files that are written into the output directory
+//! running.rs   the summary that is on disk during the run
 //! settling.rs  figures that are computed again from the trace     cpu_time_check.rs   CPU time that is in no row
 //! whole_run.rs the figures of all nodes as one
 //! preloaded.rs processes that the preloaded library left alone     unseen.rs   programs whose MPI calls cannot be recorded
@@ -50,12 +50,12 @@ const EVENTS_AT_ONCE: u64 = 10_000;
 
 struct Traced {
     is_whole: bool,
-    /// There is none, and the records stay, so that it can be made later.
+    /// Whether there is no trace, and the records stay, so that it can be made later.
     keeps_records: bool,
 }
 
 impl LiveRun {
-    /// Ends the run and writes its results. `is_over`: all of its processes have ended. The error is one line.
+    /// Ends the run and writes its results. `is_over` is whether all of its processes have ended. The error is one line.
     pub fn finish(self, is_over: bool) -> Result<(Summary, Session), ResultsError> {
         Finish { run: self }.finish(is_over)
     }
@@ -114,7 +114,7 @@ impl Finish {
         Ok((summary, self.run.session))
     }
 
-    /// The output directory may have been removed, and with it the manifest, which says where the records are.
+    /// Removes the records by the run's own copy of the manifest: the one in the output directory may have been removed with it.
     fn remove_records(&self) {
         let records = self.run.options.manifest.records.iter();
         let own = records.filter(|records| spool_place::is_of(records, &self.run.ingest.spool.directory));
@@ -295,7 +295,7 @@ impl Finish {
         }
     }
 
-    /// It was over before anything could be recorded.
+    /// Whether the run ended before anything could be recorded.
     fn is_empty(&self) -> bool {
         self.run.ingest.processes.is_empty() && self.run.timeline.is_none()
     }

@@ -1,4 +1,4 @@
-//! What the summary says of a run that was measured live.
+//! Makes the summary of a run that was measured live.
 
 use super::{preloaded, unseen};
 use crate::ingest::process::{Process, State};
@@ -28,7 +28,7 @@ const UNSAMPLED_SECONDS: f64 = 0.1;
 const ALIKE_NOTES_MAX: usize = 8;
 
 impl LiveRun {
-    /// The figures as of now. `complete`: nothing of the run is missing, as far as its caller knows.
+    /// The current figures. `complete` is whether nothing of the run is missing, as far as the caller knows.
     pub fn summary(&self, complete: bool) -> Summary {
         RunSummary::of(self)
             .made_by(complete, |attributor, run, quality| Summary::new(attributor, None, run, quality))
@@ -44,8 +44,8 @@ impl<'a> RunSummary<'a> {
         RunSummary { run }
     }
 
-    /// The totals and the largest rows as of now; `None` before there are any, and while a collector that has taken a killed
-    /// one's place reads what that one knew.
+    /// The current totals and largest rows; `None` before there are any, and while the successor of a killed collector reads what
+    /// the killed one knew.
     pub fn running(&self) -> Option<Summary> {
         let has_figures = self.run.timeline.is_some()
             && self.run.processes_seen() > 0
@@ -350,7 +350,7 @@ impl<'a> RunSummary<'a> {
         }
     }
 
-    /// Whether nothing of the run is missing, if it is over.
+    /// Whether the run has ended and nothing of it is missing.
     pub fn is_complete(&self, is_over: bool) -> bool {
         let is_whole = self.run.options.replay.as_ref().is_none_or(|replay| replay.notes.is_empty());
         let is_all = self.run.session.unmeasured() == 0 && process_ends::is_whole(&self.run.ingest);

@@ -48,7 +48,7 @@ fn look_at_disks(run: &mut LiveRun) {
         run.spool_taken();
         let samples = run.sampling.samples.as_mut().and_then(|samples| samples.reader.spool.as_mut());
         run.ingest.end_trace(samples, &run.options.output, left, &mut run.notes);
-        // What cannot be spooled has been said.
+        // The notes already report what cannot be spooled.
         run.timeline.iter_mut().for_each(|timeline| _ = timeline.pipeline.attributor.end_recording());
     }
 }

@@ -327,7 +327,7 @@ impl LiveRun {
         self.timeline.as_ref().is_some_and(|timeline| timeline.clock_is_certain)
     }
 
-    /// Publishes the figures as of now for requests over the network.
+    /// Publishes the current figures for requests over the network.
     pub fn publish(&mut self) {
         self.publish_as(false);
     }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 pub struct Latest {
     snapshot: Arc<Mutex<Arc<Snapshot>>>,
     was_read: Arc<AtomicBool>,
-    /// The live page of a run that is over.
+    /// The last page of a run that has ended.
     pub page: LastPage,
 }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl LiveRun {
-    /// The page as of now. `rank`: the call paths of one alone, by its place among the choices.
+    /// The current page. If `rank` is set, the call paths are those of this rank alone; it is an index into the ranks that can be
+    /// chosen.
     pub fn page(&mut self, rank: Option<usize>) -> Page {
         let summary = RunSummary::of(self).made_by(false, Summary::outline);
         let mut page = Page::outline(&summary);

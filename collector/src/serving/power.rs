@@ -20,7 +20,7 @@ impl Power {
         self.devices.clear();
     }
 
-    /// Adds a device's last sample; one that was added before is ignored. Averages are over `window` ticks, or over the time
+    /// Adds a device's last sample; a sample that was added before is ignored. Averages are over `window` ticks, or over the time
     /// between two samples if that is longer.
     pub fn see(&mut self, device: usize, time: Timestamp, joules: f64, window: u64) {
         if self.devices.len() <= device {

@@ -36,8 +36,8 @@ pub(super) fn of(figures: &Figures, period: Duration) -> SamplingReport {
     ended
 }
 
-/// The actual CPU time between two samples, if some samples are missing. Of lost records, as many are taken to have been samples
-/// as of the others.
+/// The actual CPU time between two samples, if some samples are missing. The lost records are assumed to have had the same
+/// proportion of samples as the others.
 fn period_of(figures: &Figures, period: Duration) -> Option<Duration> {
     let taken = figures.samples as f64;
     let missing = figures.throttled as f64 + figures.lost as f64 * taken / (taken + figures.switches as f64);

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A counter of a processor or of a node that stands still for this time does not count what it should.
 const STALL_SECONDS_MIN: f64 = 1.0;
-/// Fewer misreadings of a counter do not show that it is none.
+/// With fewer misreadings, no note states that the values are not those of an energy counter.
 const MISREADINGS_MIN: u64 = 10;
 
 /// A counter that has stood still may catch up within the first sample interval.
@@ -601,7 +601,7 @@ fn by_own_joules(a: &Figures, b: &Figures) -> std::cmp::Ordering {
 struct Largest {
     most: usize,
     rows: Vec<Callpath>,
-    /// `most` call paths have at least these joules: what has less is none of the largest.
+    /// `most` call paths have at least these joules: a call path with less is not among the largest.
     least_joules: f64,
 }
 

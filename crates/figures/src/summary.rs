@@ -718,7 +718,8 @@ pub struct View {
 }
 
 impl View {
-    /// The joules that shares refer to. Where each consumer gets all, as of time, that is more than the device's own total.
+    /// The joules that shares refer to. If each consumer gets all joules, as for time, these are more than the
+    /// device's total.
     pub fn whole(&self) -> f64 {
         self.attributed_joules + self.idle_joules + self.lost_joules
     }

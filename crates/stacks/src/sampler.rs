@@ -559,7 +559,7 @@ fn mappings_of(processes: &mut Processes, files: &mut Files, process: u32) -> Ma
 
 impl Sampler {
     fn switch_in(&mut self, thread: u32, time: u64) {
-        // What waits for a CPU matters only beside samples.
+        // The time for which threads wait for a CPU is used only together with samples.
         if self.options.samples && self.running.len() < RUNNING_MAX {
             self.running.entry(thread).or_insert(time);
         }

@@ -279,7 +279,7 @@ fn finish(run: LiveRun, is_over: bool, output: &Output, manifest: &Manifest) -> 
     Ok(())
 }
 
-/// The pid of `ampere run`, if it has started this collector, and what it says.
+/// The pid of `ampere run` and the messages that come from it, if it has started this collector.
 fn follow_launcher(session: &Session, arguments: &Arguments) -> anyhow::Result<(Option<u32>, Option<Input>)> {
     if !arguments.until_input_closes {
         return Ok((None, None));
@@ -368,7 +368,7 @@ fn load_config(arguments: &Arguments) -> anyhow::Result<(Option<PathBuf>, Config
     Ok((path, config))
 }
 
-/// `None`: it was not said where to listen.
+/// The address to listen at; `None` if neither an option nor the environment sets one.
 fn listen_address(arguments: &Arguments) -> anyhow::Result<Option<Listen>> {
     let wanted = arguments.listen.clone().map(OsString::from).or_else(|| from_environment("AMPERE_LISTEN"));
     Ok(wanted.map(|text| text.to_string_lossy().parse()).transpose()?)

@@ -42,8 +42,8 @@ pub fn joined(first: Summary, others: Vec<Summary>) -> Summary {
     whole
 }
 
-/// The summary of a trace whose nodes were attributed apart from each other: the same as of all at once. `run` has only what
-/// depends on the nodes.
+/// Makes the summary of a trace whose nodes were attributed separately, equal to that of all nodes attributed together. Its `run`
+/// has only what depends on the nodes.
 pub fn of_one_trace(first: Summary, others: Vec<Summary>) -> Summary {
     let mut all = vec![first];
     all.extend(others);

@@ -198,7 +198,7 @@ fn renumbered(location: LocationRef, new: &HashMap<u64, u64>) -> LocationRef {
 /// Puts a joined archive that is complete in its place. Does nothing if there is none.
 ///
 /// # Errors
-/// What is in the way. The call can be repeated.
+/// States what prevents it. The call can be repeated.
 pub fn carry_out(directory: &Path) -> Result<(), JoinError> {
     if !is_own(directory) || directory.join(BEGUN).symlink_metadata().is_err() {
         return Ok(());
