@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_reported() {
         assert!(parse("a{} 1\n").unwrap_err().contains("EOF"));
         assert!(parse("a{} 1\na{} 1\n# EOF\n").unwrap_err().contains("repeated"));
         assert!(parse("a{b=\"c} 1\n# EOF\n").unwrap_err().contains("no sample"));

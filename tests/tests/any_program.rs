@@ -110,7 +110,7 @@ fn agrees_with_its_trace(output: &Path, summary: &Value) {
 }
 
 #[test]
-fn a_program_as_it_is_has_its_call_paths() {
+fn an_unmodified_program_has_call_paths() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let program = place.compile("cc", "work", WORK, &["-O2", "-lm"]);
@@ -552,7 +552,7 @@ fn gpu_links(summary: &Value) -> BTreeSet<String> {
 
 /// Only the collector that is killed knows which GPU one of the programs had.
 #[test]
-fn each_process_draws_from_the_gpus_where_the_driver_has_queues_of_it() {
+fn each_process_draws_from_the_gpus_on_which_it_has_queues() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     for name in ["one", "other", "none"] {
@@ -647,7 +647,7 @@ fn each_process_draws_from_the_gpus_where_nvidias_driver_lists_it() {
 }
 
 #[test]
-fn a_period_that_is_none_is_an_error() {
+fn an_invalid_period_is_an_error() {
     let place = Place::new();
     let done = run(&mut place.ampere(["run", "--sample", "sometimes", "--", "true"]));
     assert_ne!(done.code, 0, "{done:#?}");
@@ -1410,7 +1410,7 @@ const KERNEL_WORK: &str = r#"
 "#;
 
 #[test]
-fn time_in_the_kernel_is_of_the_function_that_called_it_where_it_may_be_sampled() {
+fn time_in_the_kernel_belongs_to_its_caller_if_it_may_be_sampled() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     skip_unless!(is_root(), "needs root");
     skip_unless!(other_user_may_run(), "another user than root may not run what is built here");

@@ -148,7 +148,7 @@ fn procedures_of_fortran_modules_are_filtered() {
 }
 
 #[test]
-fn a_filter_that_is_none_is_refused_before_anything_starts() {
+fn an_invalid_filter_is_refused_before_anything_starts() {
     let place = Place::new();
     let program = place.instrumented();
     place.write("wrong", "SCOREP_REGION_NAMES_BEGIN\n  EXCLUDE work\n");

@@ -304,7 +304,7 @@ fn what_must_be_measured_and_cannot_be_fails() {
 }
 
 #[test]
-fn results_go_beside_those_of_another_run() {
+fn results_go_next_to_those_of_another_run() {
     let place = Place::new();
     let program = place.instrumented();
     run(&mut place.ampere_run("out", [&program])).said_nothing();

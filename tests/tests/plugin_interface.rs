@@ -322,7 +322,7 @@ fn the_event_functions_may_be_requested_before_init() {
 }
 
 #[test]
-fn switched_off_it_does_nothing() {
+fn a_disabled_plugin_does_nothing() {
     let place = Place::new();
     for scenario in ["usual", "threads"] {
         let done = run(command(&place, scenario).env("AMPERE_DISABLE", "1"));

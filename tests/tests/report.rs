@@ -22,7 +22,7 @@ fn report(place: &Place, arguments: &[&str]) -> Done {
 }
 
 #[test]
-fn each_format_of_a_run_that_goes_on_and_of_one_that_is_over() {
+fn each_format_of_a_running_and_of_an_ended_run() {
     let place = Place::new();
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);
     let running = start(place.ampere_run("out", [&program]).env("AMPERE_COUNTERS", "estimate"));
@@ -140,7 +140,7 @@ fn a_summary_becomes_a_data_frame_by_the_books_lines() {
 
 /// This is what Perfetto needs to draw it: on each thread, every start has its end, in the order of time.
 #[test]
-fn events_for_perfetto_nest_and_have_the_power_beside_them() {
+fn events_for_perfetto_nest_and_come_with_the_power() {
     let place = Place::new();
     place.write("go", "");
     let program = place.compile("cc", "waits", WAITS, &["-finstrument-functions"]);

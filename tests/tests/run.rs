@@ -621,7 +621,7 @@ fn the_exit_status_is_the_commands_own() {
 
 /// This is the shell of `salloc` on a login node.
 #[test]
-fn a_node_that_is_none_of_the_slurm_jobs_is_named() {
+fn a_node_outside_the_slurm_job_is_named() {
     let place = Place::new();
     let mut command = place.ampere_run("out", ["true"]);
     let done = jobs::run(command.env("SLURM_JOB_ID", "17").env("SLURM_JOB_NODELIST", "no-such-node[1-2]"));

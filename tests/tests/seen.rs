@@ -118,7 +118,7 @@ fn a_process_that_could_record_its_functions_and_does_not_is_sampled() {
 }
 
 #[test]
-fn functions_of_a_program_that_are_not_instrumented_are_sampled_beside_those_that_are() {
+fn functions_that_are_not_instrumented_are_sampled_next_to_those_that_are() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let main = "void recorded(double); int main(void) { for (int i = 0; i < 20; i++) { recorded(0.01); spin(0.04); } return 0; }";
@@ -226,7 +226,7 @@ fn a_run_that_is_not_complete_because_sampling_is_off_says_so() {
 
 /// While its main thread records, a process is not sampled: the work of other threads is missed, and a note reports it.
 #[test]
-fn threads_that_record_nothing_beside_one_that_does_are_named_as_not_seen() {
+fn threads_that_record_nothing_next_to_one_that_does_are_named_as_not_seen() {
     skip_unless!(may_sample(), "perf_event_open is not allowed here");
     let place = Place::new();
     let main = r#"

@@ -132,7 +132,7 @@ fn an_interrupt_from_the_terminal_ends_the_command_and_not_the_collector() {
 }
 
 #[test]
-fn if_ampere_run_itself_is_killed_the_command_goes_on_and_its_results_are_written() {
+fn if_ampere_run_itself_is_killed_the_command_continues_and_its_results_are_written() {
     let place = Place::new();
     let mut running = under_way(&place, &program(&place), &["handles"]);
     running.signal(Signal::KILL);

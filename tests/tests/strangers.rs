@@ -177,7 +177,7 @@ fn a_collector_json_that_is_a_pipe_or_has_no_end_holds_nobody() {
 
 /// What the first node's collector sends to another user, or to a node that is gone and whose port another user has taken.
 #[test]
-fn the_first_node_tells_nobody_the_token_of_a_run() {
+fn the_first_node_gives_nobody_the_token_of_a_run() {
     skip_unless!(is_root(), "needs root");
     let place = Place::new();
     let token = private(&place, "token", &format!("{TOKEN}\n"));

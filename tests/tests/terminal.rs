@@ -110,7 +110,7 @@ fn keys_sort_filter_search_and_choose_views_and_quitting_gives_the_terminal_back
 }
 
 #[test]
-fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_said() {
+fn a_successor_of_the_collector_is_found_and_the_end_of_the_run_is_shown() {
     if !have(&["tmux"]) {
         return;
     }
@@ -200,7 +200,7 @@ fn call_paths_are_of_all_ranks_or_of_one() {
 }
 
 #[test]
-fn sampled_ranks_are_counted_once_and_their_node_is_over_with_the_run() {
+fn sampled_ranks_are_counted_once_and_their_node_ends_with_the_run() {
     if !have(&["tmux", "mpirun.openmpi", "mpicc.openmpi"]) {
         return;
     }
@@ -493,7 +493,7 @@ fn ten_thousand_call_paths_can_be_searched_and_filtered() {
 }
 
 #[test]
-fn a_collector_that_does_not_answer_is_said_to_and_its_last_figures_stay() {
+fn an_unresponsive_collector_is_reported_and_its_last_figures_stay() {
     if !have(&["tmux"]) {
         return;
     }
@@ -612,7 +612,7 @@ fn a_small_terminal_is_the_commands_alone() {
 }
 
 #[test]
-fn a_command_that_takes_long_says_how_far_it_is_in_a_line_that_goes() {
+fn a_slow_command_shows_its_progress_in_a_line_that_vanishes() {
     if !have(&["tmux"]) {
         return;
     }

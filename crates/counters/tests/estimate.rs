@@ -237,7 +237,7 @@ fn a_run_gets_the_idle_watts_of_its_cpus_and_nothing_of_its_neighbours() {
 }
 
 #[test]
-fn no_more_cpus_of_a_node_are_busy_than_it_has() {
+fn a_node_never_has_more_busy_cpus_than_cpus() {
     let root = tempfile::tempdir().unwrap();
     let (_, run) = run_on_one_of_four(root.path());
     wait();

@@ -112,7 +112,7 @@ fn a_library_that_is_not_there_or_lacks_a_function_is_noted() {
 }
 
 #[test]
-fn without_a_driver_it_is_not_loaded() {
+fn the_library_is_not_loaded_without_a_driver() {
     let node = bare_node();
     let variables = [("AMPERE_SYS_ROOT", node.path().to_str().unwrap()), ("AMPERE_COUNTERS", "nvml")];
     let answer = probe_under(&[], "read", &variables);

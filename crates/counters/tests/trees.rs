@@ -201,7 +201,7 @@ fn a_second_zone_of_a_name_has_a_name_of_its_own() {
 }
 
 #[test]
-fn a_counter_that_cannot_be_read_beside_others_makes_the_joules_incomplete() {
+fn an_unreadable_counter_among_others_makes_the_joules_incomplete() {
     let cases: [(&[&str], bool); 8] = [
         (&[], false),
         (&["1"], true),

@@ -527,7 +527,7 @@ fn on_nodes(count: u32) -> Summary {
 }
 
 #[test]
-fn of_many_ranks_the_sums_are_shown_and_those_that_stand_out() {
+fn for_many_ranks_sums_and_outliers_are_shown() {
     let summary = on_nodes(1000);
     let shown = text::render(&summary, Screen::FILE);
     let has = |line: &str| assert!(shown.contains(line), "{line}\n{}", &shown[..shown.len().min(6000)]);

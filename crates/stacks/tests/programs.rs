@@ -101,7 +101,7 @@ fn each_thread_has_its_own_samples_from_its_start_function_on() {
 }
 
 #[test]
-fn forked_and_executed_processes_are_told_and_sampled() {
+fn forked_and_executed_processes_are_reported_and_sampled() {
     let Some(run) = compile(TABLES).run(&["fork"]) else { return };
     let [first, forked, executed] = &run.received.started[..] else { panic!("{:?}", run.received.started) };
     assert_eq!(
@@ -136,7 +136,7 @@ fn inlined_functions_are_frames_where_the_file_has_debug_information() {
 }
 
 #[test]
-fn a_program_that_ends_at_once_is_told() {
+fn a_program_that_ends_at_once_is_reported() {
     let Some(run) = compile(TABLES).run(&["at_once"]) else { return };
     assert_eq!(run.received.started.len(), 1);
     assert_eq!(run.received.ended.iter().filter(|(_, thread)| thread.is_none()).count(), 1);
@@ -170,7 +170,7 @@ fn compile_into(programs: &Programs, options: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_signal_handler_is_above_what_it_interrupted() {
+fn a_signal_handler_is_inside_what_it_interrupted() {
     let Some(run) = compile(TABLES).run(&["signal"]) else { return };
     let nested = run
         .stacks

@@ -69,7 +69,7 @@ fn on_one_core_the_collector_has_none_of_its_own() {
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn a_clock_that_may_stop_is_told() {
+fn a_clock_that_may_stop_is_reported() {
     let place = Place::new();
     let found = ask(doctor(&place));
     let said = found.says("cores and clock", "clock", "ok", &["tsc", "steady"]);

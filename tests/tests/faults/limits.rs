@@ -6,7 +6,7 @@ use ampere_tests::counting_program::{
 use ampere_tests::jobs::{Place, built, run};
 
 #[test]
-fn a_program_without_a_descriptor_left_goes_on_and_so_do_its_figures() {
+fn a_program_without_free_descriptors_continues_and_is_still_measured() {
     let place = Place::new();
     let program = build_serial(&place);
     let words = [program.into(), "few-files".into(), "2000".into()];
@@ -41,7 +41,7 @@ fn a_program_that_may_not_open_anything_runs_unmeasured() {
 
 /// Energy that the second process uses is charged to the first one, which must be reported.
 #[test]
-fn a_process_that_cannot_be_measured_beside_one_that_is_makes_the_run_incomplete() {
+fn a_process_that_cannot_be_measured_makes_the_run_of_others_incomplete() {
     let place = Place::new();
     let program = build_serial(&place);
     let second = "OMPI_COMM_WORLD_LOCAL_RANK=1";

@@ -92,7 +92,7 @@ fn a_job_that_is_ended_by_its_scheduler_has_results() {
 }
 
 #[test]
-fn a_stopped_rank_goes_on_and_nothing_is_lost() {
+fn a_stopped_rank_continues_and_nothing_is_lost() {
     if !have_mpi() {
         return;
     }

@@ -114,7 +114,7 @@ fn a_program_that_becomes_one_that_is_not_measured_is_finished() {
 }
 
 #[test]
-fn a_plugin_that_the_program_closes_goes_on_measuring() {
+fn a_plugin_that_the_program_closes_keeps_measuring() {
     let place = Place::new();
     let program = build_serial(&place);
     let words = [program.into(), "dlclose".into(), "2000".into()];

@@ -234,7 +234,7 @@ fn metrics_that_cannot_be_recorded_are_named_in_one_line() {
 
 /// The collector is killed in the middle: another one takes its place, and no joule is missing.
 #[test]
-fn a_killed_collector_is_replaced_and_its_series_goes_on() {
+fn a_killed_collector_is_replaced_and_its_series_continues() {
     let host = Host::new();
     for (pattern, watts) in [("rocm_smi:::energy_count:device=1", 150.0), ("estimate:::energy", 100.0)] {
         let mut command = host.simulated("usual", "2", "ns", &[pattern], "watts=300,150");

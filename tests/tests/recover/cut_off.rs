@@ -149,7 +149,8 @@ fn of_a_run_whose_records_are_gone_the_last_figures_are_shown() {
 
 /// The records are on the disk of another node.
 #[test]
-fn from_another_node_a_run_goes_on_until_its_figures_are_old_and_then_the_command_for_its_node_is_named() {
+fn on_another_node_a_run_counts_as_running_until_its_figures_are_old_and_then_the_command_for_its_node_is_named()
+ {
     let place = killed_run();
     let _ = std::fs::remove_file(place.path("out/collector.json"));
     std::fs::remove_dir_all(session_directory(&place)).expect("the shared memory");

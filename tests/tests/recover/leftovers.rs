@@ -8,7 +8,7 @@ fn recover(place: &Place, directory: &Path) -> Done {
 }
 
 #[test]
-fn a_run_that_goes_on_is_refused() {
+fn a_run_that_has_not_ended_is_refused() {
     let place = Place::new();
     let program = program(&place, WAITS);
     let mut command = place.bare("out", &program);

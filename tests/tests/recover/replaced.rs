@@ -241,7 +241,7 @@ fn after_five_replacements_the_rest_is_left_to_ampere_recover() {
 }
 
 #[test]
-fn a_program_that_waits_for_room_in_a_ring_goes_on_when_nothing_reads_it() {
+fn a_program_that_waits_for_room_in_a_ring_continues_when_nothing_reads_it() {
     let place = Place::new();
     let program = program(&place, STEPS);
     let mut command = place.bare("out", &program);
@@ -393,7 +393,7 @@ fn a_replacement_is_ready_only_when_it_says_so_itself() {
 }
 
 #[test]
-fn a_replay_goes_on_with_another_collector() {
+fn a_replay_continues_with_another_collector() {
     let place = Place::new();
     let program = program(&place, STEPS);
     let mut command = place.ampere_run("recorded", [&program]);

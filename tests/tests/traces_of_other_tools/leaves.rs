@@ -51,7 +51,7 @@ fn kernels_that_overlap_end_when_they_are_left() {
 
 /// A frame that continues is not another call, and each leave of this kind is counted.
 #[test]
-fn a_kernel_that_goes_on_is_one_call() {
+fn a_kernel_that_continues_is_one_call() {
     let events = [(0, "+A"), (10, "+B"), (20, "-A"), (30, "-B")];
     let summary = with_stream(&[], &events).attribute(&[]);
     let rows = list(&list(&summary["devices"][0], "views")[1], "regions");

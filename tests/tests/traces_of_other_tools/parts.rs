@@ -138,7 +138,7 @@ fn parts_are_not_added_to_their_whole() {
 }
 
 #[test]
-fn a_whole_that_its_parts_disprove_is_none() {
+fn a_whole_that_its_parts_disprove_does_not_count() {
     for (whole, watts) in
         [("rapl:::PSYS_ENERGY:PACKAGE0", 10.0), ("system/energy", 0.0), ("hdeem/BLADE/E", 90.0)]
     {

@@ -60,7 +60,7 @@ fn members_of_a_class_are_each_a_device_of_their_part() {
 
 /// The metric of a node includes the same metric of its packages, unless the values disprove it.
 #[test]
-fn a_metric_of_a_node_has_that_of_its_parts_in_it() {
+fn the_metric_of_a_node_contains_those_of_its_parts() {
     for (of_node, expected) in [(150.0, 150.0), (60.0, 50.0 + 60.0)] {
         let (mut trace, packages, reader) = with_packages();
         let class = trace.class(&[("energy", "J")]);

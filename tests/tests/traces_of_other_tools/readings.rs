@@ -177,7 +177,7 @@ fn shares_of_time_are_of_the_time_of_all_ranks() {
 /// If there is one trace next to the figures, its name does not matter; if there are several, it is not known to which one the
 /// figures belong.
 #[test]
-fn a_trace_of_any_name_is_found_beside_its_figures() {
+fn a_trace_of_any_name_is_found_next_to_its_figures() {
     let mut trace = Trace::new();
     let (node, class) = (trace.node("a"), trace.counter());
     let location = trace.rank(0, node);
