@@ -1,9 +1,9 @@
 //! Figures in few digits.
 
-/// Digits of a measured figure, and of an estimated one.
+/// The number of digits of a measured figure, and of an estimated one.
 pub const MEASURED: usize = 4;
 pub const ESTIMATED: usize = 3;
-/// A column has at most this many decimals.
+/// The maximum number of decimals in a column.
 const DECIMALS_MAX: usize = 3;
 
 /// `2.03 kJ`: three digits and a unit.

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[derive(Clone, Debug, Default)]
 pub struct Row<'a> {
     pub name: &'a str,
-    /// What it used itself: dynamic joules where all are known by that.
+    /// The exclusive joules; dynamic ones if those are known for all rows.
     pub joules: f64,
-    /// The least and the most that these can be; `None` of sampled rows.
+    /// The least and the most that the joules can be; `None` for sampled rows.
     pub bounds: Option<(f64, f64)>,
     /// The standard error of a sampled row, as a part of its joules.
     pub error: Option<f64>,
     pub seconds: f64,
     pub calls: u64,
-    /// Mean power, and the least and the most of an interval in which it ran. `None`: below resolution.
+    /// The mean power, and the least and the most of an interval in which it ran. `None` if the power cannot be resolved.
     pub watts: Option<(f64, f64, f64)>,
     /// The devices that it ran on.
     pub devices: Vec<&'a Device>,
@@ -29,15 +29,15 @@ pub struct Facts<'a> {
     pub summary: &'a Summary,
     /// The GPUs, most joules first; those that were not used come last.
     pub gpus: Vec<&'a Device>,
-    /// The devices whose joules are divided among functions: all that are no GPU if kernels are known, otherwise all.
+    /// The devices whose joules are divided among functions: all except GPUs if kernels are known, otherwise all.
     pub hosts: Vec<&'a Device>,
-    /// What all shares are of.
+    /// The joules of which all shares are parts.
     pub whole: f64,
-    /// Whether these are dynamic joules.
+    /// Whether `whole` is in dynamic joules.
     pub is_dynamic: bool,
     pub kernels: Vec<Row<'a>>,
     pub functions: Vec<Row<'a>>,
-    /// What the hosts used that no function is charged with, and what cannot be attributed.
+    /// The joules of the hosts that no function is charged with, and those that cannot be attributed.
     pub outside: f64,
     pub lost: f64,
     used: HashSet<(&'a str, &'a str)>,
@@ -92,12 +92,12 @@ impl<'a> Facts<'a> {
         (self.lost, self.outside) = (lost, (of_hosts - of_functions - lost).max(0.0));
     }
 
-    /// Whether there are no joules, but the time of functions.
+    /// Whether the run has the time of functions, but no joules.
     pub fn is_time(&self) -> bool {
         self.hosts.iter().any(|device| device.unit == "s")
     }
 
-    /// A device's joules, as far as shares are of them.
+    /// The part of a device's joules that `whole` includes.
     pub fn joules_of(&self, device: &Device) -> f64 {
         if self.is_dynamic { device.dynamic_joules.unwrap_or_default() } else { device.total_joules }
     }
@@ -106,7 +106,7 @@ impl<'a> Facts<'a> {
         if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
     }
 
-    /// Whether a process or a GPU stream draws from it.
+    /// Whether a process or a GPU stream draws from the device.
     pub fn is_used(&self, device: &Device) -> bool {
         self.used.contains(&(device.node.as_str(), device.name.as_str()))
     }
@@ -115,7 +115,7 @@ impl<'a> Facts<'a> {
         self.summary.run.energy == "estimated"
     }
 
-    /// What kernels used of a GPU.
+    /// The joules of a GPU that kernels used.
     pub fn in_kernels(&self, device: &Device) -> f64 {
         let rows = view(device, "kernels").into_iter().flat_map(|view| &view.regions);
         rows.map(|row| self.own(&row.figures)).sum::<f64>() + 0.0
@@ -200,7 +200,7 @@ fn contains(whole: &Device, part: &Device) -> bool {
     whole.node == part.node && whole.contains.contains(&part.name)
 }
 
-/// What is no GPU, contains none, and is in nothing else of that kind.
+/// The outermost devices that are no GPUs, contain none and are in none.
 fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     let is_apart = |device: &&Device| {
         let is_gpu = gpus
@@ -212,7 +212,7 @@ fn hosts<'a>(summary: &'a Summary, gpus: &[&Device]) -> Vec<&'a Device> {
     apart.iter().filter(|device| !apart.iter().any(|whole| contains(whole, device))).copied().collect()
 }
 
-/// Node and name of the devices that something draws from.
+/// Node and name of each device that something draws from.
 fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     let linked =
         summary.topology.iter().filter_map(|link| Some((link.node.as_str(), link.device.as_deref()?)));
@@ -221,8 +221,8 @@ fn used(summary: &Summary) -> HashSet<(&str, &str)> {
     linked.chain(with_rows.map(|device| (device.node.as_str(), device.name.as_str()))).collect()
 }
 
-/// With the nodes of views. The same samples divide the joules of all devices of a node: their errors are one error. Those of
-/// several nodes are independent.
+/// The standard errors of sampled functions; `views` are views with their nodes. The same samples divide the joules of all
+/// devices of a node, so their errors are added up. The errors of several nodes are independent.
 pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)>) -> HashMap<&'a str, f64> {
     let mut of_nodes: BTreeMap<(&str, &str), f64> = BTreeMap::new();
     for (node, row) in views.flat_map(|(node, view)| view.regions.iter().map(move |row| (node, row))) {
@@ -237,8 +237,8 @@ pub(crate) fn sampled_errors<'a>(views: impl Iterator<Item = (&'a str, &'a View)
     all
 }
 
-/// The mean power of all devices. Where the energy of one is not known for a part of the time, it is no more than a bound: then the
-/// first is true.
+/// The mean power of all devices. If the energy of one is not known for a part of the time, the power is only an upper bound;
+/// then the first value is `true`.
 pub(crate) fn watts(summary: &Summary) -> Option<(bool, f64)> {
     // The end of a run that continues is later than its last samples.
     let mut seconds: HashMap<&str, f64> = HashMap::new();

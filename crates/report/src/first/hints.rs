@@ -10,11 +10,11 @@ use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
 
-/// At most this many are shown.
+/// The maximum number of hints that are shown.
 pub const HINTS_MAX: usize = 3;
-/// A smaller part of the whole is no reason to do anything.
+/// A smaller part of the whole does not cause a hint.
 const PART_MIN: f64 = 0.05;
-/// Ranks in MPI functions for a larger part wait a lot.
+/// Ranks that spend a larger part in MPI functions get a hint that they wait.
 const MPI_PART_MIN: f64 = 0.2;
 /// A rank that used this part more than the mean keeps the others waiting.
 const IMBALANCE_MIN: f64 = 0.1;
@@ -22,7 +22,7 @@ const IMBALANCE_MIN: f64 = 0.1;
 const STEADY_PART: f64 = 0.8;
 /// A device that is this hot lowers its clock soon.
 const HOT_CELSIUS: f64 = 95.0;
-/// Characters of a name in a hint.
+/// The maximum length of a name in a hint, in characters.
 const NAME_ROOM: usize = 32;
 
 /// The rules, the most important first.
@@ -45,7 +45,7 @@ fn measuring_overhead(facts: &Facts) -> Option<String> {
     much_measuring(facts.summary)
 }
 
-/// GPUs that no process used.
+/// The hint about GPUs that no process used.
 fn unused_devices(facts: &Facts) -> Option<String> {
     let unused: Vec<_> = facts.gpus.iter().filter(|device| !facts.is_used(device)).collect();
     let joules: f64 = unused.iter().map(|device| device.total_joules).sum();
@@ -60,7 +60,7 @@ fn unused_devices(facts: &Facts) -> Option<String> {
     })
 }
 
-/// A device that became as hot as those that lower their clock.
+/// The hint about a device that was hot enough to lower its clock.
 fn throttling(facts: &Facts) -> Option<String> {
     let devices = facts.summary.devices.iter();
     let temperatures = devices.flat_map(|device| device.gauges.iter().map(move |gauge| (device, gauge)));
@@ -72,7 +72,7 @@ fn throttling(facts: &Facts) -> Option<String> {
     })
 }
 
-/// A kernel whose power changes while it runs.
+/// The hint about a kernel whose power changes while it runs.
 fn changing_power(facts: &Facts) -> Option<String> {
     let changes = |row: &&Row| {
         let changes =
@@ -85,7 +85,7 @@ fn changing_power(facts: &Facts) -> Option<String> {
     Some(format!("{name} drew {least:.0} to {most:.0} W, mean {mean:.0} W: see report.html"))
 }
 
-/// A rank that used more than the others.
+/// The hint about a rank that used more than the others.
 fn imbalance(facts: &Facts) -> Option<String> {
     let views = facts.views(&facts.hosts, "ranks");
     let whole = over_ranks::whole(facts.summary, &views)?;
@@ -106,7 +106,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Ranks that wait for each other.
+/// The hint about ranks that wait for each other.
 fn mpi_share(facts: &Facts) -> Option<String> {
     let mpi = facts.functions.iter().filter(|row| is_mpi(row.name));
     let joules: f64 = mpi.map(|row| row.joules).sum();
@@ -117,7 +117,7 @@ fn mpi_share(facts: &Facts) -> Option<String> {
     })
 }
 
-/// Other processes kept the node's processors busy, and their energy is in the counters.
+/// The hint that other processes kept the node's processors busy, and that their energy is in the counters.
 fn others_on_the_node(facts: &Facts) -> Option<String> {
     let cpu = facts.summary.run.node_cpu.filter(|cpu| cpu.has_others())?;
     // A GPU's counter has nothing of what runs on the processors.
@@ -130,7 +130,7 @@ fn others_on_the_node(facts: &Facts) -> Option<String> {
         .then(|| format!("others had {part} of the busy CPU time: their energy is in these joules"))
 }
 
-/// An estimate by watts that nobody set for this node.
+/// The hint that energy was estimated with watts that were not set for this node.
 fn default_watts(facts: &Facts) -> Option<String> {
     let device = facts.hosts.iter().find(|device| device.energy == "estimated")?;
     let cpu = facts.summary.run.node_cpu;

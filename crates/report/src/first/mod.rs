@@ -26,18 +26,18 @@ use screen::{Line, Screen, Style, labelled, parts};
 use std::collections::{BTreeMap, BTreeSet};
 use tables::Caps;
 
-/// More lines are not shown.
+/// The maximum number of lines.
 pub const LINES_MAX: usize = 20;
-/// Notes of an incomplete run that are shown here.
+/// The maximum number of notes of an incomplete run that are shown here.
 const NOTES_MAX: usize = 3;
-/// Ranks whose largest is this part above their mean are balanced.
+/// Ranks are balanced if the largest is at most this part above the mean.
 const BALANCED: f64 = 0.05;
 /// An MPI function with this part of all MPI's joules has nearly all of them.
 const NEARLY_ALL: f64 = 0.9;
 /// Smaller parts of the whole are not mentioned.
 const MENTIONED_SHARE_MIN: f64 = 0.005;
 
-/// The lines as one text. `look`: where there is more.
+/// The lines as one text. `look` is the place where there is more.
 pub fn render(summary: &Summary, screen: Screen, look: &[String]) -> String {
     lines(summary, screen, look).iter().map(|line| line.shown(screen) + "\n").collect()
 }
@@ -47,7 +47,7 @@ pub fn hints(summary: &Summary) -> Vec<String> {
     hints::of(&Facts::of(summary))
 }
 
-/// What does not depend on the number of lines that there are.
+/// The parts that do not depend on the number of lines.
 struct Parts {
     head: Vec<Line>,
     /// MPI, ranks and nodes.
@@ -170,7 +170,7 @@ fn places(facts: &Facts) -> String {
     }
 }
 
-/// How much, how well that is known, and what of it is drawn in any case.
+/// The joules, how well they are known, and the part that is drawn in any case.
 fn energies(facts: &Facts, screen: Screen) -> Vec<Line> {
     let summary = facts.summary;
     let joules: f64 = topmost(summary).map(|device| device.total_joules).sum::<f64>() + 0.0;
@@ -244,7 +244,7 @@ fn interval(seconds: f64) -> String {
     }
 }
 
-/// What kernels used, what GPUs used between them, and GPUs that nothing used.
+/// The joules of kernels, those of GPUs between kernels, and the GPUs that nothing used.
 fn parts_of_whole(facts: &Facts, screen: Screen) -> Vec<Line> {
     if facts.kernels.is_empty() {
         return Vec::new();
@@ -294,7 +294,7 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
     lines
 }
 
-/// What MPI functions used, and how busy the processors were.
+/// The joules of MPI functions, and how busy the processors were.
 fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
     let mpi = || facts.functions.iter().filter(|row| is_mpi(row.name));
     let joules: f64 = mpi().map(|row| row.joules).sum();

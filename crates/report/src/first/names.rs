@@ -4,7 +4,7 @@
 use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
 
-/// At most this many nodes are named.
+/// The maximum number of nodes that are named.
 const NAMED_MAX: usize = 3;
 
 /// The names as a table shows them, each in at most `room` characters, and whether one had to be cut in its middle for that.
@@ -40,8 +40,8 @@ pub fn shorten(name: &str, room: usize) -> String {
     shortened(&[name], room).0.remove(0)
 }
 
-/// A call path in at most `room` characters: the outermost functions are left out where it is too long. Of a function that calls
-/// itself, the number of its calls is shown.
+/// A call path in at most `room` characters: the outermost functions are left out if it is too long. For a function that calls
+/// itself, the depth is shown.
 pub fn path(regions: &[&str], room: usize) -> String {
     let calls: Vec<&[&str]> = regions.chunk_by(|caller, called| caller == called).collect();
     let names: Vec<&str> = calls.iter().map(|same| same[0]).collect();
@@ -71,7 +71,7 @@ fn into_room(name: &str, room: usize) -> String {
     all.iter().find(|form| fits(form)).unwrap_or(&all[3]).clone()
 }
 
-/// Without the arguments and the return type of a C++ function.
+/// The name without the arguments and the return type of a C++ function.
 fn without_arguments(name: &str) -> &str {
     let is_clone = name.ends_with(']') && name.contains(" [clone ");
     let name = if is_clone { &name[..name.find(" [clone ").unwrap_or(name.len())] } else { name };
@@ -88,7 +88,7 @@ fn without_arguments(name: &str) -> &str {
     if is_function { without_return_type(function) } else { name }
 }
 
-/// Where the brackets begin that end a text.
+/// The position at which the brackets at the end of a text begin.
 fn last_arguments(text: &str) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text.char_indices().rev() {
@@ -133,7 +133,7 @@ fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
     places
 }
 
-/// The length of an operator's name, whose brackets are none: `operator<`, `operator()`.
+/// The length of the name of an operator, whose brackets do not enclose anything: `operator<`, `operator()`.
 fn operator(text: &str) -> Option<usize> {
     let sign = text.strip_prefix("operator")?;
     let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
@@ -146,7 +146,7 @@ fn is_sign(c: char) -> bool {
     "<>=-+*/%!&|^~,[]".contains(c)
 }
 
-/// Without the namespaces with which several names begin that have a class as well.
+/// The names without namespaces that several of them share, if a class remains in each.
 fn without_common_namespace(names: &[String]) -> Vec<String> {
     let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
     loop {
@@ -171,7 +171,7 @@ fn without_common_namespace(names: &[String]) -> Vec<String> {
     }
 }
 
-/// `f<…>` in the place of `f<double, 3>`.
+/// Shortens template arguments: `f<…>` instead of `f<double, 3>`.
 fn without_template_arguments(name: &str) -> String {
     let (mut depth, mut at, mut out) = (0usize, 0, String::new());
     while let Some(c) = name[at..].chars().next() {
@@ -197,7 +197,7 @@ fn last_two(name: &str) -> &str {
     ends.len().checked_sub(2).map_or(name, |at| &name[ends[at] + 2..])
 }
 
-/// The names of nodes, in little room.
+/// The names of nodes, shortened.
 pub fn nodes_of(nodes: &[String]) -> String {
     match nodes {
         [] => "no node".to_owned(),

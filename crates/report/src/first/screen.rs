@@ -3,10 +3,10 @@
 use super::names;
 use ampere_model::text::{printable, short};
 
-/// Where a text is shown.
+/// The place where a text is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Screen {
-    /// Characters in a line.
+    /// The number of characters in a line.
     pub width: usize,
     /// Whether it shows colours.
     pub colour: bool,
@@ -18,10 +18,10 @@ pub const WIDTH: usize = 80;
 const WIDTHS: std::ops::RangeInclusive<usize> = 60..=200;
 
 impl Screen {
-    /// A file, which has no colours.
+    /// A file, which gets no colours.
     pub const FILE: Screen = Screen { width: WIDTH, colour: false };
 
-    /// `width`: of the terminal.
+    /// A terminal of this width.
     pub fn new(width: usize, colour: bool) -> Screen {
         Screen { width: width.clamp(*WIDTHS.start(), *WIDTHS.end()), colour }
     }
