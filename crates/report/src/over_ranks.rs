@@ -14,7 +14,7 @@ pub(crate) const SHARE_MIN: f64 = 0.01;
 /// With fewer ranks, none stands out.
 const RANKS_MIN: usize = 5;
 
-/// The joules of something on each rank that it ran on, exclusive ones; see [`is_dynamic`].
+/// The exclusive joules of a function or call path on each rank that it ran on; see [`is_dynamic`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread<'a> {
     /// The number of a name or of a call path in the summary.
@@ -27,7 +27,7 @@ pub struct Spread<'a> {
     pub calls: u64,
     /// How many ranks it ran on; where there are no MPI ranks, each process is one.
     pub ranks: usize,
-    /// Where there are MPI ranks: how many processes it ran on that are none, such as their launcher, and their joules.
+    /// If there are MPI ranks: the number of other processes that it ran on, such as the launcher, and their joules.
     pub others: (usize, f64),
     /// The joules of the rank that used least; 0 if no rank ran it.
     pub least: f64,
@@ -109,7 +109,8 @@ pub fn spread_of(joules: Vec<(Rank<'_>, f64)>, is_rank: impl Fn(u32) -> bool) ->
     (!joules.is_empty()).then(|| Sums { joules, ..Sums::default() }.spread(0, is_rank))
 }
 
-/// There may be a million call paths: the ranks are told apart for those alone that are shown. `key`: a number below `keys`.
+/// Makes the spreads of the largest items. There may be a million call paths, so ranks are distinguished only for those that are
+/// shown. `key` maps a path to an item's number below `keys`.
 fn spreads<'a>(
     summary: &'a Summary,
     views: &[(&'a Device, &'a View)],

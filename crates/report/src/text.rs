@@ -14,18 +14,18 @@ use ampere_model::order::largest_first;
 use ampere_model::text::{compact, printable, short};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// A larger part of the run without samples is mentioned.
+/// If a larger part of the run has no samples, a line says for how long.
 const UNSAMPLED_PART: f64 = 0.03;
 /// The maximum number of rows of a table.
 const ROWS_MAX: usize = 15;
 /// Rows with a smaller part of the whole are summed.
 const PART_MIN: f64 = 0.001;
-/// Functions that a line names.
+/// The maximum number of functions that a line names.
 const NAMED_MAX: usize = 3;
 const BAR_CELLS: usize = 24;
-/// Devices with tables of their own.
+/// The maximum number of devices with tables of their own.
 const DEVICES_MAX: usize = 8;
-/// Lines of the device assignment.
+/// The maximum number of lines of the device assignment.
 const LINKS_MAX: usize = 40;
 /// Notes, and characters of each.
 const NOTES_MAX: usize = 250;
@@ -83,7 +83,7 @@ impl<'a> Page<'a> {
         if self.summary.run.energy == "estimated" { ESTIMATED } else { MEASURED }
     }
 
-    /// All of them, and the figures that are on no table.
+    /// Writes all tables, and the figures that are in no table.
     fn notes(&mut self) {
         let summary = self.summary;
         let run = &summary.run;
@@ -215,7 +215,7 @@ impl<'a> Page<'a> {
         self.more_than_shown(others, unit);
     }
 
-    /// The largest ones, in their order.
+    /// Writes the tables of the largest devices, in the summary's order.
     fn devices(&mut self) {
         let all = &self.summary.devices;
         let mut by_joules: Vec<usize> = (0..all.len()).collect();
@@ -559,7 +559,7 @@ fn total(summary: &Summary) -> String {
     line
 }
 
-/// The unit of what rows spent themselves.
+/// The unit of the joules by which rows are sorted.
 pub fn own_unit(is_dynamic: bool, unit: &str) -> String {
     if is_dynamic { format!("dynamic {unit}") } else { unit.to_owned() }
 }
@@ -583,7 +583,8 @@ fn add(sum: &mut Figures, row: &Figures) {
     sum.dynamic_joules = part(sum.dynamic_joules, row.dynamic_joules);
 }
 
-/// Location groups with joules in several locations: if one rank has threads, all ranks.
+/// The location groups whose locations are listed separately: those with joules in several locations, and all ranks if one of
+/// them has threads.
 fn groups_of_several(summary: &Summary, sums: &SumsByLocation) -> BTreeSet<u32> {
     let groups: Vec<u32> =
         sums.iter().filter(|(_, sum)| sum.exclusive_joules > 0.0).map(|((group, _), _)| *group).collect();
@@ -604,7 +605,7 @@ fn name_of(summary: &Summary, (group, location): (u32, u32), several: &BTreeSet<
     }
 }
 
-/// Joules by location group, and by thread where a group has several. "MPI Rank 10" after "MPI Rank 9".
+/// Joules by location group, and by thread if a group has several. "MPI Rank 10" comes after "MPI Rank 9".
 pub fn by_location(summary: &Summary, view: &View) -> Vec<(String, Figures)> {
     let sums = sums_by_location(view);
     let several = groups_of_several(summary, &sums);
@@ -635,8 +636,8 @@ pub fn most_of(device: &Device, view: &View) -> String {
     named.collect::<Vec<_>>().join(", ")
 }
 
-/// The first rows, without small ones among them, and number and sum of all others. `of_row`: what is summed, and by which a row
-/// is large. Where all rows are small, none is left out for that.
+/// The first rows that are not small, and the number and the sum of all others. `of_row` returns the figure of a row that is
+/// summed and that decides whether the row is small. If all rows are small, none is left out for that reason.
 fn large<'a, T>(
     rows: impl Iterator<Item = &'a T>,
     whole: f64,

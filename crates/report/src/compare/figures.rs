@@ -7,7 +7,7 @@ use ampere_figures::summary::topmost;
 use ampere_figures::summary::{Device, Summary, View};
 use std::collections::BTreeMap;
 
-/// Between the regions of a call path.
+/// The text between the regions of a call path.
 pub const SEPARATOR: &str = " > ";
 
 /// What the compared figures are about.
@@ -113,12 +113,12 @@ pub fn leads(summary: &Summary) -> bool {
     summary.devices.iter().any(|device| device.other_ranks_lead)
 }
 
-/// Whether a figure is known only of runs of which it is known who was active.
+/// Whether a figure is known only for runs that record which locations were active.
 pub fn is_of_activity(figure: &str) -> bool {
     ["static_joules", DYNAMIC].contains(&figure)
 }
 
-/// Whether it is known of a run which joules were used above what its devices draw in any case.
+/// Whether a run's dynamic joules are known: those in addition to what its devices draw in any case.
 pub fn has_dynamic(summary: &Summary, all_lead: bool) -> bool {
     sums_of(summary, all_lead).dynamic.is_some()
 }
@@ -127,7 +127,8 @@ fn sums_of(summary: &Summary, all_lead: bool) -> Sums<'_> {
     if all_lead { Sums::of(summary) } else { Sums::by_settings(summary) }
 }
 
-/// All figures of a run. `all_lead`: as tables show them, else as the settings chose, which is the same for all runs.
+/// All figures of a run: if `all_lead` is set, as tables show them; otherwise by the views that the settings chose, which are the
+/// same for all runs.
 pub fn of(summary: &Summary, all_lead: bool, per: Per) -> Vec<((By, String), Values)> {
     let sums = sums_of(summary, all_lead);
     let views = |device| match all_lead {

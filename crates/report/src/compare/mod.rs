@@ -192,7 +192,7 @@ fn why_incomparable(groups: &[Vec<About>]) -> Option<String> {
     (watts.len() > 1).then(|| format!("the runs were estimated by different watts ({})", watts.join("; ")))
 }
 
-/// What a reader has to know of the runs.
+/// The notes about the runs that a reader has to know.
 fn notes(groups: &[Vec<About>], functions: &[BTreeSet<String>], per: Per) -> Vec<String> {
     let runs = || groups.iter().flatten();
     let differ = |same: &dyn Fn(&About, &About) -> bool| {
@@ -259,7 +259,7 @@ fn line(about: &About) -> String {
     )
 }
 
-/// A name that fits its column; of a call path the end.
+/// A name, cut to fit its column; of a call path, the end is shown.
 fn shown(row: &Row) -> String {
     match row.by {
         By::Run => By::words(row.figure()).to_owned(),
@@ -271,7 +271,7 @@ fn shown(row: &Row) -> String {
     }
 }
 
-/// A difference as people read it: in percent, while that is of use.
+/// A difference as people read it: in percent, as long as that is useful.
 fn change(from: f64, to: f64) -> String {
     if from == to {
         return "=".to_owned();

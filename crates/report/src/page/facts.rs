@@ -39,7 +39,7 @@ fn counts<T>(all: &[Count<T>], of: &T) -> impl Iterator<Item = Fact> {
     })
 }
 
-/// Nothing where it was not measured live.
+/// The facts about the monitor; empty if the run was not measured live.
 pub(super) fn monitor(summary: &Summary) -> Vec<Fact> {
     let overhead = &summary.overhead;
     if overhead.collector_peak_rss_bytes == 0 {

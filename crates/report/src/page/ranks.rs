@@ -10,7 +10,7 @@ use std::collections::HashMap;
 pub(super) const FUNCTIONS_MAX: usize = 24;
 const NOW_FUNCTIONS_MAX: usize = 10;
 const LABEL_MAX: usize = 40;
-/// Processes without a rank whose places are said.
+/// The maximum number of processes without a rank that are named with their functions.
 const NAMED_MAX: usize = 3;
 
 /// Ranks in groups of one size.
@@ -26,8 +26,8 @@ pub(super) fn label(group: &str) -> String {
 }
 
 impl Groups {
-    /// `names`: of the ranks' location groups. "MPI Rank 10" comes after "MPI Rank 9". Where there are MPI ranks, all other
-    /// processes are the last group.
+    /// Groups the ranks. `names` are those of their location groups. "MPI Rank 10" comes after "MPI Rank 9". If there are MPI
+    /// ranks, all other processes are the last group.
     pub fn new(names: &[&str]) -> Groups {
         let is_rank = is_compared(names);
         let mut order: Vec<usize> = (0..names.len()).collect();
@@ -55,7 +55,7 @@ impl Groups {
     }
 }
 
-/// Functions x groups. `functions`: name and the joules of each group.
+/// The table of functions by groups. `functions` has each function's name, and its joules in each group.
 pub(super) fn heat(mut functions: Vec<(&str, Vec<f64>)>, names: &mut Names) -> Heat {
     let sum = |joules: &[f64]| joules.iter().sum::<f64>();
     functions.sort_by(|a, b| sum(&b.1).total_cmp(&sum(&a.1)).then_with(|| a.0.cmp(b.0)));
@@ -105,7 +105,7 @@ impl Now {
     }
 }
 
-/// Where processes are that have no rank, in words.
+/// Describes in which functions the processes without a rank are.
 fn other_processes(others: &[(&str, &str)]) -> String {
     let place = |(process, region): &(&str, &str)| {
         let region = if region.is_empty() { "no function" } else { region };

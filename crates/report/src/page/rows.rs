@@ -9,10 +9,10 @@ use ampere_model::regions::is_mpi;
 use ampere_model::text::{joules, printable, short};
 use std::collections::HashMap;
 
-/// Rows of a table of all devices, and of one device's.
+/// The maximum number of rows of a table of all devices, and of one device.
 const ROWS_MAX: usize = 1500;
 pub(super) const DEVICE_ROWS_MAX: usize = 200;
-/// Ranks that are named because they stand out.
+/// The maximum number of ranks that are named because they stand out.
 const NAMED_MAX: usize = 5;
 
 #[derive(Default)]
@@ -38,12 +38,12 @@ impl Names {
     }
 }
 
-/// What is known of a function over all devices, besides its joules.
+/// What is known of a function over all devices, in addition to its joules.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct More {
     pub inclusive_joules: f64,
     pub least_joules: f64,
-    /// `None` in summaries of older versions.
+    /// The figure is `None` in summaries of older versions.
     pub most_joules: Option<f64>,
     pub seconds: f64,
     pub calls: u64,
@@ -154,7 +154,7 @@ pub(super) fn of_paths(summary: &Summary, spreads: &Spreads, whole: f64, names: 
     Paths { rows: rows.collect(), others: Others { count: spreads.others.0, joules: spreads.others.1 } }
 }
 
-/// The ranks whose joules are far from those of the others. `name`: of a location group.
+/// The ranks whose joules are far from those of the others. `name` returns the name of a location group.
 pub(super) fn far<'a>(spread: &Spread, name: impl Fn(u32) -> &'a str) -> String {
     let all = &spread.standing_out;
     let named = all.iter().take(NAMED_MAX);
