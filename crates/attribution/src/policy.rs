@@ -3,10 +3,11 @@
 /// How the joules of a sample interval go to the frames that ran in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// They are divided evenly over time; while no consumer is active, they are idle.
+    /// The joules are divided evenly over time; while no consumer is active, they are idle.
     #[default]
     TimeSliced,
-    /// All of them go to the frames that ran, in proportion to their exclusive run time; they are idle only if none ran at all.
+    /// All joules go to the frames that ran, in proportion to their exclusive run time; they are idle only if no frame ran at
+    /// all.
     BusyOnly,
     /// What the device draws in any case is divided as by [`Policy::TimeSliced`]. The rest goes to the frames that were active,
     /// in proportion to their active time; it is idle if none was.

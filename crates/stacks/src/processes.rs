@@ -134,7 +134,7 @@ pub(crate) struct Process {
     on_cpu: CpuClock,
     /// Whether its mappings must be read from the kernel, because records were lost.
     is_stale: bool,
-    /// The last time that it executed code outside its known mappings and these were read again.
+    /// The last time when the process executed code outside its known mappings and the mappings were read again.
     mappings_checked: u64,
 }
 

@@ -27,7 +27,7 @@ pub const SUM_OF_PARTS: &str = "sum of parts";
 const WINDOWS_MAX: u64 = 64;
 /// A comparison needs at least this many sample intervals.
 const INTERVALS_MIN: u64 = 2;
-/// A window that is compared with others has this many intervals, because those at its ends belong to it only in part.
+/// A window that is compared with others has this many intervals: the first and the last one lie only partly in the window.
 const WINDOW_INTERVALS: u64 = 8;
 /// The usual difference is unknown until there are this many windows.
 const WINDOWS_MIN: u64 = 8;

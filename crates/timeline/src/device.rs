@@ -418,8 +418,8 @@ impl PowerLimit {
 }
 
 impl Interpretation {
-    /// `None` if the metric does not count a device's energy: its definition is of something else, and it has no `[[device]]`; or
-    /// it is in a trace and has no `[[device]]`, although other metrics have one.
+    /// `None` if the metric does not count a device's energy: no `[[device]]` matches it, and either its definition is that of
+    /// another quantity, or, in a trace, other metrics have a `[[device]]`.
     pub fn new(
         config: &Config,
         found: &FoundDevice,

@@ -28,7 +28,7 @@ pub struct Pipeline {
     /// Times without sampling.
     pub gaps: Gaps,
     streams: Vec<Stream>,
-    /// Two for each device: those of its ranks view and those of its kernels view.
+    /// Two entries for each device: the samples for the ranks view and those for the kernels view.
     samples: Vec<Samples>,
     mergers: Vec<Merger>,
     gpu_streams: GpuStreams,
@@ -649,8 +649,8 @@ mod tests {
     }
 
     /// Computes the joules of threads whose stacks are sampled and whose calls are recorded. The first thread has the program's
-    /// frame, the other, like OpenMP's threads, has none. Each event: the time since the previous one, the thread, whether it is
-    /// one of its samples, and what it is.
+    /// frame, the other, like OpenMP's threads, has none. Each event has the time since the previous event, the thread, whether
+    /// it is a stack sample of the thread, and the kind of event.
     fn joules_of_threads(events: &[(u64, usize, bool, u8)], batch: u64) -> (Vec<CallpathRow>, ViewTotals) {
         let (mut attributor, recorded) = attributor();
         let program = region(&mut attributor, "a.out", paradigm::MEASUREMENT, region_type::ARTIFICIAL);

@@ -144,7 +144,7 @@ impl CountedPart {
         !self.evidence.own.is_empty()
     }
 
-    /// Whether its own counter rises although, by its model, another GPU's counter counts it.
+    /// Whether this GPU's own counter rises although, by the GPU's model, another GPU's counter includes it.
     pub fn contradicts_its_model(&self) -> bool {
         let is_odd = self.number.is_some_and(|number| !number.is_multiple_of(2));
         self.gpu && self.evidence.rises && is_odd && is_mi250x(&self.evidence.model)

@@ -210,8 +210,8 @@ impl Node<'_> {
         self.devices[whole].counted.level.is_none() && above.is_some_and(is_below) || is_output_of(of, other)
     }
 
-    /// Judges a counter with an unknown name that has at least the joules of all others: if it has exactly these, it is their
-    /// sum.
+    /// Judges a counter with an unknown name that has at least the joules of all others together: if it has exactly as many, it
+    /// is their sum.
     fn judge_unknown(&self, parts: &mut [Vec<usize>], doubts: &mut Vec<String>) {
         let all = 0..self.devices.len();
         let is_part = |parts: &[Vec<usize>], at: usize| parts.iter().any(|parts| parts.contains(&at));

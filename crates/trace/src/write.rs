@@ -83,7 +83,7 @@ pub struct TracedLocation<'a> {
     pub definition: &'a Location,
     /// Its number in the run's attributor.
     pub number: Option<LocationIndex>,
-    /// The name of its location group: its process' or that of its accelerator's context.
+    /// The name of the location's group: that of its process, or of its accelerator's context.
     pub group: String,
     /// For a GPU stream, its device, and whether the stream is known to belong to its process.
     pub evidence: Evidence,

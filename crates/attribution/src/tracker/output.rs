@@ -29,13 +29,13 @@ impl ReadingTracker {
         let Some(main) = &self.main else { return };
         let start = main.start;
         if start.time > self.emitted.until && start.time >= self.floor {
-            // The first reading, this one and those that wait are not among them.
+            // The first reading, the last one and the waiting ones are not counted as unchanged.
             self.findings.unchanged += main.readings.saturating_sub(2 + main.waiting.len() as u64);
             self.emit(start);
         }
     }
 
-    /// Emits what waits of the main track except the last `keep` readings.
+    /// Emits the waiting readings of the main track, except the last `keep`.
     pub(super) fn emit_waiting(&mut self, keep: usize) {
         let Some(main) = &mut self.main else { return };
         let count = main.waiting.len().saturating_sub(keep);

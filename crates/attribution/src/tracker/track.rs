@@ -122,8 +122,8 @@ impl Track {
         self.rises > 0
     }
 
-    /// Whether most readings since its first one, up to number `number`, are on it. Some readings of pure noise always rise by
-    /// chance.
+    /// Whether most readings from the track's first one to number `number` are on the track. Even of pure noise, some readings
+    /// rise by chance.
     pub fn has_most(&self, number: u64) -> bool {
         2 * self.readings > number - self.first_number + 1
     }

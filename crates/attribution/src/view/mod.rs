@@ -107,8 +107,8 @@ impl View {
         fork
     }
 
-    /// Adds a consumer whose call path is `node` as of now. With the others of its group it counts as one. A consumer that was
-    /// removed comes back with what it was charged.
+    /// Adds a consumer whose current call path is `node`. All consumers of a group count as one. A consumer that was removed and
+    /// is added again keeps what it was charged.
     pub fn add_consumer(
         &mut self,
         location: u32,

@@ -20,11 +20,11 @@ pub struct Call {
     pub location: LocationIndex,
     /// Its call path, as in [`Engine::nodes`](crate::Engine::nodes).
     pub node: NodeIndex,
-    /// How many calls it stands for, one after the other; 0 if it continues one that was counted before.
+    /// The number of successive calls that this entry stands for; 0 if it continues a call that was counted before.
     pub calls: u32,
     /// Its consumer's number in the view.
     consumer: u32,
-    /// The joules of its own, without those of the calls that it made.
+    /// The call's own joules, without those of the calls that it made.
     pub exclusive_joules: f64,
     /// Joules of the sample intervals that belonged to this call alone.
     pub resolved_joules: f64,
@@ -298,8 +298,8 @@ impl Recording {
             true => call.exclusive_joules += joules,
             false => call.inner_joules += joules,
         };
-        // Only the call and its callers ran then. Callers that are still open get their joules from the calls that they made,
-        // except the innermost one.
+        // In that interval only the call and its callers ran. Open callers get their joules when the calls that they made are
+        // added to them; only the innermost open call is charged here.
         let open = &mut self.open[consumer as usize];
         open.iter_mut().rfind(|call| call.start < now).into_iter().for_each(charge);
         let ended = self.ended.iter_mut().rev().filter(|call| call.consumer == consumer);

@@ -33,7 +33,7 @@ const WRITING: &str = ".ampere-joining-";
 
 pub struct NodeTrace {
     pub directory: PathBuf,
-    /// Pairs of ticks of its clock and nanoseconds since 1970, read at its start and its end.
+    /// Pairs of ticks of the node's clock and nanoseconds since 1970, read at the start and the end of its run.
     pub clock: Vec<[u64; 2]>,
 }
 
