@@ -29,7 +29,7 @@ impl ReadingTracker {
         let Some(main) = &self.main else { return };
         let start = main.start;
         if start.time > self.emitted.until && start.time >= self.floor {
-            // The first reading, the last one and the waiting ones are not counted as unchanged.
+            // The first reading, the current one and the waiting ones are not counted as unchanged.
             self.findings.unchanged += main.readings.saturating_sub(2 + main.waiting.len() as u64);
             self.emit(start);
         }
