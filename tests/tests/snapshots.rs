@@ -657,14 +657,14 @@ fn doctor() {
     expect![[r#"
         counters
           ok       rocm_smi        2 devices, used by a run; rocm_smi 5.0.0 ampere stand-in, BUILT/libstand_in_rocm_smi64.so
-          ok       rocm_smi GPU-0  moves every #, # W now, 15.3 uJ a tick, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in
-          note     rocm_smi GPU-1  did not move in 1 s, 15.3 uJ a tick, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in -> its joules come late or not at all; try again under load
+          ok       rocm_smi GPU-0  moves every #, # W now, in steps of 15.3 uJ, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in
+          note     rocm_smi GPU-1  did not move in 1 s, in steps of 15.3 uJ, simulated, Stand-in GPU, rocm_smi 5.0.0 ampere stand-in -> its joules come late or not at all; try again under load
           note     amdsmi          no AMD GPU in node/sys/class/kfd/kfd/topology/nodes
           note     cray_pm         no node/sys/cray/pm_counters
           note     rapl            no intel-rapl in node/sys/class/powercap
           note     hwmon           no sensor of use in node/sys/class/hwmon
           ok       estimate        1 device, not used by a run: there are counters
-          ok       estimate node   moves every #, # W now, 1 nJ a tick, estimated, 100 W and 4 W per busy core, CPU time from node/proc/stat
+          ok       estimate node   moves every #, # W now, in steps of 1 nJ, estimated, 100 W and 4 W per busy core, CPU time from node/proc/stat
           ok       a run reads     rocm_smi
         settings
           ok       file                     none: the defaults hold

@@ -101,7 +101,7 @@ fn sessions_that_were_left_behind_are_listed() {
         "ok",
         &["11 min ago", "nothing was recorded", "a later run removes it"],
     );
-    found.says("shared memory", "s-job-metrics", "ok", &["nothing recorded"]);
+    found.says("shared memory", "s-job-metrics", "ok", &["nothing was recorded"]);
     found.says("shared memory", "sessions", "ok", &["1 session in use"]);
     for number in 0..6 {
         leave(&base, &format!("s-more-{number}"), 3, Duration::from_secs(700));
