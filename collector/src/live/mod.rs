@@ -39,6 +39,8 @@ const THOROUGH_RECORDS: usize = 1 << 18;
 const STACK_WAIT_MAX: Duration = Duration::from_millis(500);
 /// How long the command's start waits for the counters. A vendor's library can take a second.
 const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(100);
+/// How long a collector that takes over waits for the joules of an earlier one before it publishes figures.
+const EARLIER_JOULES_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A node's run: its parts (ingest, sampling and so on), and when each is due.
 pub struct LiveRun {
@@ -216,7 +218,7 @@ impl LiveRun {
             stacks::sample_unrecorded(self);
         }
         liveness::check(self);
-        if self.publisher.is_due() {
+        if self.publisher.is_due() && !self.lacks_earlier_joules() {
             self.publish();
         }
         if thorough {
@@ -227,6 +229,17 @@ impl LiveRun {
             sampler.set_calm(self.is_idle);
         }
         round
+    }
+
+    /// Whether an earlier collector had joules and this one has none yet: published figures do not decrease.
+    fn lacks_earlier_joules(&self) -> bool {
+        let Some(timeline) = &self.timeline else { return false };
+        let attributor = &timeline.pipeline.attributor;
+        let mut joules =
+            attributor.devices.iter().map(|device| attributor.engine.totals(device.views.ranks).total_joules);
+        self.sampling.predecessors_last > 0
+            && self.began.instant.elapsed() < EARLIER_JOULES_WAIT_MAX
+            && joules.all(|joules| joules == 0.0)
     }
 
     fn is_replayed(&self) -> bool {
