@@ -84,6 +84,7 @@ impl Done {
             line.starts_with("ampere: live metrics at ")
                 || line.starts_with("ampere: energy summary in ")
                 || (line.starts_with("ampere: ") && line.contains(" s  ") && line.contains("  top: "))
+                || line.starts_with("ampere: the result on ")
                 || line.starts_with("ampere  ") // the first of the lines about a result
         };
         self.stderr.lines().filter(|line| line.starts_with("ampere") && !usual(line)).collect()

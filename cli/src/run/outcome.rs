@@ -74,7 +74,9 @@ pub fn show(summary: &Summary, output: &Path) {
     let notes = first::notes(&summary.run).map_or_else(String::new, |notes| format!(" ({notes})"));
     look.push(format!("ampere report {}{notes}", shown(output)));
     let lines = first::render(summary, screen_of(&std::io::stderr()), &look);
-    say_in_colour(&format!("\n{lines}"));
+    // Whoever tells the program's lines from ampere's knows the end by this line.
+    let nodes = printable(&first::names::nodes_of(&summary.run.nodes));
+    say_in_colour(&format!("\nampere: the result on {nodes}\n{lines}"));
 }
 
 /// A path without the working directory, where it is below that.
