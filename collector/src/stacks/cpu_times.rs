@@ -36,14 +36,17 @@ impl Span {
         let Span { from, until, used } = self;
         (Span { until: at, used: before, from }, Span { from: at, until, used: used - before })
     }
+
+    /// One span in the place of this one and a later one.
+    fn joined(self, later: Span) -> Span {
+        Span { from: self.from, until: self.until.max(later.until), used: self.used + later.used }
+    }
 }
 
 /// Adds a span after all others, or to the last one if there must not be more.
 fn add_or_merge(spans: &mut Vec<Span>, span: Span, has_room: bool) {
     match spans.last_mut() {
-        Some(last) if !has_room => {
-            (last.until, last.used) = (last.until.max(span.until), last.used + span.used);
-        }
+        Some(last) if !has_room => *last = last.joined(span),
         _ => spans.push(span),
     }
 }
@@ -183,11 +186,7 @@ impl Points {
 
     fn add(&mut self, span: Span, clock: &EventClock) {
         let held = self.held.take();
-        self.held = Some(held.map_or(span, |held| Span {
-            from: held.from,
-            until: span.until,
-            used: held.used + span.used,
-        }));
+        self.held = Some(held.map_or(span, |held| held.joined(span)));
         if self.has_room() {
             self.write_held(clock);
         }

@@ -373,18 +373,17 @@ impl Writer {
 
     /// What the summary reports.
     pub fn report(&self, sampler: Option<&Sampler>) -> SamplingReport {
-        let overhead = sampler.map(|sampler| {
-            let figures = sampler.figures();
-            let period = Some(self.period(&figures)).filter(|_| self.has_samples);
-            budget::overhead(&figures, period, self.sample_cost)
+        let figures = sampler.map(Sampler::figures);
+        let overhead = figures.as_ref().map(|figures| {
+            let period = Some(self.period(figures)).filter(|_| self.has_samples);
+            budget::overhead(figures, period, self.sample_cost)
         });
-        let sampler = sampler.filter(|_| self.has_samples);
-        let failure = if sampler.is_none() { self.left_out.failure.clone() } else { None };
-        let mut report = sampler.map_or_else(SamplingReport::default, |sampler| {
-            let figures = sampler.figures();
-            let mut report = quality::of(&figures, self.period(&figures));
+        let sampled = sampler.zip(figures.as_ref()).filter(|_| self.has_samples);
+        let failure = if sampled.is_none() { self.left_out.failure.clone() } else { None };
+        let mut report = sampled.map_or_else(SamplingReport::default, |(sampler, figures)| {
+            let mut report = quality::of(figures, self.period(figures));
             report.period = report.period.or(self.periods.average(figures.samples));
-            report.notes.splice(..0, self.notes(&figures, sampler));
+            report.notes.splice(..0, self.notes(figures, sampler));
             report
         });
         report.overhead = overhead;

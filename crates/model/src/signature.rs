@@ -3,30 +3,9 @@
 /// The name of a function without its return type, template arguments and parameters: `a::heavy` of `void a::heavy<int>(float*)`.
 /// A name without these is returned unchanged.
 pub fn function(name: &str) -> &str {
-    let (mut depth, mut begin, mut end) = (0_usize, 0, name.len());
-    for (at, letter) in name.char_indices() {
-        let rest = &name[at..];
-        match letter {
-            '(' if depth == 0
-                && at > begin
-                && !rest.starts_with("(anonymous")
-                && !name[..at].ends_with("operator") =>
-            {
-                end = at;
-                break;
-            }
-            ' ' if depth == 0 && !name[..at].ends_with("operator") => begin = at + 1,
-            '<' | '(' | '{' => depth += 1,
-            '>' | ')' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    let whole = name[begin..end].trim_end();
+    let whole = without_arguments(name);
     let bare = whole.ends_with('>').then(|| whole.find('<')).flatten().filter(|at| *at > 0);
-    match bare.map_or(whole, |at| &whole[..at]) {
-        "" => name,
-        found => found,
-    }
+    bare.map_or(whole, |at| &whole[..at])
 }
 
 /// Whether `wanted` is the name of this function, with or without its namespace and class.
@@ -35,9 +14,110 @@ pub fn is_function(name: &str, wanted: &str) -> bool {
     own == wanted || own.strip_suffix(wanted).is_some_and(|before| before.ends_with("::"))
 }
 
+/// The name without the arguments and the return type of a C++ function.
+pub fn without_arguments(name: &str) -> &str {
+    let is_clone = name.ends_with(']') && name.contains(" [clone ");
+    let name = if is_clone { &name[..name.find(" [clone ").unwrap_or(name.len())] } else { name };
+    let called = ["const", "volatile", "noexcept", "&&", "&"].iter().fold(name, |name, word| {
+        let before = name.strip_suffix(word).and_then(|name| name.strip_suffix(' '));
+        before.filter(|before| before.ends_with(')')).unwrap_or(name)
+    });
+    let Some(open) = last_arguments(called) else { return name };
+    let function = &called[..open];
+    let is_function = !function.is_empty()
+        && !function.ends_with([' ', ':', '(', '!'])
+        && !function.ends_with("operator")
+        && !function.starts_with('!');
+    if is_function { without_return_type(function) } else { name }
+}
+
+/// The position at which the brackets at the end of a text begin.
+fn last_arguments(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    for (at, c) in text.char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return (c == '(').then_some(at);
+        }
+    }
+    None
+}
+
+fn without_return_type(function: &str) -> &str {
+    let spaces = outside_of_brackets(function, " ");
+    let is_operators = |at: &usize| function[..*at].ends_with("operator");
+    let begin = spaces.iter().rev().find(|at| !is_operators(at)).map_or(0, |at| at + 1);
+    // "operator new" and "operator bool" have a space of their own.
+    match spaces.iter().rev().find(|at| is_operators(at)) {
+        Some(own) if begin > *own => function,
+        _ => &function[begin..],
+    }
+}
+
+/// The places of a separator that are in no brackets, from left to right.
+pub fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
+    let (mut depth, mut at, mut places) = (0usize, 0, Vec::new());
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if depth == 0 && rest.starts_with(separator) {
+            places.push(at);
+        }
+        match c {
+            '<' | '(' | '[' | '{' => depth += 1,
+            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        at += operator(rest).unwrap_or(c.len_utf8());
+    }
+    places
+}
+
+/// The length of the name of an operator, whose brackets do not enclose anything: `operator<`, `operator()`.
+pub fn operator(text: &str) -> Option<usize> {
+    let sign = text.strip_prefix("operator")?;
+    let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
+    // A space parts the operator from the arguments of a template: `operator< <int>`.
+    let space = usize::from(signs > 0 && sign[signs..].starts_with(" <"));
+    (signs > 0).then_some("operator".len() + signs + space)
+}
+
+fn is_sign(c: char) -> bool {
+    "<>=-+*/%!&|^~,[]".contains(c)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arguments_and_return_types_go_and_the_function_stays() {
+        for (name, expected) in [
+            ("LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute"),
+            ("heavy_kernel(float*, float const*)", "heavy_kernel"),
+            ("void scale<float, 256>(float*, int)", "scale<float, 256>"),
+            ("std::vector<int, std::allocator<int> > const& all<int>(f(*)(int)) const", "all<int>"),
+            ("Matrix::operator()(int, int) const", "Matrix::operator()"),
+            ("bool ns::operator< <int>(ns::a const&, ns::a const&)", "ns::operator< <int>"),
+            ("std::ostream& ns::operator<<(std::ostream&, ns::a const&)", "ns::operator<<"),
+            ("operator new(unsigned long)", "operator new"),
+            ("Cell::operator bool() const", "Cell::operator bool"),
+            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
+            ("ns::(anonymous namespace)::run(long) [clone .cold]", "ns::(anonymous namespace)::run"),
+            ("Process 7 (orterun)", "Process 7 (orterun)"),
+            ("(anonymous namespace)", "(anonymous namespace)"),
+            ("!$omp parallel @solve.f90 (12)", "!$omp parallel @solve.f90 (12)"),
+            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
+            ("f)(", "f)("),
+            ("", ""),
+            (")", ")"),
+        ] {
+            assert_eq!(without_arguments(name), expected);
+        }
+    }
 
     #[test]
     fn a_function_is_known_without_return_type_namespace_and_parameters() {

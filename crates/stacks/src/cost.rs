@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_costs_more_with_more_of_the_stack() {
+    fn the_cost_of_a_sample_is_between_a_tenth_of_a_microsecond_and_a_millisecond() {
         let cost = |stack_bytes| sample_cost(&Options { stack_bytes, kernel: true, ..Options::default() });
         let (Some(small), Some(large)) = (cost(8), cost(56 << 10)) else {
             println!("skipped: perf_event_open is not allowed here");

@@ -4,6 +4,7 @@ use crate::over_devices;
 use crate::over_ranks;
 use ampere_figures::summary::{Device, Figures, Region, Summary, UNKNOWN_SHARE_MAX, View, topmost, view};
 use ampere_model::order::largest_first;
+use ampere_model::regions::is_mpi;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A function or a kernel over all of its devices.
@@ -73,8 +74,8 @@ impl<'a> Facts<'a> {
         }
         facts.functions = facts.rows(&facts.hosts, "ranks");
         facts.add_rest();
-        let used = facts.used.clone();
-        facts.gpus.sort_by_key(|device| {
+        let Facts { gpus, used, .. } = &mut facts;
+        gpus.sort_by_key(|device| {
             let is_used = used.contains(&(device.node.as_str(), device.name.as_str()));
             (!is_used).then_some((device.node.as_str(), device.name.len(), device.name.as_str()))
         });
@@ -104,6 +105,12 @@ impl<'a> Facts<'a> {
 
     fn own(&self, figures: &Figures) -> f64 {
         if self.is_dynamic { figures.own_joules() } else { figures.exclusive_joules }
+    }
+
+    /// The joules of all MPI functions, and the function with the most.
+    pub fn mpi(&self) -> (f64, Option<&Row<'a>>) {
+        let mpi = || self.functions.iter().filter(|row| is_mpi(row.name));
+        (mpi().map(|row| row.joules).sum(), mpi().next())
     }
 
     /// Whether a process or a GPU stream draws from the device.

@@ -6,7 +6,6 @@ use super::names;
 use crate::filter::much_measuring;
 use crate::over_ranks;
 use ampere_figures::summary::topmost;
-use ampere_model::regions::is_mpi;
 use ampere_model::text::{compact, short};
 use ampere_settings::Config;
 
@@ -108,8 +107,7 @@ fn imbalance(facts: &Facts) -> Option<String> {
 
 /// The hint about ranks that wait for each other.
 fn mpi_share(facts: &Facts) -> Option<String> {
-    let mpi = facts.functions.iter().filter(|row| is_mpi(row.name));
-    let joules: f64 = mpi.map(|row| row.joules).sum();
+    let (joules, _) = facts.mpi();
     let waits = facts.summary.run.ranks > 1 && facts.summary.run.bad_status().is_none();
     (waits && joules >= MPI_PART_MIN * facts.whole && facts.whole > 0.0).then(|| {
         let part = percent(joules, facts.whole);

@@ -17,7 +17,6 @@ mod tables;
 use crate::baseline;
 use crate::over_ranks::{self, Spread, is_mpi_rank};
 use ampere_figures::summary::{Device, Ending, Gap, Run, Summary, topmost};
-use ampere_model::regions::is_mpi;
 use ampere_model::text::{printable, short};
 use digits::{energy, percent, significant, watt_hours};
 use facts::Facts;
@@ -138,17 +137,12 @@ fn duration(seconds: f64) -> String {
 /// "2 ranks on vm", "3 processes on 2 nodes (a, b)".
 fn places(facts: &Facts) -> String {
     let summary = facts.summary;
-    let views = || {
-        ["ranks", "kernels"]
-            .iter()
-            .flat_map(|name| facts.views(&facts.summary.devices.iter().collect::<Vec<_>>(), name))
-    };
-    let groups: BTreeSet<(&str, u32)> = views()
-        .filter(|(_, view)| view.view == "ranks")
-        .flat_map(|(device, view)| {
-            view.callpaths.iter().map(move |row| (device.node.as_str(), row.location_group))
-        })
-        .collect();
+    let devices: Vec<&Device> = summary.devices.iter().collect();
+    let views = facts.views(&devices, "ranks");
+    let rows = views.iter().flat_map(|(device, view)| {
+        view.callpaths.iter().map(|row| (device.node.as_str(), row.location_group))
+    });
+    let groups: BTreeSet<(&str, u32)> = rows.collect();
     let ranks = groups.iter().filter(|(_, group)| is_mpi_rank(summary.name(*group))).count();
     let counted =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
@@ -296,9 +290,8 @@ fn missing(facts: &Facts, caps: &Caps, screen: Screen) -> Vec<Line> {
 
 /// The joules of MPI functions, and how busy the processors were.
 fn mpi(facts: &Facts, screen: Screen) -> Vec<Line> {
-    let mpi = || facts.functions.iter().filter(|row| is_mpi(row.name));
-    let joules: f64 = mpi().map(|row| row.joules).sum();
-    let most = mpi().next().filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
+    let (joules, most) = facts.mpi();
+    let most = most.filter(|_| joules >= MENTIONED_SHARE_MIN * facts.whole);
     let cores = facts.summary.run.node_cpu.filter(|cpu| cpu.seconds > 0.0);
     let cores =
         cores.map(|cpu| format!("{:.2} of {} cores busy", cpu.own_busy_seconds / cpu.seconds, cpu.cpus));

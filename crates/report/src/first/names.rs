@@ -1,6 +1,7 @@
 //! Names of functions in little room. Of a C++ name, arguments and return type go first, then the namespace that several names
 //! have in common, then the arguments of templates, then the other namespaces. Class and method stay.
 
+use ampere_model::signature::{operator, outside_of_brackets, without_arguments};
 use ampere_model::text::{compact, printable, short};
 use std::collections::{HashMap, HashSet};
 
@@ -71,81 +72,6 @@ fn into_room(name: &str, room: usize) -> String {
     all.iter().find(|form| fits(form)).unwrap_or(&all[3]).clone()
 }
 
-/// The name without the arguments and the return type of a C++ function.
-fn without_arguments(name: &str) -> &str {
-    let is_clone = name.ends_with(']') && name.contains(" [clone ");
-    let name = if is_clone { &name[..name.find(" [clone ").unwrap_or(name.len())] } else { name };
-    let called = ["const", "volatile", "noexcept", "&&", "&"].iter().fold(name, |name, word| {
-        let before = name.strip_suffix(word).and_then(|name| name.strip_suffix(' '));
-        before.filter(|before| before.ends_with(')')).unwrap_or(name)
-    });
-    let Some(open) = last_arguments(called) else { return name };
-    let function = &called[..open];
-    let is_function = !function.is_empty()
-        && !function.ends_with([' ', ':', '(', '!'])
-        && !function.ends_with("operator")
-        && !function.starts_with('!');
-    if is_function { without_return_type(function) } else { name }
-}
-
-/// The position at which the brackets at the end of a text begin.
-fn last_arguments(text: &str) -> Option<usize> {
-    let mut depth = 0;
-    for (at, c) in text.char_indices().rev() {
-        match c {
-            ')' => depth += 1,
-            '(' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            return (c == '(').then_some(at);
-        }
-    }
-    None
-}
-
-fn without_return_type(function: &str) -> &str {
-    let spaces = outside_of_brackets(function, " ");
-    let is_operators = |at: &usize| function[..*at].ends_with("operator");
-    let begin = spaces.iter().rev().find(|at| !is_operators(at)).map_or(0, |at| at + 1);
-    // "operator new" and "operator bool" have a space of their own.
-    match spaces.iter().rev().find(|at| is_operators(at)) {
-        Some(own) if begin > *own => function,
-        _ => &function[begin..],
-    }
-}
-
-/// The places of a separator that are in no brackets, from left to right.
-fn outside_of_brackets(text: &str, separator: &str) -> Vec<usize> {
-    let (mut depth, mut at, mut places) = (0usize, 0, Vec::new());
-    while let Some(c) = text[at..].chars().next() {
-        let rest = &text[at..];
-        if depth == 0 && rest.starts_with(separator) {
-            places.push(at);
-        }
-        match c {
-            '<' | '(' | '[' | '{' => depth += 1,
-            '>' | ')' | ']' | '}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        at += operator(rest).unwrap_or(c.len_utf8());
-    }
-    places
-}
-
-/// The length of the name of an operator, whose brackets do not enclose anything: `operator<`, `operator()`.
-fn operator(text: &str) -> Option<usize> {
-    let sign = text.strip_prefix("operator")?;
-    let signs = if sign.starts_with("()") { 2 } else { sign.len() - sign.trim_start_matches(is_sign).len() };
-    // A space parts the operator from the arguments of a template: `operator< <int>`.
-    let space = usize::from(signs > 0 && sign[signs..].starts_with(" <"));
-    (signs > 0).then_some("operator".len() + signs + space)
-}
-
-fn is_sign(c: char) -> bool {
-    "<>=-+*/%!&|^~,[]".contains(c)
-}
-
 /// The names without namespaces that several of them share, if a class remains in each.
 fn without_common_namespace(names: &[String]) -> Vec<String> {
     let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -214,32 +140,6 @@ pub fn times(name: &str, count: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn arguments_and_return_types_go_and_the_function_stays() {
-        for (name, expected) in [
-            ("LAMMPS_NS::PairLJCut::compute(int, int)", "LAMMPS_NS::PairLJCut::compute"),
-            ("heavy_kernel(float*, float const*)", "heavy_kernel"),
-            ("void scale<float, 256>(float*, int)", "scale<float, 256>"),
-            ("std::vector<int, std::allocator<int> > const& all<int>(f(*)(int)) const", "all<int>"),
-            ("Matrix::operator()(int, int) const", "Matrix::operator()"),
-            ("bool ns::operator< <int>(ns::a const&, ns::a const&)", "ns::operator< <int>"),
-            ("std::ostream& ns::operator<<(std::ostream&, ns::a const&)", "ns::operator<<"),
-            ("operator new(unsigned long)", "operator new"),
-            ("Cell::operator bool() const", "Cell::operator bool"),
-            ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
-            ("ns::(anonymous namespace)::run(long) [clone .cold]", "ns::(anonymous namespace)::run"),
-            ("Process 7 (orterun)", "Process 7 (orterun)"),
-            ("(anonymous namespace)", "(anonymous namespace)"),
-            ("!$omp parallel @solve.f90 (12)", "!$omp parallel @solve.f90 (12)"),
-            ("core::ops::function::FnOnce::call_once", "core::ops::function::FnOnce::call_once"),
-            ("f)(", "f)("),
-            ("", ""),
-            (")", ")"),
-        ] {
-            assert_eq!(without_arguments(name), expected);
-        }
-    }
 
     #[test]
     fn what_several_names_have_in_common_goes_unless_it_is_a_class() {
