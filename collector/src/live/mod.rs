@@ -39,8 +39,6 @@ const THOROUGH_RECORDS: usize = 1 << 18;
 const STACK_WAIT_MAX: Duration = Duration::from_millis(500);
 /// How long the command's start waits for the counters. A vendor's library can take a second.
 const COUNTERS_WAIT_MAX: Duration = Duration::from_millis(100);
-/// How long a collector that takes over waits for the joules of an earlier one before it publishes figures.
-const EARLIER_JOULES_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A node's run: its parts (ingest, sampling and so on), and when each is due.
 pub struct LiveRun {
@@ -218,7 +216,7 @@ impl LiveRun {
             stacks::sample_unrecorded(self);
         }
         liveness::check(self);
-        if self.publisher.is_due() && !self.lacks_earlier_joules() {
+        if self.publisher.is_due() && !self.is_behind_predecessor() {
             self.publish();
         }
         if thorough {
@@ -231,15 +229,10 @@ impl LiveRun {
         round
     }
 
-    /// Whether an earlier collector had joules and this one has none yet: published figures do not decrease.
-    fn lacks_earlier_joules(&self) -> bool {
-        let Some(timeline) = &self.timeline else { return false };
-        let attributor = &timeline.pipeline.attributor;
-        let mut joules =
-            attributor.devices.iter().map(|device| attributor.engine.totals(device.views.ranks).total_joules);
-        self.sampling.predecessors_last > 0
-            && self.began.instant.elapsed() < EARLIER_JOULES_WAIT_MAX
-            && joules.all(|joules| joules == 0.0)
+    /// Whether the figures are of an earlier time than those of a killed collector in whose place this one is: published figures
+    /// do not decrease.
+    fn is_behind_predecessor(&self) -> bool {
+        self.timeline.as_ref().is_some_and(|timeline| timeline.watermark < self.sampling.predecessors_last)
     }
 
     fn is_replayed(&self) -> bool {

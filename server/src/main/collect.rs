@@ -343,6 +343,8 @@ fn end(session: Session, output: &Path) {
     for name in ["collector.json", RUN_TOKEN] {
         let _ = ampere_owned::remove_file(&output.join(name));
     }
+    // A collector before this one may have been killed when only its records were left to remove.
+    spool_place::remove_if_unclaimed(session.directory());
     session.remove();
     session.set_collector(std::process::id(), CollectorState::Finished);
 }
