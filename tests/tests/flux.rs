@@ -42,7 +42,7 @@ fn a_job_that_is_cancelled_or_out_of_time_leaves_its_results() {
         );
         let done = in_flux(&place, &job);
         assert_eq!(done.code, 0, "{done:#?}");
-        assert!(done.stdout.contains("\nreport: "), "{done:#?}");
+        assert!(done.stdout.contains("\nlook    ampere-job/report.html"), "{done:#?}");
         let summary = place.summary("ampere-job");
         let run = &summary["run"];
         assert!(run.get("running").is_none(), "{run}");

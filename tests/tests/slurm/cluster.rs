@@ -171,8 +171,8 @@ impl Cluster {
         done.stdout.trim().to_owned()
     }
 
-    pub fn cancel(&self, job: &str) {
-        assert_eq!(self.control("scancel", &[job]).code, 0);
+    pub fn cancel(&self, job: &str, options: &[&str]) {
+        assert_eq!(self.control("scancel", &[options, &[job]].concat()).code, 0);
         self.until_over(job);
     }
 

@@ -112,7 +112,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
     }
     let Some(cluster) = Cluster::start(tracking) else { return };
     let scripts = scripts_of_the_book();
-    assert_eq!(scripts.len(), 2, "one with exec, one with a trap: {scripts:#?}");
+    assert_eq!(scripts.len(), 2, "one with exec, one with --signal: {scripts:#?}");
     // This takes more than a minute, so the other jobs run meanwhile.
     let limited = |script: &str| script.replacen("#!/bin/bash\n", "#!/bin/bash\n#SBATCH --time=1\n", 1);
     let out_of_time = Job::start(&cluster, &limited(&scripts[0].replace("#SBATCH --time=", "# ")));
@@ -120,14 +120,19 @@ fn jobs_that_are_ended(tracking: Tracking) {
 
     for script in [&scripts[0], &scripts[1], WITH_MPIRUN] {
         let job = Job::start(&cluster, script);
-        cluster.cancel(&job.number);
+        // This is what Slurm does by itself for a script with --signal, before the time is up.
+        let is_signalled = script.contains("--signal=TERM@60");
+        let options: &[&str] = if is_signalled { &["--signal=TERM"] } else { &[] };
+        cluster.cancel(&job.number, options);
         let summary = job.assert_has_results();
         assert!(summary["run"]["command_status"].as_i64() > Some(0), "{}\n{}", summary["run"], job.log());
-        assert!(job.log().contains("\nreport: "), "{}", job.log());
+        let look = format!("\nlook    {}/report.html", job.output());
+        assert!(job.log().contains(&look), "{}", job.log());
+        assert_eq!(job.log().contains("cp: "), is_signalled, "the script continues: {}", job.log());
     }
     for script in [WITH_A_SHELL, AFTER_THE_LAUNCHER] {
         let job = Job::start(&cluster, script);
-        cluster.cancel(&job.number);
+        cluster.cancel(&job.number, &[]);
         if tracking == Tracking::Parents {
             // The collector is not a child of the shell any more: it survives for as long as it needs.
             job.place.no_process_left();
@@ -137,7 +142,7 @@ fn jobs_that_are_ended(tracking: Tracking) {
             None => drop(job.assert_has_results()),
         }
         if script == WITH_A_SHELL && tracking == Tracking::ControlGroups {
-            assert!(!job.log().contains("\nreport: "), "the shell was alone: {}", job.log());
+            assert!(!job.log().contains("\nlook    "), "the shell was alone: {}", job.log());
         }
     }
     cluster.until_over(&out_of_time.number);
