@@ -205,6 +205,7 @@ impl<'a> RunSummary<'a> {
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(ALIKE_NOTES_MAX));
+        notes.extend(processes.iter().filter_map(Process::note_of_gpu_records).take(ALIKE_NOTES_MAX));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(ALIKE_NOTES_MAX));
         notes.extend(self.note_of_unmeasured());
         notes.extend(preloaded::notes(self.run.session.directory()));

@@ -31,8 +31,8 @@ pub mod text;
 pub mod time_namespace;
 
 pub use definition::{
-    Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
-    REPLAYED_HOST, Region, SAMPLED_HOST,
+    Clocks, Communicator, Definition, Device, GpuRecords, Location, LocationKind, Members, Process, Program,
+    Quality, REPLAYED_HOST, Region, SAMPLED_HOST, StreamDevice,
 };
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,
