@@ -9,8 +9,8 @@ use crate::{calling_contexts, events, inert, known_locations, memory, start, str
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::launcher::recorded_variables;
 use ampere_model::{
-    Clocks, Communicator, Definition, GpuRecords, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program,
-    Region, RegionHandle, StreamDevice, VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, ENV_CUDA_INJECTION, GpuRecords, LOCAL_RANKS, LocalLocation,
+    LocationKind, Process, Program, Region, RegionHandle, StreamDevice, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -247,7 +247,7 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         name = format!("{pid}-{number}");
     };
     let devices_and_ranks = VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS);
-    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER]);
+    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER, ENV_CUDA_INJECTION]);
     log.append(&Definition::Process(Process {
         pid,
         start_time,

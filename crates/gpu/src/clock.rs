@@ -40,9 +40,15 @@ impl DeviceClock {
         DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0 }
     }
 
-    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it.
-    pub fn add(&mut self, before: u64, device: u64, after: u64) {
-        let Some(width) = after.checked_sub(before) else { return };
+    /// Takes a better value of the rate of the run's clock.
+    pub fn set_rate(&mut self, ticks_per_nanosecond: f64) {
+        self.nominal = ticks_per_nanosecond;
+    }
+
+    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether it
+    /// begins a new period: then is the time to report error and drift.
+    pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
+        let Some(width) = after.checked_sub(before) else { return false };
         let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
         match self.anchors.back_mut() {
             // Time has gone back: the device was reset.
@@ -63,8 +69,10 @@ impl DeviceClock {
                     self.anchors.pop_front();
                 }
                 self.anchors.push_back(new);
+                return true;
             }
         }
+        false
     }
 
     /// Ticks per nanosecond of the device.

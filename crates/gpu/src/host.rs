@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, OsStr, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A device, as far as it is known. Texts may be empty.
@@ -24,6 +25,11 @@ pub struct Device {
 #[derive(Clone, Copy)]
 pub struct Host(&'static Interface);
 
+/// The time when the adapter started, by both clocks.
+static START: OnceLock<(Instant, u64)> = OnceLock::new();
+/// The shortest time over which the rate of the run's clock is measured.
+const RATE_TIME_MIN: Duration = Duration::from_millis(5);
+
 /// The function that every adapter has: its own address shows where the adapter is.
 fn own_directory() -> Option<PathBuf> {
     let mut found =
@@ -38,10 +44,14 @@ fn own_directory() -> Option<PathBuf> {
 }
 
 impl Host {
-    /// Opens the host next to the adapter. `None` if nothing in this process is to be recorded: ampere or GPUs are switched off,
-    /// Score-P measures, or the program was started without `ampere run`.
-    pub fn open() -> Option<Host> {
+    /// Opens the host next to the adapter for `runtime` (CUDA, HIP or OpenCL). `None` if nothing in this process is to be recorded:
+    /// ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures, which a message says.
+    pub fn open(runtime: &str) -> Option<Host> {
         if ampere_model::is_switched_off() || !are_gpus_recorded() {
+            return None;
+        }
+        if scorep_is_here() {
+            leave_it_to_scorep(runtime);
             return None;
         }
         let path =
@@ -63,6 +73,7 @@ impl Host {
 
     /// Starts the measurement of this process, unless that has been done; see [`Interface::start`].
     pub fn start(&self, flush: extern "C" fn()) -> bool {
+        START.get_or_init(|| (Instant::now(), self.now()));
         // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
         unsafe { (self.0.start)(flush) }
     }
@@ -80,13 +91,13 @@ impl Host {
         unsafe { (self.0.now)() }
     }
 
-    /// Measures the rate of the run's clock against CLOCK_MONOTONIC_RAW, which takes some milliseconds.
+    /// The rate of the run's clock since the start. It becomes better with time; in the first milliseconds, it is waited for.
     pub fn ticks_per_nanosecond(&self) -> f64 {
         let read = || (Instant::now(), self.now());
-        let first = read();
-        std::thread::sleep(Duration::from_millis(5));
-        let last = read();
-        last.1.saturating_sub(first.1) as f64 / (last.0 - first.0).as_nanos().max(1) as f64
+        let start = *START.get_or_init(read);
+        std::thread::sleep(RATE_TIME_MIN.saturating_sub(start.0.elapsed()));
+        let now = read();
+        now.1.saturating_sub(start.1) as f64 / (now.0 - start.0).as_nanos().max(1) as f64
     }
 
     /// Defines a GPU location.
@@ -146,6 +157,30 @@ pub const ENV_GPU: &str = "AMPERE_GPU";
 /// Whether GPUs are recorded, by the variable [`ENV_GPU`].
 fn are_gpus_recorded() -> bool {
     std::env::var(ENV_GPU).map_or(true, |value| value.trim() != "off")
+}
+
+/// Whether the real Score-P is linked into this process.
+fn scorep_is_here() -> bool {
+    // SAFETY: a lookup by name; nothing is called.
+    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
+}
+
+/// Says that Score-P's own adapter sees the kernels, or how it is switched on.
+fn leave_it_to_scorep(runtime: &str) {
+    if !ampere_model::is_first_of_node() {
+        return;
+    }
+    let variable = format!("SCOREP_{}_ENABLE", runtime.to_ascii_uppercase());
+    let is_on =
+        std::env::var(&variable).is_ok_and(|value| !matches!(value.trim(), "" | "no" | "false" | "0"));
+    let line = match is_on {
+        true => format!("ampere: Score-P's adapter records what {runtime} runs on GPUs\n"),
+        false => format!(
+            "ampere: what {runtime} runs on GPUs is not recorded: set {variable}=yes for Score-P's adapter\n"
+        ),
+    };
+    // SAFETY: a system call with a buffer that lives during the call.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }
 
 /// A host for unit tests, which keeps what it gets.

@@ -54,6 +54,11 @@ impl Stream {
         self.waiting.len()
     }
 
+    /// When the first frame that waits began; `None` if none waits.
+    pub fn oldest(&self) -> Option<u64> {
+        self.waiting.first().map(|frame| frame.begin)
+    }
+
     /// Records all frames that wait. Returns the number of those that are not recorded.
     pub fn flush(&mut self, host: &Host) -> u64 {
         let mut left_out = 0;

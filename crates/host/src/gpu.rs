@@ -282,9 +282,9 @@ unsafe extern "C" fn message(text: *const u8, bytes: usize) {
 
 /// Lets the adapters deliver what is still in buffers. The caller is not inside the host, and the measurement is running.
 pub fn flush() {
-    for flush in std::mem::take(&mut gpus().flushes) {
-        flush();
-    }
+    // The adapters call the host, so the lock is not held.
+    let flushes = std::mem::take(&mut gpus().flushes);
+    flushes.iter().for_each(|flush| flush());
 }
 
 /// Waits until no thread records frames of a stream, and returns the streams' locations. The state already keeps further frames

@@ -89,6 +89,12 @@ pub fn switches_off(value: &str) -> bool {
     !value.is_empty() && value != "0"
 }
 
+/// The variable with the library that CUDA loads into each program.
+pub const ENV_CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
+
+/// The name of ampere's own library for [`ENV_CUDA_INJECTION`].
+pub const CUDA_LIBRARY: &str = "libampere_cuda.so";
+
 /// A time in ticks of the node's event clock.
 pub type Timestamp = u64;
 
