@@ -87,6 +87,9 @@ install-files:
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/share/ampere/examples
 	install -s -m 755 $(BIN)/ampere $(BIN)/ampere-collector $(DESTDIR)$(PREFIX)/bin
 	install -s -m 755 $(BIN)/libscorep_substrate_ampere.so $(BIN)/libampere_host.so $(DESTDIR)$(PREFIX)/lib
+	@# What sees GPU kernels is next to the host, which it opens.
+	for runtime in cuda hip opencl; do \
+	    if [ -f $(BIN)/libampere_$$runtime.so ]; then install -s -m 755 $(BIN)/libampere_$$runtime.so $(DESTDIR)$(PREFIX)/lib; fi; done
 	ln -sf libscorep_substrate_ampere.so $(DESTDIR)$(PREFIX)/lib/libampere_plugin.so
 	cp -r $(BIN)/ampere-preload $(DESTDIR)$(PREFIX)/lib
 	cp -r dashboards $(DESTDIR)$(PREFIX)/share/ampere/

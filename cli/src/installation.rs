@@ -62,7 +62,34 @@ fn platform() -> &'static str {
     }
 }
 
+/// A runtime of GPUs whose kernels a library of ampere sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    Cuda,
+    Hip,
+    OpenCl,
+}
+
+impl Runtime {
+    pub const ALL: [Runtime; 3] = [Runtime::Cuda, Runtime::Hip, Runtime::OpenCl];
+
+    /// The name of the library that sees the runtime's kernels.
+    pub fn library(self) -> &'static str {
+        match self {
+            Runtime::Cuda => ampere_model::CUDA_LIBRARY,
+            Runtime::Hip => "libampere_hip.so",
+            Runtime::OpenCl => "libampere_opencl.so",
+        }
+    }
+}
+
 impl Installation {
+    /// The library that sees a runtime's kernels, next to the host, if it is installed. The preloaded library compares its path with
+    /// the host's.
+    pub fn gpu_library(&self, runtime: Runtime) -> Option<PathBuf> {
+        Some(self.host.with_file_name(runtime.library())).filter(|path| path.is_file())
+    }
+
     /// Whether the path can be preloaded: blanks and colons separate entries of `LD_PRELOAD`, and the loader expands `$` in
     /// it.
     pub fn is_preloadable(&self) -> bool {

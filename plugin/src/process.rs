@@ -1,6 +1,7 @@
 //! This process in its session: joining, its definitions log, its rings.
 
 use crate::error::Error;
+use crate::guard::guarded;
 use crate::inert::{become_inert, become_inert_silently, is_inert, report, report_in_this_process};
 use crate::location_data::LocationData;
 use crate::ring_size::{OtherProcesses, RingSizes};
@@ -8,8 +9,8 @@ use crate::{calling_contexts, events, inert, known_locations, memory, start, str
 use ampere_model::filter::ENV_FILTER;
 use ampere_model::launcher::recorded_variables;
 use ampere_model::{
-    Clocks, Communicator, Definition, LOCAL_RANKS, LocalLocation, LocationKind, Process, Program, Region,
-    RegionHandle, VISIBLE_DEVICES,
+    Clocks, Communicator, Definition, ENV_CUDA_INJECTION, GpuRecords, LOCAL_RANKS, LocalLocation,
+    LocationKind, Process, Program, Region, RegionHandle, StreamDevice, VISIBLE_DEVICES,
 };
 use ampere_ring::clock;
 use ampere_ring::session::ENV_SESSION_BOOT;
@@ -19,7 +20,7 @@ use ampere_ring::{
     EventWriter, Headroom, LogReader, LogWriter, OverloadPolicy, RingProducer, Session, SessionProbes,
 };
 use scorep_abi::{AnyHandle, Callbacks, Location, handle_type, location_type};
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -246,7 +247,7 @@ pub fn log_of_this_process(session: &Session, joined: Clocks) -> Result<OwnLog, 
         name = format!("{pid}-{number}");
     };
     let devices_and_ranks = VISIBLE_DEVICES.into_iter().chain(LOCAL_RANKS);
-    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER]);
+    let recorded = devices_and_ranks.chain(recorded_variables()).chain([ENV_FILTER, ENV_CUDA_INJECTION]);
     log.append(&Definition::Process(Process {
         pid,
         start_time,
@@ -391,6 +392,39 @@ pub fn new_communicator(communicator: Communicator) {
     if let Some(state) = State::of_this_process() {
         state.define(&Definition::Communicator(communicator));
     }
+}
+
+/// An addition to Score-P's interface: the embedded host names the device of a GPU stream before it creates the location with this
+/// id.
+///
+/// # Safety
+/// The texts are NULL or C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ampere_define_stream_device(
+    location: u32,
+    pci: *const c_char,
+    uuid: *const c_char,
+    model: *const c_char,
+) {
+    guarded((), || {
+        // SAFETY: by this function's contract.
+        let text = |text| String::from_utf8_lossy(unsafe { strings::bytes(text) }).into_owned();
+        if let Some(state) = State::of_this_process() {
+            let [pci, uuid, model] = [pci, uuid, model].map(text);
+            let location = LocalLocation(location);
+            state.define(&Definition::StreamDevice(StreamDevice { location, pci, uuid, model }));
+        }
+    });
+}
+
+/// An addition to Score-P's interface: the embedded host reports how good the records of GPUs are so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn ampere_report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {
+    guarded((), || {
+        if let Some(state) = State::of_this_process() {
+            state.define(&Definition::GpuRecords(GpuRecords { not_recorded, clock_error, clock_drift }));
+        }
+    });
 }
 
 /// Makes the ring of a new location and attaches its writer to it.

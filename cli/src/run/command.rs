@@ -1,14 +1,16 @@
 //! The measured command: its environment, start and end.
 
 use super::{Host, RunArguments};
-use crate::installation::{self, CannotRun, Installation};
+use crate::installation::{self, CannotRun, Installation, Runtime};
 use crate::run::signals::{Listener, Witness};
 use crate::terminal::words::given;
+use ampere_model::ENV_CUDA_INJECTION;
 use ampere_model::filter::ENV_FILTER;
 use anyhow::Context;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -46,8 +48,46 @@ pub fn measured(arguments: &RunArguments, installation: &Installation) -> Comman
         if std::env::var_os(NVTX_LIBRARY).is_none_or(|other| other.is_empty()) {
             command.env(NVTX_LIBRARY, &installation.host);
         }
+        for (variable, value) in gpu_variables(installation, |variable| std::env::var_os(variable)) {
+            command.env(variable, value);
+        }
     }
     command
+}
+
+/// The variables by which the runtimes of GPUs load libraries for tools.
+pub const GPU_LIBRARIES: [&str; 3] = [ENV_CUDA_INJECTION, "ROCP_TOOL_LIBRARIES", "OPENCL_LAYERS"];
+
+/// Returns the variables that make GPU runtimes load the libraries that are installed, with their values. What the user has set in
+/// a list is kept; CUDA has room for one library only, and the user's wins.
+fn gpu_variables(
+    installation: &Installation,
+    is_set: impl Fn(&str) -> Option<OsString>,
+) -> Vec<(&'static str, OsString)> {
+    let [cuda, hip, opencl] = GPU_LIBRARIES;
+    let mut variables = Vec::new();
+    for (variable, runtime) in [(cuda, Runtime::Cuda), (hip, Runtime::Hip), (opencl, Runtime::OpenCl)] {
+        let Some(library) = installation.gpu_library(runtime) else { continue };
+        let before = is_set(variable).filter(|before| !before.is_empty());
+        let value = match (runtime, before) {
+            (_, None) => library.into_os_string(),
+            (Runtime::Cuda, Some(_)) => continue,
+            (_, Some(list)) if has_entry(&list, &library) => continue,
+            (Runtime::Hip, Some(list)) => {
+                // rocprofiler-sdk 1.0 leaves out the last entry of several, so the last one is empty.
+                let separator = if list.as_bytes().ends_with(b":") { "" } else { ":" };
+                [list.as_os_str(), separator.as_ref(), library.as_os_str(), ":".as_ref()].join(OsStr::new(""))
+            }
+            (Runtime::OpenCl, Some(list)) => [list.as_os_str(), library.as_os_str()].join(OsStr::new(":")),
+        };
+        variables.push((variable, value));
+    }
+    variables
+}
+
+/// Whether a list with colons between its entries has this one.
+fn has_entry(list: &OsStr, entry: &Path) -> bool {
+    list.as_bytes().split(|byte| *byte == b':').any(|one| one == entry.as_os_str().as_bytes())
 }
 
 /// Makes the command as one of the ranks that a launcher has started: its plugin starts the collector.
@@ -174,4 +214,46 @@ pub fn shell_status(status: ExitStatus) -> i32 {
 
 pub fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(shell_status(status) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_the_user_are_kept_and_one_library_of_the_users_wins() {
+        let place = std::env::temp_dir().join(format!("ampere-gpu-variables-{}", std::process::id()));
+        std::fs::create_dir_all(&place).unwrap();
+        let installation = Installation {
+            collector: place.join("ampere-collector"),
+            library_directory: place.clone(),
+            plugin: place.join("plugin.so"),
+            host: place.join("libampere_host.so"),
+            preloaded: place.join("preload.so"),
+        };
+        let variables = |set: Option<&str>| {
+            let found = gpu_variables(&installation, |_| set.map(OsString::from));
+            let text = |(name, value): (&str, OsString)| {
+                let value = value.to_string_lossy().replace(&format!("{}/", place.display()), "");
+                format!("{name}={value}")
+            };
+            found.into_iter().map(text).collect::<Vec<_>>()
+        };
+        assert!(variables(None).is_empty(), "a library that is not installed is not named");
+        for library in ["libampere_cuda.so", "libampere_hip.so", "libampere_opencl.so"] {
+            std::fs::write(place.join(library), "").unwrap();
+        }
+        let ours = [
+            "CUDA_INJECTION64_PATH=libampere_cuda.so",
+            "ROCP_TOOL_LIBRARIES=libampere_hip.so",
+            "OPENCL_LAYERS=libampere_opencl.so",
+        ];
+        assert_eq!(variables(None), ours);
+        assert_eq!(variables(Some("")), ours);
+        let kept = ["ROCP_TOOL_LIBRARIES=a.so:libampere_hip.so:", "OPENCL_LAYERS=a.so:libampere_opencl.so"];
+        assert_eq!(variables(Some("a.so")), kept);
+        let nested = format!("{0}/libampere_hip.so:{0}/libampere_opencl.so", place.display());
+        assert!(variables(Some(&nested)).is_empty(), "within another run, nothing is added");
+        std::fs::remove_dir_all(&place).unwrap();
+    }
 }

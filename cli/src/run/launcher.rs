@@ -60,7 +60,8 @@ fn needed(command: &Command) -> BTreeSet<String> {
     let set = command.get_envs().filter(|(_, value)| value.is_some()).map(|(name, _)| name.to_owned());
     let inherited = std::env::vars_os().map(|(name, _)| name);
     let names = set.chain(inherited).filter_map(|name| name.into_string().ok());
-    names.filter(|name| NEEDED.contains(&name.as_str()) || name.starts_with("AMPERE_")).collect()
+    let all = || NEEDED.iter().chain(&super::command::GPU_LIBRARIES);
+    names.filter(|name| all().any(|needed| needed == name) || name.starts_with("AMPERE_")).collect()
 }
 
 /// Adds the needed names that Slurm's list lacks; returns `None` if the list need not change. After NONE, `srun` reads no

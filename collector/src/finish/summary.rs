@@ -16,6 +16,7 @@ use ampere_figures::missing;
 use ampere_figures::summary::{Ending, EstimateWatts, Gap, MpiRanks, Overhead, Readings, Run};
 use ampere_figures::summary::{SamplerOverhead, Summary};
 use ampere_model::filter::ENV_FILTER;
+use ampere_model::{CUDA_LIBRARY, ENV_CUDA_INJECTION};
 use ampere_model::{SAMPLED_HOST, Timestamp};
 use ampere_settings::ENV_RECORDER;
 use ampere_timeline::attributor::{Attributor, Unit};
@@ -205,12 +206,14 @@ impl<'a> RunSummary<'a> {
         notes.extend(Gap::notes(gaps));
         notes.extend(Ending::notes(endings));
         notes.extend(processes.iter().filter_map(Process::note_of_unrecorded).take(ALIKE_NOTES_MAX));
+        notes.extend(processes.iter().filter_map(Process::note_of_gpu_records).take(ALIKE_NOTES_MAX));
         notes.extend(processes.iter().filter_map(Process::note_of_replaced).take(ALIKE_NOTES_MAX));
         notes.extend(self.note_of_unmeasured());
         notes.extend(preloaded::notes(self.run.session.directory()));
         notes.extend(self.run.node.iter().flat_map(|node| node.notes(attributor)));
         notes.extend(self.note_of_equal_ranks());
         notes.extend(self.note_of_filter());
+        notes.extend(self.note_of_cuda_library());
         notes.extend(self.note_of_unsampled().filter(|_| !attributor.records_functions()));
         if quality.records.suppressed_calls > 0 {
             notes.push(format!(
@@ -338,6 +341,19 @@ impl<'a> RunSummary<'a> {
         let file = variables.filter_map(file).find(|file| !file.is_empty())?;
         Some(format!(
             "functions that {file} excludes are not recorded: their time and joules are in the functions that called them"
+        ))
+    }
+
+    /// A note if another tool's library is loaded by CUDA, which loads only one.
+    fn note_of_cuda_library(&self) -> Option<String> {
+        let variables = self.run.ingest.processes.iter().flat_map(Process::environment);
+        let library = |variable: &String| {
+            Some(variable.strip_prefix(ENV_CUDA_INJECTION)?.strip_prefix('=')?.to_owned())
+        };
+        let other =
+            variables.filter_map(library).find(|one| !one.is_empty() && !one.ends_with(CUDA_LIBRARY))?;
+        Some(format!(
+            "what CUDA runs on GPUs is not recorded: {ENV_CUDA_INJECTION} was set to {other}, and CUDA loads one library only"
         ))
     }
 

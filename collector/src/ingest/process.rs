@@ -7,8 +7,8 @@ use ampere_model::numbers::Handles;
 use ampere_model::regions::Regions;
 use ampere_model::text::printable;
 use ampere_model::{
-    Communicator, Definition, Location, LocationKind, Program, QUEUES, REPLAYED_HOST, Region, RegionRef,
-    SAMPLED_HOST, STACK_PERIOD, Timestamp,
+    Communicator, Definition, GpuRecords, Location, LocationKind, Program, QUEUES, REPLAYED_HOST, Region,
+    RegionRef, SAMPLED_HOST, STACK_PERIOD, StreamDevice, Timestamp,
 };
 use ampere_ring::LogReader;
 use ampere_ring::process::{ProcessHandle, is_alive};
@@ -48,6 +48,8 @@ pub(crate) struct Process {
     communicators: Vec<Communicator>,
     program: Option<Program>,
     pub locations: Vec<LiveLocation>,
+    /// The devices of GPU streams, by the streams' locations.
+    stream_devices: BTreeMap<u32, Accelerator>,
     pub life: Life,
     pub losses: Losses,
     pub threads: Threads,
@@ -108,6 +110,8 @@ pub(crate) struct Losses {
     pub records: RecordLosses,
     /// The reported number of locations that got no ring.
     pub unrecorded_locations: u64,
+    /// How good the process' records of GPUs are, if it has any without Score-P.
+    pub gpu_records: Option<GpuRecords>,
     /// Whether a ring could not be opened, so that not all of its records are read.
     pub is_read_in_part: bool,
     /// One line for each log or ring that could not be read.
@@ -188,6 +192,7 @@ impl Process {
             communicators: Vec::new(),
             program: None,
             locations: Vec::new(),
+            stream_devices: BTreeMap::new(),
             life: Life::default(),
             losses: Losses::default(),
             threads: Threads::default(),
@@ -263,10 +268,28 @@ impl Process {
                     (self.losses.unrecorded_locations, self.losses.records.unrecorded_calls) =
                         (locations, calls)
                 }
+                Definition::StreamDevice(device) => self.take_device_of_stream(device),
+                Definition::GpuRecords(records) => {
+                    self.losses.records.unrecorded_kernels = records.not_recorded;
+                    self.losses.gpu_records = Some(records);
+                }
                 Definition::Communicator(communicator) => self.communicators.push(communicator),
                 Definition::Program(program) => self.program = Some(program),
                 Definition::Device(_) => {}
             }
+        }
+    }
+
+    fn take_device_of_stream(&mut self, device: StreamDevice) {
+        if self.stream_devices.len() < LOCATIONS_MAX {
+            let text = |text: String| Some(text).filter(|text| !text.is_empty());
+            let accelerator = Accelerator {
+                number: None,
+                pci: text(device.pci),
+                uuid: text(device.uuid),
+                model: device.model,
+            };
+            self.stream_devices.insert(device.location.0, accelerator);
         }
     }
 
@@ -502,7 +525,10 @@ impl Process {
                     accelerator: of.map_or_else(Default::default, |of| of.accelerator.clone()),
                 }
             }
-            None => self.evidence_of_thread(number),
+            None => Evidence {
+                accelerator: self.stream_devices.get(&location.id.0).cloned().unwrap_or_default(),
+                ..self.evidence_of_thread(number)
+            },
         }
     }
 
@@ -567,6 +593,7 @@ impl Process {
             && !self.is_damaged()
             && self.losses.unrecorded_locations == 0
             && self.losses.records.unrecorded_calls == 0
+            && self.losses.records.unrecorded_kernels == 0
     }
 
     /// Whether the collector that sampled the process was killed. One note covers all such processes: `note_killed_sampler`.
@@ -620,6 +647,29 @@ impl Process {
             1 => Some(format!("{group}: 1 location could not be recorded, for want of memory: {calls}")),
             many => {
                 Some(format!("{group}: {many} locations could not be recorded, for want of memory: {calls}"))
+            }
+        }
+    }
+
+    /// Returns the note about kernels that were not recorded, and about the clocks of the GPUs.
+    pub fn note_of_gpu_records(&self) -> Option<String> {
+        /// A clock with a larger error than this is mentioned even if all kernels are recorded.
+        const CLOCK_ERROR_MAX: u64 = 10_000;
+        let records = self.losses.gpu_records?;
+        let microseconds = records.clock_error.div_ceil(1000);
+        let clock = || {
+            let per_million = records.clock_drift as f64 / 1000.0;
+            format!(
+                "times of its GPUs are right to {microseconds} us; their clocks drift by {per_million:.1} us a second"
+            )
+        };
+        let group = self.group();
+        match records.not_recorded {
+            0 if records.clock_error <= CLOCK_ERROR_MAX => None,
+            0 => Some(format!("{group}: {}", clock())),
+            1 => Some(format!("{group}: 1 kernel or copy on a GPU could not be recorded; {}", clock())),
+            many => {
+                Some(format!("{group}: {many} kernels and copies on GPUs could not be recorded; {}", clock()))
             }
         }
     }

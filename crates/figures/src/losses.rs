@@ -85,6 +85,8 @@ counts! {
             "Calls whose enter and leave were left out because a ring was too full";
         unrecorded_calls: Kind::RareLoss, "unrecorded", "calls unrecorded: their threads had no ring",
             "Calls of locations without a ring, and of frames that were too deep; known when the process ends";
+        unrecorded_kernels: Kind::RareLoss, "kernels not recorded", "kernels and copies not recorded",
+            "Kernels and copies on GPUs that are not recorded, because their times were not to be had";
         dropped_records: Kind::Loss, "dropped", "records dropped",
             "Records for which a ring had no room";
         late_events: Kind::Loss, "late", "events late",
@@ -121,7 +123,11 @@ impl RecordLosses {
 
     /// Calls and records of which nothing is known.
     pub fn lost(&self) -> u64 {
-        self.unrecorded_calls.saturating_add(self.dropped_records).saturating_add(self.damaged_records)
+        let RecordLosses { unrecorded_calls, unrecorded_kernels, dropped_records, damaged_records, .. } =
+            *self;
+        [unrecorded_calls, unrecorded_kernels, dropped_records, damaged_records]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 }
 

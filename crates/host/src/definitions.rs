@@ -23,6 +23,8 @@ pub fn is_recorded(region: AnyHandle) -> bool {
 
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
+/// The largest number of regions.
+pub const REGIONS_MAX: usize = CHUNK * CHUNKS;
 
 /// A region as the plugin sees it.
 pub struct Region {
@@ -58,7 +60,7 @@ pub fn get_region(handle: AnyHandle) -> Option<&'static Region> {
 
 /// Whether no further region can be defined.
 pub fn is_full() -> bool {
-    NEXT.load(Ordering::Relaxed) as usize >= CHUNK * CHUNKS
+    NEXT.load(Ordering::Relaxed) as usize >= REGIONS_MAX
 }
 
 /// Defines a region and passes it to the plugin. Returns [`INVALID`] if the table is full.

@@ -7,7 +7,8 @@
 //! - [`attach`]: the functions that the preloaded library calls;
 //! - [`mpi`]: the wrappers of MPI, the real functions behind them, init and finalize;
 //! - [`functions`]: the hooks of instrumented functions; [`symbols`]: from an address to name and line; [`filter`]: functions
-//!   that are not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`regions_by_key`]: the regions of both;
+//!   that are not recorded; [`ranges`]: ranges that programs mark by NVTX or roctx; [`gpu`]: kernels and calls of GPU runtimes;
+//!   [`regions_by_key`]: the regions of these;
 //! - [`measurement`]: its start and end; [`state`]: the states in between; [`guard`]: entering the host; [`ranks`]: rank and
 //!   size;
 //! - [`thread`]: a thread's record and its open frames; [`threads`]: the threads that are recorded; [`location`]: their
@@ -40,6 +41,7 @@ mod clock;
 mod definitions;
 mod filter;
 mod functions;
+mod gpu;
 mod guard;
 mod location;
 mod measurement;

@@ -3,7 +3,7 @@
 use scorep_abi::{Location, location_type};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// The number of plugins that can attach data to a location: there is one.
 pub const PLUGINS_MAX: usize = 1;
@@ -22,13 +22,21 @@ pub struct LocationData {
     pub data: [AtomicPtr<c_void>; PLUGINS_MAX],
 }
 
-/// Makes a new location, which is never freed because the plugin keeps it.
-pub fn new(id: usize) -> *mut Location {
-    let name = if id == 0 { "Master thread".into() } else { format!("Pthread thread {id}") };
+/// The id of the next location.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Makes the location of a thread, which is numbered from 0.
+pub fn of_thread(number: usize) -> *mut Location {
+    let name = if number == 0 { "Master thread".into() } else { format!("Pthread thread {number}") };
+    new(CString::new(name).unwrap_or_default(), location_type::CPU_THREAD)
+}
+
+/// Makes a new location, which is never freed because the plugin keeps it. The first one of a process is a thread's.
+pub fn new(name: CString, location_type: i32) -> *mut Location {
     let data = Box::new(LocationData {
-        id: id as u32,
-        name: CString::new(name).unwrap_or_default(),
-        location_type: location_type::CPU_THREAD,
+        id: NEXT.fetch_add(1, Ordering::Relaxed),
+        name,
+        location_type,
         active: AtomicBool::new(false),
         data: [const { AtomicPtr::new(null_mut()) }; PLUGINS_MAX],
     });

@@ -5,7 +5,7 @@ use crate::guard::{guarded, inside, on_own_stack_uninterrupted};
 use crate::messages::report;
 use crate::state::{self, State, state};
 use crate::thread::Slot;
-use crate::{alloc, callbacks, clock, filter, plugin, ranks, signal, threads};
+use crate::{alloc, callbacks, clock, filter, gpu, plugin, ranks, signal, threads};
 use ampere_signal_safety::is_on_alternate_stack;
 use scorep_abi::{paradigm, region_type};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -28,6 +28,8 @@ pub enum StartedBy {
     Function,
     /// The program marks a range.
     Range,
+    /// The program uses a GPU.
+    Gpu,
 }
 
 /// Starts the measurement, unless it has been started. Returns whether it is running. The caller is inside the host.
@@ -135,6 +137,7 @@ pub fn end(status: Option<i64>) {
     if is_on_alternate_stack() || on_own_stack_uninterrupted(true, signal::inside_handler) {
         return end_at_once(status);
     }
+    gpu::flush();
     inside((), |slot| guarded((), || try_end(slot, status)));
 }
 
@@ -161,13 +164,14 @@ fn try_end(slot: &Slot, status: Option<i64>) {
     }
     threads::drain(slot);
     threads::report_all_missed();
+    let streams = gpu::end();
     let master = threads::master();
     let region = PROGRAM_REGION.load(Ordering::Relaxed);
     if !ranks::are_known() {
         ranks::set(0, 1);
     }
     plugin::program_end(master, clock::now(), status, region);
-    for location in threads::deactivate_all() {
+    for location in streams.into_iter().chain(threads::deactivate_all()) {
         plugin::delete_location(location);
     }
     plugin::finalize();
@@ -188,7 +192,10 @@ pub fn abort(slot: &Slot, status: i64) {
         Some(status),
         PROGRAM_REGION.load(Ordering::Relaxed),
     );
-    // Deactivating writes the pending groups of coalesced calls.
+    // Both write the pending groups of coalesced calls.
+    for stream in gpu::end() {
+        plugin::delete_location(stream);
+    }
     threads::deactivate_all();
     state::set(State::Ended);
 }

@@ -6,7 +6,7 @@ use scorep_abi::{
     AnyHandle, Callbacks, EventFunction, GetInfo, Location, MpiCollectiveBeginEvent, MpiCollectiveEndEvent,
     MpiMessageEvent, ProgramBeginEvent, ProgramEndEvent, RegionEvent, SubstratePluginInfo, event, mode,
 };
-use std::ffi::{CStr, CString, OsStr, OsString, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_void};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut};
@@ -29,6 +29,23 @@ type MissedCalls = unsafe extern "C" fn(location: *mut Location, calls: u64);
 type EventWasAbandoned = unsafe extern "C" fn(location: *mut Location);
 /// An addition to Score-P's interface: whether the stacks of the job's processes are sampled.
 type StacksAreSampled = unsafe extern "C" fn() -> bool;
+
+/// An addition to Score-P's interface: names the device of a GPU stream before its location is created.
+type DefineStreamDevice =
+    unsafe extern "C" fn(location: u32, pci: *const c_char, uuid: *const c_char, model: *const c_char);
+/// An addition to Score-P's interface: reports how good the records of GPUs are.
+type ReportGpuRecords = unsafe extern "C" fn(not_recorded: u64, clock_error: u64, clock_drift: u64);
+/// An addition to Score-P's interface: the next enter on the location is a launch, or a kernel, with this number.
+type Correlation = unsafe extern "C" fn(location: *mut Location, id: u64);
+
+/// The plugin's functions for GPUs.
+struct Gpu {
+    define_stream_device: Option<DefineStreamDevice>,
+    report_records: Option<ReportGpuRecords>,
+    correlation: Option<Correlation>,
+}
+
+static GPU: OnceLock<Gpu> = OnceLock::new();
 
 struct Events {
     missed_calls: Option<MissedCalls>,
@@ -244,6 +261,20 @@ unsafe fn take_events(library: *mut c_void, functions: *const EventFunction, cou
         }
     };
     let _ = EVENTS.set(events);
+    // SAFETY: as for `events`.
+    let gpu = unsafe {
+        let define_stream_device = libc::dlsym(library, c"ampere_define_stream_device".as_ptr());
+        let report_records = libc::dlsym(library, c"ampere_report_gpu_records".as_ptr());
+        let correlation = libc::dlsym(library, c"ampere_plugin_correlation".as_ptr());
+        Gpu {
+            define_stream_device: std::mem::transmute::<*mut c_void, Option<DefineStreamDevice>>(
+                define_stream_device,
+            ),
+            report_records: std::mem::transmute::<*mut c_void, Option<ReportGpuRecords>>(report_records),
+            correlation: std::mem::transmute::<*mut c_void, Option<Correlation>>(correlation),
+        }
+    };
+    let _ = GPU.set(gpu);
     // SAFETY: `library` is open.
     let define = unsafe { libc::dlsym(library, c"ampere_define_communicator".as_ptr()) };
     if let (Some(send), Some(receive), Some(begin), Some(end), false) = (
@@ -348,6 +379,33 @@ pub fn define_communicator(handle: AnyHandle, ranks: Option<&[u32]>) {
         let (ranks, count) = ranks.map_or((null(), 0), |ranks| (ranks.as_ptr(), ranks.len()));
         // SAFETY: the plugin's own function; it copies the ranks.
         unsafe { (messages.define_communicator)(handle, ranks, count) };
+    }
+}
+
+/// Names the device of the stream whose location is created next with this id.
+pub fn define_stream_device(location: u32, [pci, uuid, model]: [*const c_char; 3]) {
+    if let Some(function) = GPU.get().and_then(|gpu| gpu.define_stream_device) {
+        // SAFETY: the plugin's own function; the texts are null or C strings by the contract of the host's interface.
+        unsafe { function(location, pci, uuid, model) };
+    }
+}
+
+/// Reports how good the records of GPUs are so far.
+pub fn report_gpu_records(not_recorded: u64, clock_error: u64, clock_drift: u64) {
+    if let Some(function) = GPU.get().and_then(|gpu| gpu.report_records) {
+        // SAFETY: the plugin's own function.
+        unsafe { function(not_recorded, clock_error, clock_drift) };
+    }
+}
+
+/// Gives the location's next enter the number of a launch, unless that is 0.
+#[inline]
+pub fn correlate(location: *mut Location, id: u64) {
+    if id != 0
+        && let Some(function) = GPU.get().and_then(|gpu| gpu.correlation)
+    {
+        // SAFETY: the plugin's own function, with a location that this thread writes to.
+        unsafe { function(location, id) };
     }
 }
 

@@ -251,7 +251,7 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: 
 }
 
 /// Demangles C++ and Rust names; other names are not changed.
-fn demangle(name: &str) -> String {
+pub fn demangle(name: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}");
     }

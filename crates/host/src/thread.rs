@@ -3,7 +3,7 @@
 //! The host has its own stack of open frames. Exits are matched against it, so that the plugin's events always nest, whatever
 //! exits a `longjmp` or an exception has skipped, and so that the open frames of an ending thread can be closed.
 
-use crate::definitions::is_recorded;
+use crate::definitions::{REGIONS_MAX, is_recorded};
 use crate::{alloc, clock, plugin};
 use scorep_abi::{AnyHandle, Location};
 use std::cell::Cell;
@@ -20,8 +20,12 @@ pub const STATUS_WORDS: usize = 8;
 pub const MPI_KEYS_END: usize = 1024;
 /// The largest number of domains, in each of which ranges nest.
 pub const DOMAINS_MAX: usize = 1024;
-/// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges. All addresses are above.
+/// Keys of frames from [`MPI_KEYS_END`] up to this are domains of ranges.
 pub const RANGE_KEYS_END: usize = MPI_KEYS_END + DOMAINS_MAX;
+/// Keys of frames from [`RANGE_KEYS_END`] up to this are calls of a GPU's runtime, by their regions.
+pub const GPU_KEYS_END: usize = RANGE_KEYS_END + REGIONS_MAX;
+// No program has code below the address at which the linker puts it, and none in its first pages.
+const _: () = assert!(GPU_KEYS_END < 0x40_0000);
 
 /// The record of a thread; all zero at first.
 #[repr(C)]

@@ -86,7 +86,7 @@ pub fn attach(slot: &Slot) -> Option<*mut Location> {
     };
     let parent = MASTER.load(Ordering::Relaxed);
     let location = threads.free.pop().unwrap_or_else(|| {
-        let location = location::new(threads.locations.len());
+        let location = location::of_thread(threads.locations.len());
         if parent.is_null() {
             MASTER.store(location, Ordering::Relaxed);
         }

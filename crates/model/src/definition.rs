@@ -28,6 +28,10 @@ pub enum Definition {
         /// The number of calls in no ring.
         calls: u64,
     },
+    /// The device of a GPU stream, before the stream's location.
+    StreamDevice(StreamDevice),
+    /// How good the process' records of GPUs are so far.
+    GpuRecords(GpuRecords),
     /// A communicator, before the process that uses it ends.
     Communicator(Communicator),
     /// The program that is measured.
@@ -37,6 +41,30 @@ pub enum Definition {
         /// The number of definitions for which the log had no room.
         left_out: u64,
     },
+}
+
+/// The device of a GPU stream, as its runtime names it. Texts are empty if they are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamDevice {
+    /// The stream's location in its own process.
+    pub location: LocalLocation,
+    /// The PCI address, such as `0000:c1:00.0`.
+    pub pci: String,
+    /// The UUID, such as `GPU-a70564cccd47836c`.
+    pub uuid: String,
+    /// Text that contains the model's name.
+    pub model: String,
+}
+
+/// How good a process' records of GPUs are, without Score-P.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GpuRecords {
+    /// The number of kernels, copies and other commands that are not recorded.
+    pub not_recorded: u64,
+    /// The largest error of a device's clock against the run's, in nanoseconds.
+    pub clock_error: u64,
+    /// The largest drift of a device's clock against the run's, in parts of 10^9.
+    pub clock_drift: u64,
 }
 
 /// A program, as its host names it.

@@ -31,8 +31,8 @@ pub mod text;
 pub mod time_namespace;
 
 pub use definition::{
-    Clocks, Communicator, Definition, Device, Location, LocationKind, Members, Process, Program, Quality,
-    REPLAYED_HOST, Region, SAMPLED_HOST,
+    Clocks, Communicator, Definition, Device, GpuRecords, Location, LocationKind, Members, Process, Program,
+    Quality, REPLAYED_HOST, Region, SAMPLED_HOST, StreamDevice,
 };
 pub use metric::{
     MetricValue, PowerSensor, Quantity, accelerator_of_gpu, cray_device, device_name, matches,
@@ -88,6 +88,12 @@ pub fn is_switched_off() -> bool {
 pub fn switches_off(value: &str) -> bool {
     !value.is_empty() && value != "0"
 }
+
+/// The variable with the library that CUDA loads into each program.
+pub const ENV_CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
+
+/// The name of ampere's own library for [`ENV_CUDA_INJECTION`].
+pub const CUDA_LIBRARY: &str = "libampere_cuda.so";
 
 /// A time in ticks of the node's event clock.
 pub type Timestamp = u64;

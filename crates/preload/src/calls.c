@@ -31,7 +31,7 @@ __attribute__((used)) HIDDEN struct answer answer_dlsym(void *handle, const char
 	return returns(wrapper ? wrapper : found);
 }
 
-/* NVTX opens the host by its path. */
+/* NVTX opens the host by its path, and so do the libraries that see GPU kernels. */
 __attribute__((used)) HIDDEN struct answer answer_dlopen(const char *file) {
 	if (!file || !is_equal(file, stub.host) || load_host()) return jumps(DLOPEN);
 	return returns(NULL);

@@ -46,11 +46,11 @@ struct round {
 	int is_done;
 };
 
-/* Whether the object is the host or the plugin. */
+/* Whether the object is the host or the plugin. The libraries that see GPU kernels are treated: they open the host. */
 static int is_ours(const struct object *object) {
 	const char *name = object->name + length(object->name);
 	while (name > object->name && name[-1] != '/') name--;
-	return begins_with(name, "libampere_") || begins_with(name, "libscorep_substrate_ampere");
+	return begins_with(name, "libampere_host") || begins_with(name, "libampere_p") || begins_with(name, "libscorep_substrate_ampere");
 }
 
 /* Whether a new object defines functions that older ones may refer to. */

@@ -2,15 +2,15 @@
 //! version.
 
 use ampere_model::{
-    Clocks, Communicator, Definition, Device, LocalLocation, Location, LocationKind, Members, Process,
-    Program, Quality, Region, RegionHandle,
+    Clocks, Communicator, Definition, Device, GpuRecords, LocalLocation, Location, LocationKind, Members,
+    Process, Program, Quality, Region, RegionHandle, StreamDevice,
 };
 use ampere_ring::communication::{Collective, Communication, Message};
 use ampere_ring::layout::ABI_VERSION;
 use ampere_ring::{CoalescedCalls, Kind, LogWriter, Record};
 
 /// A version, and the digest of its format.
-const FORMAT: (u32, u64) = (5, 14_580_129_157_177_207_965);
+const FORMAT: (u32, u64) = (6, 13_424_007_396_295_516_347);
 
 fn records() -> Vec<Record> {
     let kinds = [
@@ -108,6 +108,13 @@ fn definitions() -> Vec<Definition> {
         Definition::Region(region),
         Definition::Device(device),
         Definition::Unrecorded { locations: 1, calls: 2 },
+        Definition::StreamDevice(StreamDevice {
+            location: LocalLocation(1),
+            pci: text("0000:c1:00.0"),
+            uuid: text("GPU-1"),
+            model: text("MI300A"),
+        }),
+        Definition::GpuRecords(GpuRecords { not_recorded: 1, clock_error: 2, clock_drift: 3 }),
         Definition::Program(Program { name: text("program"), arguments: vec![text("-a")] }),
         Definition::Finished { left_out: 3 },
     ];

@@ -1,8 +1,8 @@
 //! Entries of the definitions log as bytes, and back. Decoding takes any bytes.
 
 use ampere_model::{
-    Clocks, Communicator, Definition, Device, LocalLocation, Location, LocationKind, Members, Process,
-    Program, Quality, Region, RegionHandle,
+    Clocks, Communicator, Definition, Device, GpuRecords, LocalLocation, Location, LocationKind, Members,
+    Process, Program, Quality, Region, RegionHandle, StreamDevice,
 };
 
 const PROCESS: u8 = 1;
@@ -16,6 +16,8 @@ const COMMUNICATOR: u8 = 8;
 const PROGRAM: u8 = 9;
 /// A device, and after its fields the power that it draws without the job.
 const DEVICE_WITH_BASELINE: u8 = 10;
+const STREAM_DEVICE: u8 = 11;
+const GPU_RECORDS: u8 = 12;
 
 /// A program with more arguments counts as damaged.
 const ARGUMENTS_MAX: u32 = 1 << 16;
@@ -134,6 +136,15 @@ pub(super) fn encode(definition: &Definition, into: &mut Vec<u8>) {
             out.u8(UNRECORDED);
             out.u64(*locations);
             out.u64(*calls);
+        }
+        Definition::StreamDevice(d) => {
+            out.u8(STREAM_DEVICE);
+            out.u32(d.location.0);
+            [&d.pci, &d.uuid, &d.model].into_iter().for_each(|text| out.string(text));
+        }
+        Definition::GpuRecords(g) => {
+            out.u8(GPU_RECORDS);
+            [g.not_recorded, g.clock_error, g.clock_drift].into_iter().for_each(|number| out.u64(number));
         }
         Definition::Communicator(c) => {
             out.u8(COMMUNICATOR);
@@ -278,6 +289,17 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Definition> {
             },
         }),
         UNRECORDED => Definition::Unrecorded { locations: from.u64()?, calls: from.u64()? },
+        STREAM_DEVICE => Definition::StreamDevice(StreamDevice {
+            location: LocalLocation(from.u32()?),
+            pci: from.string()?,
+            uuid: from.string()?,
+            model: from.string()?,
+        }),
+        GPU_RECORDS => Definition::GpuRecords(GpuRecords {
+            not_recorded: from.u64()?,
+            clock_error: from.u64()?,
+            clock_drift: from.u64()?,
+        }),
         FINISHED => Definition::Finished { left_out: from.u64()? },
         _ => return None,
     })
@@ -374,6 +396,12 @@ mod tests {
             (any::<String>(), prop::collection::vec(any::<String>(), 0..4))
                 .prop_map(|(name, arguments)| Definition::Program(Program { name, arguments })),
             any::<(u64, u64)>().prop_map(|(locations, calls)| Definition::Unrecorded { locations, calls }),
+            (any::<u32>(), any::<[String; 3]>()).prop_map(|(id, [pci, uuid, model])| {
+                Definition::StreamDevice(StreamDevice { location: LocalLocation(id), pci, uuid, model })
+            }),
+            any::<[u64; 3]>().prop_map(|[not_recorded, clock_error, clock_drift]| {
+                Definition::GpuRecords(GpuRecords { not_recorded, clock_error, clock_drift })
+            }),
             (any::<u32>(), 0usize..3, any::<[u32; 4]>(), prop::collection::vec(any::<u32>(), 0..4)).prop_map(
                 |(handle, kind, [root, id, size, rank], ranks)| {
                     let shared = Members::Shared { root, id, size, rank };

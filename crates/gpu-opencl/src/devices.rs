@@ -1,0 +1,83 @@
+//! What identifies a device: its PCI address and its UUID, never its number.
+
+use crate::abi::{self, Handle, clGetDeviceInfo};
+use ampere_gpu::Device;
+
+const CL_DEVICE_VENDOR_ID: u32 = 0x1001;
+const CL_DEVICE_NAME: u32 = 0x102B;
+/// Of cl_khr_pci_bus_info.
+const CL_DEVICE_PCI_BUS_INFO: u32 = 0x410F;
+/// Of cl_khr_device_uuid.
+const CL_DEVICE_UUID: u32 = 0x106A;
+/// Of cl_nv_device_attribute_query.
+const CL_DEVICE_PCI_BUS_ID_NV: u32 = 0x4008;
+const CL_DEVICE_PCI_SLOT_ID_NV: u32 = 0x4009;
+const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
+/// Of cl_amd_device_attribute_query.
+const CL_DEVICE_TOPOLOGY_AMD: u32 = 0x4037;
+const TOPOLOGY_PCIE: u32 = 1;
+
+const NVIDIA: u32 = 0x10DE;
+
+/// AMD's `cl_device_topology_amd` for PCI Express.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Topology {
+    kind: u32,
+    unused: [u8; 17],
+    bus: u8,
+    device: u8,
+    function: u8,
+}
+
+/// Asks OpenCL what is known of a device.
+pub fn describe(device: Handle) -> Device {
+    let number = |what| abi::property::<u32>(clGetDeviceInfo, device, what);
+    let is_nvidia = number(CL_DEVICE_VENDOR_ID) == Some(NVIDIA);
+    let uuid = abi::property::<[u8; 16]>(clGetDeviceInfo, device, CL_DEVICE_UUID);
+    Device {
+        pci: pci(device).unwrap_or_default(),
+        // The counters' libraries of other vendors have UUIDs of other forms.
+        uuid: uuid.filter(|_| is_nvidia).map(|uuid| format_uuid(&uuid)).unwrap_or_default(),
+        model: String::from_utf8_lossy(&abi::text(clGetDeviceInfo, device, CL_DEVICE_NAME)).into_owned(),
+    }
+}
+
+fn pci(device: Handle) -> Option<String> {
+    let number = |what| abi::property::<u32>(clGetDeviceInfo, device, what);
+    if let Some([domain, bus, slot, function]) =
+        abi::property::<[u32; 4]>(clGetDeviceInfo, device, CL_DEVICE_PCI_BUS_INFO)
+    {
+        return Some(address(domain, bus, slot, function));
+    }
+    if let (Some(bus), Some(slot)) = (number(CL_DEVICE_PCI_BUS_ID_NV), number(CL_DEVICE_PCI_SLOT_ID_NV)) {
+        return Some(address(number(CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0), bus, slot, 0));
+    }
+    let topology: Topology = abi::property(clGetDeviceInfo, device, CL_DEVICE_TOPOLOGY_AMD)?;
+    (topology.kind == TOPOLOGY_PCIE)
+        .then(|| address(0, topology.bus.into(), topology.device.into(), topology.function.into()))
+}
+
+/// The address as the counters' sources write it.
+fn address(domain: u32, bus: u32, slot: u32, function: u32) -> String {
+    format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
+}
+
+fn format_uuid(uuid: &[u8; 16]) -> String {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]].map(hex);
+    format!("GPU-{}", parts.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_uuids_are_written_as_counters_have_them() {
+        assert_eq!(address(0, 0xc1, 0, 0), "0000:c1:00.0");
+        let uuid = [0xa7, 5, 0x64, 0xcc, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+        assert_eq!(format_uuid(&uuid), "GPU-a70564cc-0102-0304-0506-0708090a0b0c");
+        assert_eq!(size_of::<Topology>(), 24);
+    }
+}

@@ -1,0 +1,140 @@
+//! `libampere_opencl.so`: a layer of OpenCL's loader that sees kernels and copies.
+//!
+//! The loader (ocl-icd from 2.3.1 on, Khronos' from 2021 on) opens the libraries in `OPENCL_LAYERS` and gives each the table of
+//! functions behind it. This layer replaces the functions that make queues and enqueue commands. Queues are made with profiling, and
+//! every command gets an event, whose times are read when it completes: the program need not wait for it. What the program asks of its
+//! own queues and events is answered as if there were no layer.
+//!
+//! ```text
+//! lib.rs      what the loader calls          queues.rs   queues, and the commands that run on them
+//! abi.rs      OpenCL's functions             calls.rs    the functions that are replaced
+//! devices.rs  a device's PCI address and UUID
+//! ```
+//!
+//! Limits: commands of functions that a program gets by clGetExtensionFunctionAddress are not seen, nor what a kernel enqueues on the
+//! device.
+
+mod abi;
+mod calls;
+mod devices;
+mod queues;
+
+use abi::{ENTRIES, Table};
+use ampere_gpu::{Host, guarded};
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::ptr::null;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const CL_SUCCESS: i32 = 0;
+const CL_INVALID_VALUE: i32 = -30;
+const CL_LAYER_API_VERSION: u32 = 0x4240;
+const CL_LAYER_NAME: u32 = 0x4241;
+const CL_LAYER_API_VERSION_100: u32 = 100;
+const NAME: &[u8] = b"ampere\0";
+
+/// What the layer works with, once the loader has initialised it.
+struct Layer {
+    host: Host,
+    /// The functions behind this layer.
+    target: Table,
+}
+
+// SAFETY: functions may be called by any thread.
+unsafe impl Send for Layer {}
+// SAFETY: as above.
+unsafe impl Sync for Layer {}
+
+static LAYER: OnceLock<Layer> = OnceLock::new();
+
+fn layer() -> Option<&'static Layer> {
+    LAYER.get()
+}
+
+/// Answers what the loader asks about this layer.
+///
+/// # Safety
+/// The loader calls this: `value` has room for `size` bytes or is null, `size_needed` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clGetLayerInfo(
+    what: u32,
+    size: usize,
+    value: *mut c_void,
+    size_needed: *mut usize,
+) -> i32 {
+    let version = CL_LAYER_API_VERSION_100.to_ne_bytes();
+    let answer: &[u8] = match what {
+        CL_LAYER_API_VERSION => &version,
+        CL_LAYER_NAME => NAME,
+        _ => return CL_INVALID_VALUE,
+    };
+    if !value.is_null() {
+        if size < answer.len() {
+            return CL_INVALID_VALUE;
+        }
+        // SAFETY: by the caller, there is room.
+        unsafe { answer.as_ptr().copy_to_nonoverlapping(value.cast(), answer.len()) };
+    }
+    // SAFETY: by the caller, the pointer is null or valid.
+    if let Some(needed) = unsafe { size_needed.as_mut() } {
+        *needed = answer.len();
+    }
+    CL_SUCCESS
+}
+
+/// The table that the loader calls from then on.
+struct Dispatch(UnsafeCell<Table>);
+
+// SAFETY: the table is written once, before the loader gets it.
+unsafe impl Sync for Dispatch {}
+
+static DISPATCH: Dispatch = Dispatch(UnsafeCell::new([null(); ENTRIES]));
+static IS_INITIALISED: AtomicBool = AtomicBool::new(false);
+
+/// Initialises the layer with the functions behind it. Where nothing is to be recorded, and if the layer is there twice, its table is that
+/// of the functions behind it.
+///
+/// # Safety
+/// The loader calls this: `target` has `entries` functions, and the results can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clInitLayer(
+    entries: u32,
+    target: *const *const c_void,
+    entries_of_layer: *mut u32,
+    table: *mut *const *const c_void,
+) -> i32 {
+    if target.is_null() || table.is_null() || entries_of_layer.is_null() {
+        return CL_INVALID_VALUE;
+    }
+    // SAFETY: by the caller.
+    unsafe {
+        *entries_of_layer = entries;
+        *table = target;
+    }
+    if IS_INITIALISED.swap(true, Ordering::AcqRel) {
+        return CL_SUCCESS;
+    }
+    guarded((), || {
+        let Some(host) = Host::open("OpenCL") else { return };
+        let mut functions = [null(); ENTRIES];
+        let known = (entries as usize).min(ENTRIES);
+        // SAFETY: by the caller, the target has at least this many entries.
+        functions[..known].copy_from_slice(unsafe { std::slice::from_raw_parts(target, known) });
+        if LAYER.set(Layer { host, target: functions }).is_err() || abi::lacks_what_is_needed(&functions) {
+            return;
+        }
+        for (place, ours) in calls::replaced() {
+            if !functions[place].is_null() {
+                functions[place] = ours;
+            }
+        }
+        // SAFETY: this is done once, and the loader gets the address afterwards.
+        unsafe {
+            *DISPATCH.0.get() = functions;
+            *entries_of_layer = known as u32;
+            *table = DISPATCH.0.get().cast();
+        }
+    });
+    CL_SUCCESS
+}

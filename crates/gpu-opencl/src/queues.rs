@@ -1,0 +1,334 @@
+//! Queues, and the commands that run on them.
+
+use crate::abi::{
+    self, Handle, clGetEventInfo, clGetEventProfilingInfo, clReleaseEvent, clRetainEvent, clSetEventCallback,
+};
+use crate::devices::describe;
+use crate::{CL_SUCCESS, layer};
+use ampere_gpu::{Device, DeviceClock, Frame, Host, Losses, Stream, guarded};
+use rustc_hash::FxHashMap;
+use scorep_abi::paradigm;
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const CL_COMPLETE: i32 = 0;
+const CL_EVENT_COMMAND_EXECUTION_STATUS: u32 = 0x11D3;
+const CL_PROFILING_COMMAND_QUEUED: u32 = 0x1280;
+const CL_PROFILING_COMMAND_START: u32 = 0x1282;
+const CL_PROFILING_COMMAND_END: u32 = 0x1283;
+
+/// At most this number of frames waits for others that began before them.
+const WAITING_MAX: usize = 64;
+/// Frames wait at most this time, in nanoseconds, if further commands of the queue complete.
+const WAIT_MAX: f64 = 1e8;
+/// The same in ticks.
+static WAIT_TICKS: AtomicU64 = AtomicU64::new(0);
+
+pub static LOSSES: Losses = Losses::new(paradigm::OPENCL);
+
+/// A queue of the program.
+pub struct Queue {
+    /// The properties that the program asked for. `None` if they had profiling: then nothing was changed.
+    pub asked: Option<Asked>,
+    /// Whether the runtime gives the times of the queue's commands.
+    pub has_times: bool,
+    /// The number of its device.
+    device: usize,
+    records: Mutex<Records>,
+}
+
+/// The properties with which the program has made a queue.
+pub struct Asked {
+    /// The bits of CL_QUEUE_PROPERTIES.
+    pub bits: u64,
+    /// The list that clCreateCommandQueueWithProperties got, with its final 0; empty without a list.
+    pub list: Vec<u64>,
+}
+
+/// What has been recorded of a queue.
+struct Records {
+    stream: Stream,
+    pending: Vec<*mut Command>,
+}
+
+// SAFETY: the commands are used under the lock of their queue.
+unsafe impl Send for Records {}
+
+/// A command that was enqueued and has not completed. OpenCL has its address until then.
+struct Command {
+    queue: Arc<Queue>,
+    event: Handle,
+    /// Its place among the queue's pending commands.
+    place: usize,
+    /// Whether the end of the measurement has read its times.
+    is_taken: bool,
+    launch: Launch,
+}
+
+/// What is known of a command when it is enqueued.
+#[derive(Clone, Copy)]
+pub struct Launch {
+    /// The kernel or copy.
+    pub region: u32,
+    /// The number of the launch.
+    pub correlation: u64,
+    /// The times before and after the call that enqueued it, in ticks.
+    pub called: (u64, u64),
+}
+
+/// The times of a command, in nanoseconds of the device.
+struct Times {
+    queued: u64,
+    begin: u64,
+    end: u64,
+}
+
+#[derive(Default)]
+struct All {
+    queues: FxHashMap<usize, Arc<Queue>>,
+    /// Regions of kernels, by their handles.
+    kernels: FxHashMap<usize, u32>,
+    /// Streams of queues that were released, by device: the next queue on the device takes one.
+    free: Vec<(usize, Stream)>,
+    /// Numbers of devices, by their handles.
+    devices: Vec<(usize, Device)>,
+    /// The number of streams so far.
+    streams: u64,
+}
+
+static ALL: Mutex<Option<All>> = Mutex::new(None);
+/// The clocks of devices, by their numbers.
+static CLOCKS: Mutex<Vec<DeviceClock>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn with_all<T>(body: impl FnOnce(&mut All) -> T) -> T {
+    body(lock(&ALL).get_or_insert_default())
+}
+
+/// Remembers a queue that the program has made. A former queue with this handle has been released.
+pub fn add(queue: Handle, device: Handle, asked: Option<Asked>, has_times: bool) {
+    let described = describe(device);
+    let new = with_all(|all| {
+        let known = all.devices.iter().position(|(known, _)| *known == device.addr());
+        let device = known.unwrap_or_else(|| {
+            all.devices.push((device.addr(), described));
+            all.devices.len() - 1
+        });
+        let free = all.free.iter().position(|(of, _)| *of == device);
+        let stream = match free {
+            Some(place) => all.free.swap_remove(place).1,
+            None => {
+                all.streams += 1;
+                let context = format!("device {device}");
+                Stream::new("OpenCL", &context, all.streams - 1, all.devices[device].1.clone())
+            }
+        };
+        let records = Mutex::new(Records { stream, pending: Vec::new() });
+        Arc::new(Queue { asked, has_times, device, records })
+    });
+    let former = with_all(|all| all.queues.insert(queue.addr(), new));
+    drop(former);
+}
+
+/// Forgets a queue whose last reference the program gives up. Commands that are still running keep it.
+pub fn forget(queue: Handle) {
+    drop(with_all(|all| all.queues.remove(&queue.addr())));
+}
+
+impl Drop for Queue {
+    /// Lets the next queue of the device have the stream.
+    fn drop(&mut self) {
+        let records = self.records.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(layer) = layer() {
+            LOSSES.count(records.stream.flush(&layer.host));
+        }
+        let unused = Stream::new("OpenCL", "", 0, Device::default());
+        let stream = std::mem::replace(&mut records.stream, unused);
+        with_all(|all| all.free.push((self.device, stream)));
+    }
+}
+
+/// The queue with this handle, if it was made while events were recorded.
+pub fn of(queue: Handle) -> Option<Arc<Queue>> {
+    with_all(|all| all.queues.get(&queue.addr()).cloned())
+}
+
+/// The region of a kernel. `define` finds it out if it is not known.
+pub fn kernel(kernel: Handle, define: impl FnOnce() -> u32) -> u32 {
+    if let Some(region) = with_all(|all| all.kernels.get(&kernel.addr()).copied()) {
+        return region;
+    }
+    let region = define();
+    with_all(|all| all.kernels.insert(kernel.addr(), region));
+    region
+}
+
+/// Forgets a kernel that the program releases: another one may get the same handle.
+pub fn forget_kernel(kernel: Handle) {
+    with_all(|all| all.kernels.remove(&kernel.addr()));
+}
+
+/// Records a command when it completes. `is_ours` says that nobody but us has the event.
+pub fn follow(queue: Arc<Queue>, event: Handle, is_ours: bool, launch: Launch) {
+    // SAFETY: the event is valid, because the call that made it has just succeeded. Nobody but the program itself can release it
+    // meanwhile in another thread, which would be an error of the program without us, too.
+    if !queue.has_times || !is_ours && unsafe { clRetainEvent(event) } != CL_SUCCESS {
+        LOSSES.count(1);
+        return;
+    }
+    let new = Command { queue: queue.clone(), event, place: 0, is_taken: false, launch };
+    let command = Box::into_raw(Box::new(new));
+    {
+        let mut records = lock(&queue.records);
+        // SAFETY: nobody else has the command yet.
+        unsafe { (*command).place = records.pending.len() };
+        records.pending.push(command);
+    }
+    // SAFETY: the event is ours until `completed`, which gets the command.
+    if unsafe { clSetEventCallback(event, CL_COMPLETE, completed, command.cast()) } != CL_SUCCESS {
+        LOSSES.count(1);
+        finish(command);
+    }
+}
+
+/// OpenCL calls this when a command has completed, or was given up.
+extern "C" fn completed(_event: Handle, status: i32, command: *mut c_void) {
+    guarded((), || {
+        let command: *mut Command = command.cast();
+        let Some(host) = layer().map(|layer| layer.host).filter(Host::is_recording) else {
+            return finish(command);
+        };
+        // SAFETY: the command lives until `finish`; these fields do not change.
+        let (queue, event, launch) =
+            unsafe { ((*command).queue.clone(), (*command).event, (*command).launch) };
+        let times = (status == CL_COMPLETE).then(|| times(event)).flatten();
+        let frame = times.and_then(|times| frame(&host, queue.device, &times, &launch));
+        {
+            let mut records = lock(&queue.records);
+            // SAFETY: this is used under the lock.
+            if !unsafe { (*command).is_taken } {
+                records.take(&host, frame);
+            }
+        }
+        finish(command);
+        let mut records = lock(&queue.records);
+        if records.is_due(&host) {
+            LOSSES.count(records.stream.flush(&host));
+        }
+    });
+}
+
+/// Takes a command off the list of its queue, and gives up its event, unless the end of the measurement has the command.
+fn finish(command: *mut Command) {
+    // SAFETY: the command lives until the end of this function.
+    let queue = unsafe { (*command).queue.clone() };
+    let mut records = lock(&queue.records);
+    // SAFETY: these fields are used under the lock.
+    let (is_taken, place, event) = unsafe { ((*command).is_taken, (*command).place, (*command).event) };
+    if is_taken {
+        return;
+    }
+    records.pending.swap_remove(place);
+    if let Some(moved) = records.pending.get(place) {
+        // SAFETY: commands on the list live.
+        unsafe { (**moved).place = place };
+    }
+    drop(records);
+    // SAFETY: the command came from Box::into_raw and is on no list any more; the event is ours.
+    unsafe {
+        drop(Box::from_raw(command));
+        clReleaseEvent(event);
+    }
+}
+
+impl Records {
+    fn take(&mut self, host: &Host, frame: Option<Frame>) {
+        if !frame.is_some_and(|frame| self.stream.push(frame)) {
+            LOSSES.count(1);
+            LOSSES.report(host);
+        }
+    }
+
+    /// Whether the waiting frames are to be recorded now: nothing else is running that could have begun before them, or they have
+    /// waited long enough.
+    fn is_due(&self, host: &Host) -> bool {
+        let waits = |since: u64| host.now().saturating_sub(since) > WAIT_TICKS.load(Ordering::Relaxed);
+        self.stream.waiting() >= WAITING_MAX
+            || self.pending.is_empty()
+            || self.stream.oldest().is_some_and(waits)
+    }
+}
+
+/// The times of a command that has completed. The runtime may not have them.
+fn times(event: Handle) -> Option<Times> {
+    let time = |what| abi::property::<u64>(clGetEventProfilingInfo, event, what);
+    Some(Times {
+        queued: time(CL_PROFILING_COMMAND_QUEUED)?,
+        begin: time(CL_PROFILING_COMMAND_START)?,
+        end: time(CL_PROFILING_COMMAND_END)?,
+    })
+}
+
+/// The command as a frame in ticks of the run's clock. The command was queued during the call that enqueued it: this shows how
+/// the device's clock relates to the run's.
+fn frame(host: &Host, device: usize, times: &Times, launch: &Launch) -> Option<Frame> {
+    let mut clocks = lock(&CLOCKS);
+    while clocks.len() <= device {
+        clocks.push(DeviceClock::new(host.ticks_per_nanosecond()));
+    }
+    let clock = &mut clocks[device];
+    if clock.add(launch.called.0, times.queued, launch.called.1) {
+        let rate = host.ticks_per_nanosecond();
+        WAIT_TICKS.store((WAIT_MAX * rate) as u64, Ordering::Relaxed);
+        clock.set_rate(rate);
+        LOSSES.of_clock(clock);
+        LOSSES.report(host);
+    }
+    let (begin, end) = (clock.ticks(times.begin)?, clock.ticks(times.end)?);
+    // What has completed has ended, however wrong the device's clock is.
+    (times.begin <= times.end).then(|| Frame {
+        begin,
+        end: end.min(host.now()).max(begin),
+        correlation: launch.correlation,
+        region: launch.region,
+    })
+}
+
+/// Records what has completed, before the measurement ends. What is still running is counted.
+pub extern "C" fn flush() {
+    guarded((), || {
+        let Some(host) = layer().map(|layer| layer.host) else { return };
+        let queues: Vec<Arc<Queue>> = with_all(|all| all.queues.values().cloned().collect());
+        for queue in queues {
+            let pending = {
+                let mut records = lock(&queue.records);
+                let pending = std::mem::take(&mut records.pending);
+                for command in &pending {
+                    // SAFETY: commands on the list live; this is used under the lock. From now on the command is never freed.
+                    unsafe { (**command).is_taken = true };
+                }
+                pending
+            };
+            // Without the lock: OpenCL may call `completed` meanwhile.
+            let frames: Vec<Option<Frame>> = pending
+                .iter()
+                .map(|command| {
+                    // SAFETY: as above; these fields do not change.
+                    let (event, launch) = unsafe { ((**command).event, &(**command).launch) };
+                    let status =
+                        abi::property::<i32>(clGetEventInfo, event, CL_EVENT_COMMAND_EXECUTION_STATUS);
+                    let times = (status == Some(CL_COMPLETE)).then(|| times(event)).flatten();
+                    times.and_then(|times| frame(&host, queue.device, &times, launch))
+                })
+                .collect();
+            let mut records = lock(&queue.records);
+            frames.into_iter().for_each(|frame| records.take(&host, frame));
+            LOSSES.count(records.stream.flush(&host));
+        }
+        LOSSES.report(&host);
+    });
+}

@@ -1,0 +1,156 @@
+//! From the time of a device's clock to ticks of the run's clock.
+//!
+//! A reading of the device's clock between two readings of the run's clock is an anchor. The best anchor of each of the last
+//! periods is kept; the line through the oldest and the newest of them follows the drift.
+
+use std::collections::VecDeque;
+
+/// The number of anchors that are kept, each the best one of its period.
+const ANCHORS_MAX: usize = 16;
+/// The length of a period, in nanoseconds of the device.
+const PERIOD: u64 = 500_000_000;
+/// Two anchors that are closer to each other than this show no drift.
+const DRIFT_SPAN_MIN: u64 = 200_000_000;
+/// The largest drift that is believed.
+const DRIFT_MAX: f64 = 1e-3;
+
+/// A reading of a device's clock.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    /// Nanoseconds of the device.
+    device: u64,
+    /// The middle between the readings of the run's clock before and after it, in ticks.
+    ticks: u64,
+    /// Half the distance between those two, in ticks.
+    error: u64,
+}
+
+/// The relation of a device's clock, in nanoseconds, with the run's clock, in ticks.
+#[derive(Debug)]
+pub struct DeviceClock {
+    nominal: f64,
+    anchors: VecDeque<Anchor>,
+    /// The largest error of an anchor that was the best of its period, in ticks.
+    worst: u64,
+}
+
+impl DeviceClock {
+    /// A clock without anchors. `ticks_per_nanosecond` is the rate of the run's clock, as far as it is known.
+    pub fn new(ticks_per_nanosecond: f64) -> DeviceClock {
+        DeviceClock { nominal: ticks_per_nanosecond, anchors: VecDeque::new(), worst: 0 }
+    }
+
+    /// Takes a better value of the rate of the run's clock.
+    pub fn set_rate(&mut self, ticks_per_nanosecond: f64) {
+        self.nominal = ticks_per_nanosecond;
+    }
+
+    /// Takes a reading of the device's clock in nanoseconds, and the run's clock in ticks before and after it. Returns whether it
+    /// begins a new period: then is the time to report error and drift.
+    pub fn add(&mut self, before: u64, device: u64, after: u64) -> bool {
+        let Some(width) = after.checked_sub(before) else { return false };
+        let new = Anchor { device, ticks: before + width / 2, error: width.div_ceil(2) };
+        match self.anchors.back_mut() {
+            // Time has gone back: the device was reset.
+            Some(last) if device.saturating_add(PERIOD) < last.device => {
+                self.anchors.clear();
+                self.anchors.push_back(new);
+            }
+            Some(last) if device < last.device.saturating_add(PERIOD) => {
+                if new.error <= last.error {
+                    *last = new;
+                }
+            }
+            last => {
+                if let Some(last) = last {
+                    self.worst = self.worst.max(last.error);
+                }
+                if self.anchors.len() == ANCHORS_MAX {
+                    self.anchors.pop_front();
+                }
+                self.anchors.push_back(new);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ticks per nanosecond of the device.
+    fn rate(&self) -> f64 {
+        match (self.anchors.front(), self.anchors.back()) {
+            (Some(first), Some(last)) if last.device - first.device.min(last.device) >= DRIFT_SPAN_MIN => {
+                let rate = (last.ticks as f64 - first.ticks as f64) / (last.device - first.device) as f64;
+                let is_likely = (rate / self.nominal - 1.0).abs() <= DRIFT_MAX;
+                if is_likely { rate } else { self.nominal }
+            }
+            _ => self.nominal,
+        }
+    }
+
+    /// The time in ticks; `None` if the clock has no anchor.
+    pub fn ticks(&self, device: u64) -> Option<u64> {
+        let nearest = self.anchors.iter().min_by_key(|anchor| anchor.device.abs_diff(device))?;
+        let distance = (device.abs_diff(nearest.device) as f64 * self.rate()).round() as u64;
+        Some(match device >= nearest.device {
+            true => nearest.ticks.saturating_add(distance),
+            false => nearest.ticks.saturating_sub(distance),
+        })
+    }
+
+    /// The largest error of the device's time, in nanoseconds; `None` if the clock has no anchor.
+    pub fn error(&self) -> Option<u64> {
+        let last = self.anchors.back()?;
+        Some((self.worst.max(last.error) as f64 / self.nominal).ceil() as u64)
+    }
+
+    /// How much the device's clock drifts against the nominal rate of the run's, in parts of 10^9.
+    pub fn drift(&self) -> u64 {
+        ((self.rate() / self.nominal - 1.0).abs() * 1e9).round() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device whose clock runs faster than the run's by `drift`, read every 10 ms with an uncertain delay.
+    fn played(drift: f64, seconds: u64) -> (DeviceClock, impl Fn(u64) -> u64) {
+        let device_at = move |ticks: u64| 5_000_000_000 + (ticks as f64 / 3.0 * (1.0 + drift)) as u64;
+        let mut clock = DeviceClock::new(3.0);
+        for step in 0..seconds * 100 {
+            let before = 900 + step * 30_000_000;
+            let delay = 3000 + step * 7919 % 60_000;
+            clock.add(before, device_at(before + delay / 2), before + delay);
+        }
+        (clock, device_at)
+    }
+
+    #[test]
+    fn a_drifting_clock_is_followed_within_its_stated_error() {
+        for drift in [0.0, 50e-6, -50e-6] {
+            let (clock, device_at) = played(drift, 20);
+            let error = clock.error().unwrap();
+            assert!(error < 10_000, "{error} ns");
+            // Kernels of the last second, and of the next one.
+            for ticks in (57_000_000_000..63_000_000_000).step_by(1_000_000_000) {
+                let found = clock.ticks(device_at(ticks)).unwrap();
+                assert!(found.abs_diff(ticks) <= 3 * error, "{drift}: {found} is not {ticks}");
+            }
+            let shown = clock.drift() as f64 / 1e9;
+            assert!((shown - f64::abs(drift)).abs() < 2e-6, "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_reset_device_starts_anew() {
+        let (mut clock, _) = played(0.0, 3);
+        clock.add(10_000_000_000, 1000, 10_000_000_300);
+        assert_eq!(clock.ticks(2000), Some(10_000_000_150 + 3000));
+        assert_eq!(clock.drift(), 0);
+    }
+
+    #[test]
+    fn a_clock_without_anchors_has_no_time() {
+        assert_eq!((DeviceClock::new(1.0).ticks(5), DeviceClock::new(1.0).error()), (None, None));
+    }
+}

@@ -1,0 +1,256 @@
+//! The host's functions, as safe ones.
+
+use crate::interface::{
+    ENTRY, Frame, GetInterface, Interface, Location, LocationHandle, Quality, Region, VERSION,
+};
+use std::ffi::{CStr, CString, OsStr, c_void};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::ptr::{null, null_mut};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// A device, as far as it is known. Texts may be empty.
+#[derive(Clone, Debug, Default)]
+pub struct Device {
+    /// The PCI address, such as `0000:c1:00.0`.
+    pub pci: String,
+    /// The UUID, such as `GPU-a70564cccd47836c`.
+    pub uuid: String,
+    /// The model.
+    pub model: String,
+}
+
+/// The host.
+#[derive(Clone, Copy)]
+pub struct Host(&'static Interface);
+
+/// The time when the adapter started, by both clocks.
+static START: OnceLock<(Instant, u64)> = OnceLock::new();
+/// The shortest time over which the rate of the run's clock is measured.
+const RATE_TIME_MIN: Duration = Duration::from_millis(5);
+
+/// The function that every adapter has: its own address shows where the adapter is.
+fn own_directory() -> Option<PathBuf> {
+    let mut found =
+        libc::Dl_info { dli_fname: null(), dli_fbase: null_mut(), dli_sname: null(), dli_saddr: null_mut() };
+    // SAFETY: dladdr takes any address; the structure is ours.
+    if unsafe { libc::dladdr(own_directory as *const c_void, &mut found) } == 0 || found.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the loader's own string, which lives as long as this library is loaded.
+    let name = unsafe { CStr::from_ptr(found.dli_fname) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())).parent()?.to_owned())
+}
+
+impl Host {
+    /// Opens the host next to the adapter for `runtime` (CUDA, HIP or OpenCL). `None` if nothing in this process is to be recorded:
+    /// ampere or GPUs are switched off, the program was started without `ampere run`, or Score-P measures, which a message says.
+    pub fn open(runtime: &str) -> Option<Host> {
+        if ampere_model::is_switched_off() || !are_gpus_recorded() {
+            return None;
+        }
+        if scorep_is_here() {
+            leave_it_to_scorep(runtime);
+            return None;
+        }
+        let path =
+            CString::new(own_directory()?.join("libampere_host.so").into_os_string().into_vec()).ok()?;
+        // The preloaded library sees this call, and prepares the host for this process.
+        // SAFETY: loading runs the library's constructors; it is the host that was installed with this library.
+        let library =
+            unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
+        if library.is_null() {
+            return None;
+        }
+        // SAFETY: `library` is open; the symbol of this name has this type.
+        let interface = unsafe {
+            let entry = libc::dlsym(library, ENTRY.as_ptr());
+            std::mem::transmute::<*mut c_void, Option<GetInterface>>(entry)?(VERSION).as_ref()
+        };
+        interface.map(Host)
+    }
+
+    /// Starts the measurement of this process, unless that has been done; see [`Interface::start`].
+    pub fn start(&self, flush: extern "C" fn()) -> bool {
+        START.get_or_init(|| (Instant::now(), self.now()));
+        // SAFETY: the host's function, with a function that lives as long as the process: adapters are never closed.
+        unsafe { (self.0.start)(flush) }
+    }
+
+    /// Whether events are recorded now.
+    pub fn is_recording(&self) -> bool {
+        // SAFETY: the host's function.
+        unsafe { (self.0.is_recording)() }
+    }
+
+    /// The present time in ticks of the run's clock.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        // SAFETY: the host's function.
+        unsafe { (self.0.now)() }
+    }
+
+    /// The rate of the run's clock since the start. It becomes better with time; in the first milliseconds, it is waited for.
+    pub fn ticks_per_nanosecond(&self) -> f64 {
+        let read = || (Instant::now(), self.now());
+        let start = *START.get_or_init(read);
+        std::thread::sleep(RATE_TIME_MIN.saturating_sub(start.0.elapsed()));
+        let now = read();
+        now.1.saturating_sub(start.1) as f64 / (now.0 - start.0).as_nanos().max(1) as f64
+    }
+
+    /// Defines a GPU location.
+    pub fn define_location(&self, name: &str, device: &Device) -> Option<LocationHandle> {
+        let text = |text: &str| CString::new(text).unwrap_or_default();
+        let [name, pci, uuid, model] = [name, &device.pci, &device.uuid, &device.model].map(text);
+        let [name, pci, uuid, model] = [&name, &pci, &uuid, &model].map(|text| text.as_ptr());
+        // SAFETY: the host's function; the texts live until the end of this function.
+        let location = unsafe { (self.0.define_location)(&Location { name, pci, uuid, model }) };
+        (!location.is_null()).then_some(location)
+    }
+
+    /// Returns the region with these properties; 0 if it cannot be defined. `region_type` and `paradigm` are values of
+    /// [`scorep_abi::region_type`] and [`scorep_abi::paradigm`].
+    pub fn region(&self, name: &[u8], region_type: i32, paradigm: i32) -> u32 {
+        let region = Region { name: name.as_ptr(), bytes: name.len(), region_type, paradigm };
+        // SAFETY: the host's function; the name lives during the call.
+        unsafe { (self.0.region)(&region) }
+    }
+
+    /// Opens a frame of the calling thread; see [`Interface::enter`].
+    #[inline]
+    pub fn enter(&self, region: u32, correlation: u64) -> bool {
+        // SAFETY: the host's function.
+        unsafe { (self.0.enter)(region, correlation) }
+    }
+
+    /// Closes the frame of the calling thread with this region.
+    #[inline]
+    pub fn leave(&self, region: u32) {
+        // SAFETY: the host's function.
+        unsafe { (self.0.leave)(region) }
+    }
+
+    /// Records frames of a location; see [`Interface::record`].
+    pub fn record(&self, location: LocationHandle, frames: &[Frame]) -> bool {
+        // SAFETY: the host's function, with one of its locations; the frames live during the call.
+        unsafe { (self.0.record)(location, frames.as_ptr(), frames.len()) }
+    }
+
+    /// Reports how good the records are.
+    pub fn report_quality(&self, quality: &Quality) {
+        // SAFETY: the host's function; the structure lives during the call.
+        unsafe { (self.0.report_quality)(quality) }
+    }
+
+    /// Writes `ampere: TEXT` on standard error, from the first process of the node.
+    pub fn message(&self, text: &str) {
+        // SAFETY: the host's function; the text lives during the call.
+        unsafe { (self.0.message)(text.as_ptr(), text.len()) }
+    }
+}
+
+/// The variable that switches the recording of GPUs off.
+pub const ENV_GPU: &str = "AMPERE_GPU";
+
+/// Whether GPUs are recorded, by the variable [`ENV_GPU`].
+fn are_gpus_recorded() -> bool {
+    std::env::var(ENV_GPU).map_or(true, |value| value.trim() != "off")
+}
+
+/// Whether the real Score-P is linked into this process.
+fn scorep_is_here() -> bool {
+    // SAFETY: a lookup by name; nothing is called.
+    unsafe { !libc::dlsym(libc::RTLD_DEFAULT, c"SCOREP_InitMeasurement".as_ptr()).is_null() }
+}
+
+/// Says that Score-P's own adapter sees the kernels, or how it is switched on.
+fn leave_it_to_scorep(runtime: &str) {
+    if !ampere_model::is_first_of_node() {
+        return;
+    }
+    let variable = format!("SCOREP_{}_ENABLE", runtime.to_ascii_uppercase());
+    let is_on =
+        std::env::var(&variable).is_ok_and(|value| !matches!(value.trim(), "" | "no" | "false" | "0"));
+    let line = match is_on {
+        true => format!("ampere: Score-P's adapter records what {runtime} runs on GPUs\n"),
+        false => format!(
+            "ampere: what {runtime} runs on GPUs is not recorded: set {variable}=yes for Score-P's adapter\n"
+        ),
+    };
+    // SAFETY: a system call with a buffer that lives during the call.
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+}
+
+/// A host for unit tests, which keeps what it gets.
+#[cfg(test)]
+pub mod stand_in {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    type Recorded = BTreeMap<String, Vec<(u64, u64)>>;
+
+    struct Kept(String, Mutex<Vec<(u64, u64)>>);
+
+    static LOCATIONS: Mutex<Vec<&'static Kept>> = Mutex::new(Vec::new());
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+    unsafe extern "C" fn start(_: extern "C" fn()) -> bool {
+        true
+    }
+    unsafe extern "C" fn yes() -> bool {
+        true
+    }
+    unsafe extern "C" fn now() -> u64 {
+        0
+    }
+    unsafe extern "C" fn define_location(location: *const Location) -> LocationHandle {
+        // SAFETY: the caller's structure and text.
+        let name = unsafe { CStr::from_ptr((*location).name) }.to_string_lossy().into_owned();
+        let kept: &'static Kept = Box::leak(Box::new(Kept(name, Mutex::default())));
+        LOCATIONS.lock().unwrap().push(kept);
+        std::ptr::from_ref(kept).cast_mut().cast()
+    }
+    unsafe extern "C" fn region(_: *const Region) -> u32 {
+        1
+    }
+    unsafe extern "C" fn enter(_: u32, _: u64) -> bool {
+        true
+    }
+    unsafe extern "C" fn leave(_: u32) {}
+    unsafe extern "C" fn record(location: LocationHandle, frames: *const Frame, count: usize) -> bool {
+        // SAFETY: a location of `define_location`, and the caller's frames.
+        let (kept, frames) =
+            unsafe { (&*location.cast::<Kept>(), std::slice::from_raw_parts(frames, count)) };
+        kept.1.lock().unwrap().extend(frames.iter().map(|frame| (frame.begin, frame.end)));
+        true
+    }
+    unsafe extern "C" fn report_quality(_: *const Quality) {}
+    unsafe extern "C" fn message(_: *const u8, _: usize) {}
+
+    static INTERFACE: Interface = Interface {
+        start,
+        is_recording: yes,
+        now,
+        define_location,
+        region,
+        enter,
+        leave,
+        record,
+        report_quality,
+        message,
+    };
+
+    /// The host, and what its locations have got since this call, by their names.
+    pub fn host() -> (Host, impl FnOnce() -> Recorded) {
+        let guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        LOCATIONS.lock().unwrap().clear();
+        (Host(&INTERFACE), move || {
+            let _guard = guard;
+            let all = LOCATIONS.lock().unwrap();
+            all.iter().map(|kept| (kept.0.clone(), kept.1.lock().unwrap().clone())).collect()
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! What the libraries that see GPU kernels ("adapters") have in common.
+//!
+//! ```text
+//! program ── CUDA, HIP or OpenCL runtime ── the vendor's interface for tools
+//!                                              │ loads, by a variable that `ampere run` sets
+//!                                    libampere_cuda.so, libampere_hip.so, libampere_opencl.so
+//!                                              │ crates/gpu
+//!                                    libampere_host.so (crates/host/src/gpu)
+//! ```
+//!
+//! An adapter is a library of its own, which only programs with that runtime load. It learns from the runtime what has run on the
+//! GPU, and calls the embedded host, which plays Score-P's role towards the plugin. An adapter does this:
+//!
+//! 1. When the runtime loads it, it calls [`Host::open`]. `None` means that it stays out: it registers nothing, and the program runs
+//!    as without it.
+//! 2. At the first context or queue, not when it is loaded, it calls [`Host::start`] with a function that delivers what is
+//!    still in the runtime's buffers. The host calls this function once, before the measurement ends. Many programs that load a
+//!    GPU runtime never use it, and are not to be measured by calls for that reason alone.
+//! 3. For each call of the runtime that matters (launch, copy, synchronise, allocate), it calls [`Host::enter`] and
+//!    [`Host::leave`] around it, on the program's thread. A launch has a number, from [`next_correlation`]; the kernel's frame gets the
+//!    same number later.
+//! 4. For each stream or queue, it makes a [`Stream`] with the device's PCI address and UUID. From these, and never from an index,
+//!    the collector finds the device's counter. A partition (CPX, MIG) has the PCI address of its socket or the UUID of its GPU.
+//! 5. For each device, it has a [`DeviceClock`], which it feeds with readings of both clocks about once a second, and which
+//!    converts the runtime's timestamps into the run's ticks. Where the runtime can timestamp by our clock, it is not needed.
+//! 6. A record of a kernel, a copy or a memset becomes a [`Frame`]: [`Stream::push`], and after each batch [`Stream::flush`].
+//!    Records may come late, out of order and overlapping.
+//! 7. Everything that is not recorded is counted, and reported by [`Host::report_quality`] ([`Losses`] does both).
+//!
+//! Regions are made by [`Host::region`], with `scorep_abi::region_type::KERNEL` for kernels, `KERNEL_LAUNCH` for launches, `RMA`
+//! for copies and memsets on the GPU, and `FUNCTION` for other calls of the runtime. The host demangles names. It finds a region by
+//! its name at each call; an adapter that can keep the handle with the kernel does.
+//!
+//! Rules: nothing unwinds into the runtime ([`guarded`]); a forked child records nothing ([`Host::is_recording`] is `false`
+//! there); the libraries are linked so that they are never unloaded; no call of an adapter blocks the program longer than its own
+//! locks do, and none is made that changes the program's results.
+#![warn(missing_docs)]
+
+mod clock;
+mod host;
+pub mod interface;
+mod losses;
+mod streams;
+
+pub use clock::DeviceClock;
+pub use host::{Device, ENV_GPU, Host};
+pub use interface::{Frame, Quality};
+pub use losses::Losses;
+pub use streams::Stream;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number for a launch. It is unique in this process among those of one adapter, and not 0. Adapters of several runtimes in one
+/// process have different upper bits: `adapter` is the paradigm.
+pub fn next_correlation(adapter: i32) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    (adapter as u64) << 56 | NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Runs an adapter's code. A panic does not leave it: the result is then `otherwise`. `errno` is preserved.
+pub fn guarded<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    // SAFETY: the address of this thread's errno, which lives as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let before = unsafe { *errno };
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    done.unwrap_or(otherwise)
+}

@@ -1,0 +1,45 @@
+//! What is not recorded, and the state of clocks, as the host gets them.
+
+use crate::clock::DeviceClock;
+use crate::host::Host;
+use crate::interface::Quality;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The counts of an adapter.
+#[derive(Debug)]
+pub struct Losses {
+    paradigm: i32,
+    not_recorded: AtomicU64,
+    clock_error: AtomicU64,
+    clock_drift: AtomicU64,
+}
+
+impl Losses {
+    /// Counts of zero of the adapter with this paradigm, a value of [`scorep_abi::paradigm`].
+    pub const fn new(paradigm: i32) -> Losses {
+        let [not_recorded, clock_error, clock_drift] = [const { AtomicU64::new(0) }; 3];
+        Losses { paradigm, not_recorded, clock_error, clock_drift }
+    }
+
+    /// Counts kernels, copies and other commands that are not recorded.
+    pub fn count(&self, commands: u64) {
+        self.not_recorded.fetch_add(commands, Ordering::Relaxed);
+    }
+
+    /// Takes the error and the drift of a device's clock.
+    pub fn of_clock(&self, clock: &DeviceClock) {
+        self.clock_error.fetch_max(clock.error().unwrap_or(0), Ordering::Relaxed);
+        self.clock_drift.fetch_max(clock.drift(), Ordering::Relaxed);
+    }
+
+    /// Reports the counts. To be called about once a second, and at the end.
+    pub fn report(&self, host: &Host) {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        host.report_quality(&Quality {
+            paradigm: self.paradigm,
+            not_recorded: of(&self.not_recorded),
+            clock_error: of(&self.clock_error),
+            clock_drift: of(&self.clock_drift),
+        });
+    }
+}

@@ -1,0 +1,154 @@
+//! Streams, and the locations that their frames are recorded on.
+//!
+//! Frames on one location must not overlap, and must begin in the order of time. Kernels of one stream may overlap (an
+//! out-of-order queue, concurrent kernels), and their records may come in any order. So each stream has lanes: a frame goes to
+//! the first lane whose last frame has ended when it begins. The first lane is the stream's own location; the others are made
+//! when they are needed.
+
+use crate::host::{Device, Host};
+use crate::interface::{Frame, LocationHandle};
+
+/// The largest number of lanes of a stream. Frames that fit in none are not recorded but counted.
+const LANES_MAX: usize = 32;
+
+/// A lane: a location, and the end of its last frame.
+struct Lane {
+    location: LocationHandle,
+    end: u64,
+    frames: Vec<Frame>,
+}
+
+/// A stream or queue of a device.
+pub struct Stream {
+    kind: &'static str,
+    /// The number of the context, and that of the stream in it.
+    numbers: String,
+    device: Device,
+    lanes: Vec<Lane>,
+    /// Frames that are not yet recorded.
+    waiting: Vec<Frame>,
+}
+
+// SAFETY: the handles of locations may be used by any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// A stream on a device. Its location is called `KIND[CONTEXT:STREAM]`, and belongs to the context `KIND Context CONTEXT`.
+    /// `context` is not to be a number unless the device has it among those that the process may see.
+    pub fn new(kind: &'static str, context: &str, stream: u64, device: Device) -> Stream {
+        let numbers = format!("{context}:{stream}");
+        Stream { kind, numbers, device, lanes: Vec::new(), waiting: Vec::new() }
+    }
+
+    /// Takes a frame, which [`Stream::flush`] records. Returns `false` if the frame cannot be true and is left out.
+    pub fn push(&mut self, frame: Frame) -> bool {
+        let is_possible = frame.begin > 0 && frame.begin <= frame.end;
+        if is_possible {
+            self.waiting.push(frame);
+        }
+        is_possible
+    }
+
+    /// The number of frames that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// When the first frame that waits began; `None` if none waits.
+    pub fn oldest(&self) -> Option<u64> {
+        self.waiting.first().map(|frame| frame.begin)
+    }
+
+    /// Records all frames that wait. Returns the number of those that are not recorded.
+    pub fn flush(&mut self, host: &Host) -> u64 {
+        let mut left_out = 0;
+        // Sorting what is in order already takes one pass.
+        self.waiting.sort_by_key(|frame| frame.begin);
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for frame in waiting.drain(..) {
+            match self.lanes.iter().position(|lane| lane.end <= frame.begin) {
+                Some(at) => self.lanes[at].take(frame),
+                None => match self.new_lane(host) {
+                    Some(lane) => lane.take(frame),
+                    None => left_out += 1,
+                },
+            }
+        }
+        self.waiting = waiting;
+        for lane in &mut self.lanes {
+            if !lane.frames.is_empty() && !host.record(lane.location, &lane.frames) {
+                left_out += lane.frames.len() as u64;
+            }
+            lane.frames.clear();
+        }
+        left_out
+    }
+
+    fn new_lane(&mut self, host: &Host) -> Option<&mut Lane> {
+        let number = self.lanes.len();
+        if number == LANES_MAX {
+            return None;
+        }
+        let name = match number {
+            0 => format!("{}[{}]", self.kind, self.numbers),
+            _ => format!("{}[{}:{number}]", self.kind, self.numbers),
+        };
+        let location = host.define_location(&name, &self.device)?;
+        self.lanes.push(Lane { location, end: 0, frames: Vec::new() });
+        self.lanes.last_mut()
+    }
+}
+
+impl Lane {
+    fn take(&mut self, frame: Frame) {
+        self.end = frame.end;
+        self.frames.push(frame);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::stand_in;
+    use std::collections::BTreeMap;
+
+    fn frame(begin: u64, end: u64) -> Frame {
+        Frame { begin, end, correlation: begin, region: 1 }
+    }
+
+    fn recorded(batches: &[&[(u64, u64)]]) -> (BTreeMap<String, Vec<(u64, u64)>>, u64) {
+        let (host, frames) = stand_in::host();
+        let mut stream = Stream::new("HIP", "0", 3, Device::default());
+        let mut left_out = 0;
+        for batch in batches {
+            for &(begin, end) in *batch {
+                left_out += u64::from(!stream.push(frame(begin, end)));
+            }
+            left_out += stream.flush(&host);
+        }
+        (frames(), left_out)
+    }
+
+    #[test]
+    fn frames_are_put_in_the_order_of_time() {
+        let (frames, left_out) = recorded(&[&[(30, 40), (10, 20), (20, 30)], &[(40, 41)]]);
+        assert_eq!(frames["HIP[0:3]"], [(10, 20), (20, 30), (30, 40), (40, 41)]);
+        assert_eq!((frames.len(), left_out), (1, 0));
+    }
+
+    #[test]
+    fn frames_that_overlap_or_come_late_are_on_further_lanes() {
+        let (frames, left_out) = recorded(&[&[(10, 20), (15, 18), (19, 25)], &[(12, 14), (25, 26)]]);
+        assert_eq!(frames["HIP[0:3]"], [(10, 20), (25, 26)]);
+        assert_eq!(frames["HIP[0:3:1]"], [(15, 18), (19, 25)]);
+        assert_eq!(frames["HIP[0:3:2]"], [(12, 14)]);
+        assert_eq!(left_out, 0);
+    }
+
+    #[test]
+    fn impossible_frames_and_those_without_a_lane_are_counted() {
+        let overlapping: Vec<(u64, u64)> = (1..=LANES_MAX as u64 + 3).map(|begin| (begin, 1000)).collect();
+        let (frames, left_out) = recorded(&[&[(9, 8), (0, 5)], &overlapping]);
+        assert_eq!((frames.len(), left_out), (LANES_MAX, 5));
+    }
+}
